@@ -1,0 +1,57 @@
+# Everything by one word: `make run`, `make test`. PYTHON names another interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8700
+TRACE ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow check format bench clean
+
+help: ## show this
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and prints the link that opens it
+	@$(BIN)/tracedock serve --port $(PORT) $(if $(TRACE),--trace "$(TRACE)")
+
+test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (about five minutes)
+	@./.ci/chromium
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
+	@./.ci/chromium
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev ## ruff, ruff format, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## let ruff put the code in order
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE=file, or one of MB=500 is made
+	$(BIN)/python -m tests.bench $(if $(TRACE),"$(TRACE)",--megabytes $(or $(MB),500))
+
+clean: ## remove the environment and what tools left
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.python:
+	@echo "Making the environment $(VENV) with $$($(PYTHON) --version)."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tracedock needs Python 3.11 or newer; PYTHON=… names one.")'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
+	@echo "Installing the pinned packages: about half a minute."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@echo "Fetching trace_processor v54.0 and the Perfetto UI v52.0, 20 MB, by hash: a few seconds."
+	@$(BIN)/python -m service.engine
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "Installing the tools of the tests: a few seconds."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,200 @@
+"""The composition root: settings, then stores, then fleet, then routes; and the one ordered way down."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from fastapi_offline import FastAPIOffline
+
+from service import __version__
+from service.engine import provision
+from service.engine.fleet import Fleet
+from service.engine.session import EngineLimits
+from service.http import errors, health, listener, perfetto, query, sessions, shapes, traces
+from service.http.services import Services
+from service.jobs.runner import Runner
+from service.settings import Settings
+from service.store.catalog import Catalog
+from service.store.folder import Folder
+from service.trace.errors import TracedockError
+from service.web import pages
+
+log = logging.getLogger(__name__)
+
+
+class Dock:
+    """The whole service: builds its parts, runs them for as long as the server does, and takes them down in order."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.services: Services | None = None
+        self.app = self._pages_and_api()
+
+    def _pages_and_api(self) -> FastAPI:
+        app = FastAPIOffline(
+            title="Tracedock",
+            summary="PyTorch profiler traces: upload once, ask SQL, open in Perfetto.",
+            version=__version__,
+            lifespan=self._lifespan,
+            redoc_url=None,
+            swagger_ui_parameters={"validatorUrl": None},  # the page would ask a host of its makers
+        )
+        errors.install(app)
+        api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
+        for router in (query.router, sessions.router, perfetto.api, listener.api, traces.router):
+            api.include_router(router)
+        app.include_router(api)
+        app.include_router(perfetto.pages)
+        app.include_router(health.router)
+        app.include_router(pages.router())
+        app.mount("/static", pages.static_app())
+        return app
+
+    def open(self) -> None:
+        """Build the parts; raises `TracedockError` where one can't be had."""
+        settings = self.settings
+        _, ui = provision.provide(settings)
+        folder = Folder(settings.data)
+        folder.open()
+        catalog = Catalog(folder.catalog)
+        folder.sweep(catalog.ids())
+        runner = Runner(catalog, folder, workers=settings.ingest_workers, attempts=settings.ingest_attempts)
+        limits = EngineLimits(
+            load_timeout_s=settings.engine_load_timeout_s,
+            stop_s=settings.engine_stop_s,
+            max_result_bytes=settings.max_result_bytes,
+        )
+        fleet = Fleet(
+            lambda: provision.engine_path(settings), limits,
+            max_engines=settings.max_engines, idle_s=settings.engine_idle_s,
+        )  # fmt: skip
+        self.services = self.app.state.services = Services(settings, folder, catalog, runner, fleet, ui)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        parts = self.services
+        if parts is None:
+            raise RuntimeError("the parts are built before the server runs")
+        parts.runner.start()
+        parts.fleet.start()
+        try:
+            yield
+        finally:
+            await self.quiet()
+            parts.catalog.close()
+            parts.folder.close()
+
+    async def quiet(self) -> None:
+        """Stop all work, so that no request waits for it any more; by the deadline, or it ends with the process."""
+        if self.services is None:
+            return
+        try:
+            async with asyncio.timeout(self.settings.shutdown_s):
+                await self.services.runner.close()
+                await self.services.fleet.close()
+        except TimeoutError:
+            log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
+
+
+class TwoDoors:
+    """One server on two ports: the listener's requests go to its app, all others to the main one."""
+
+    def __init__(self, dock: Dock) -> None:
+        self._dock = dock
+        self._listener: FastAPI | None = None
+
+    async def __call__(
+        self,
+        scope: dict[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        """The ASGI entry."""
+        port = self._dock.settings.perfetto_port
+        if scope["type"] != "lifespan" and port and self._dock.services and scope["server"][1] == port:
+            self._listener = self._listener or listener.listener_app(self._dock.services)
+            await self._listener(scope, receive, send)
+        else:
+            await self._dock.app(scope, receive, send)
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that says when it listens, and stops the dock's work before it waits for its requests."""
+
+    def __init__(self, config: uvicorn.Config, dock: Dock, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._dock = dock
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the work, then the requests, which by now wait for nothing."""
+        await self._dock.quiet()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End well when asked to: uvicorn itself would raise the signal again after an orderly shutdown."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    one = socket.socket(family)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        one.bind((host, port))
+    except OSError as error:
+        one.close()
+        raise TracedockError(f"The address {host}:{port} can't be listened on: {error.strerror}.") from error
+    return one
+
+
+def _reachable(host: str) -> str:
+    """The host part of a URL under which a server bound to `host` answers on this machine."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1" if host != "::" else "[::1]"
+    return f"[{host}]" if ":" in host else host
+
+
+def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run the service until SIGINT or SIGTERM.
+
+    Args:
+        settings: its settings.
+        on_ready: is called with the base URL once it listens.
+
+    Raises:
+        SystemExit: it could not start, and why.
+    """
+    dock = Dock(settings)
+    try:
+        sockets = [_bound(settings.host, settings.port)]
+        if settings.perfetto_port:
+            sockets.append(_bound(listener.HOST, settings.perfetto_port))
+        dock.open()
+    except TracedockError as error:
+        raise SystemExit(error.detail) from error
+    port = sockets[0].getsockname()[1]
+    host = _reachable(settings.host)
+    config = uvicorn.Config(
+        TwoDoors(dock), log_level="warning", access_log=False, lifespan="on", ws_max_size=16 << 20,
+        timeout_graceful_shutdown=max(1, int(settings.shutdown_s)),
+    )  # fmt: skip
+    Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)

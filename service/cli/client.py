@@ -1,0 +1,346 @@
+"""A small synchronous client of the HTTP API, for the command line and for scripts.
+
+from service.cli.client import Client
+
+with Client() as tracedock:
+    trace = tracedock.upload(Path("rank0.pt.trace.json.gz"), wait=True)
+    table = tracedock.query(trace["id"], "select count(*) from slice")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+from urllib.parse import quote
+
+import httpx
+
+from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+DEFAULT_LIMIT = 100_000
+DEFAULT_TIMEOUT_S = 60.0
+
+_CHUNK = 1 << 20
+_PAGE = 200
+_FOLLOW_S = 1  # one question about progress a second, held open by the server
+_CONNECT_S = 10.0
+_ANSWER_S = 60.0
+_SAFE_S = 600.0  # a server that makes gigabytes safe on a slow disk answers late
+
+Json: TypeAlias = dict[str, Any]
+BytesSent: TypeAlias = Callable[[int, int], None]  # bytes sent, bytes in all
+Watcher: TypeAlias = Callable[[Json], None]  # a trace or a session, whenever it has moved
+
+
+class Client:
+    """Talks to one server. Use it in a `with`, or `close()` it. Not for two threads at once.
+
+    Every method raises `ApiError` when the server refuses, and `UnreachableError` when it does not answer or
+    the connection breaks. Traces, sessions and tables are the API's own objects: integers are exact.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        """`url`: the server's base; without it the environment's TRACEDOCK_URL, then http://127.0.0.1:8700.
+
+        `ValueError` when it is no http or https URL.
+        """
+        base = _base(url or os.environ.get("TRACEDOCK_URL") or DEFAULT_URL)
+        self.url = str(base.copy_with(userinfo=b""))
+        self._http = httpx.Client(
+            base_url=base.join(base.path.rstrip("/") + "/api/v1/"),
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+            trust_env=not _is_loopback(base.host),  # a proxy cannot reach this machine's own loopback
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._http.close()
+
+    # traces
+
+    def upload(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        wait: bool = False,
+        on_bytes: BytesSent | None = None,
+        on_ingest: Watcher | None = None,
+    ) -> Json:
+        """Stream the file to the server under `name` (default: its own), and return its trace.
+
+        The SHA-256 is taken of the very bytes that are sent, and compared with the one the server computed:
+        `DigestMismatchError` when they differ. With `wait` it returns when the trace is ready or failed.
+        `OSError` when the file cannot be read, or gets shorter meanwhile.
+        """
+        path = Path(path)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            digest = hashlib.sha256()
+            trace = self._json(
+                "PUT",
+                f"traces/{quote(os.fsencode(name or path.name), safe='')}",
+                content=_chunks(file, size, digest.update, on_bytes),
+                headers={"Content-Length": str(size), "Content-Type": "application/octet-stream"},
+                timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),
+            )
+        if trace["sha256"] != digest.hexdigest():
+            raise DigestMismatchError(trace, sent=digest.hexdigest())
+        return self.follow(trace["id"], on_ingest) if wait else trace
+
+    def traces(self, *, state: str | None = None, name: str | None = None) -> Iterator[Json]:
+        """Every trace, newest first, page by page; `name` is a part of the name."""
+        query: dict[str, Any] = {"limit": _PAGE, "state": state, "name": name}
+        while True:
+            page = self._json("GET", "traces", params={k: v for k, v in query.items() if v is not None})
+            yield from page["traces"]
+            if not page["next"]:
+                return
+            query["cursor"] = page["next"]
+
+    def trace(self, trace_id: str, *, wait: float = 0) -> Json:
+        """One trace; `wait`: at most so many seconds for it to become ready or failed."""
+        return self._json("GET", _at(trace_id), params={"wait": wait} if wait else None, wait=wait)
+
+    def follow(self, trace_id: str, on_ingest: Watcher | None = None) -> Json:
+        """Wait until the trace is ready or failed, however long; `on_ingest` sees it about once a second."""
+        while True:
+            trace = self.trace(trace_id, wait=_FOLLOW_S)
+            if on_ingest:
+                on_ingest(trace)
+            if trace["state"] in ("ready", "failed"):
+                return trace
+
+    def find(self, text: str) -> Json:
+        """The trace that `text` means: an id, the start of only one id, the name of only one, or `latest`.
+
+        `ApiError` unknown_trace when there is none; `AmbiguousTraceError` when there are several.
+        """
+        if re.fullmatch("[0-9a-f]{12}", text):
+            try:
+                return self.trace(text)
+            except ApiError as error:
+                if error.code != "unknown_trace":
+                    raise
+        if text == "latest":
+            page = self._json("GET", "traces", params={"limit": 1})
+            found = page["traces"]
+        elif re.fullmatch("[0-9a-f]+", text):
+            found = [t for t in self.traces() if t["id"].startswith(text) or t["name"] == text]
+        else:
+            found = [t for t in self.traces(name=text) if t["name"] == text]
+        if not found:
+            raise ApiError("unknown_trace", "Unknown trace", f"There is no trace {text!r} on {self.url}.", 404)
+        if len(found) > 1:
+            raise AmbiguousTraceError(text, found)
+        return self.trace(found[0]["id"])
+
+    def delete(self, trace_id: str) -> None:
+        """Delete the trace with everything made from it."""
+        self._done("DELETE", _at(trace_id))
+
+    def perfetto_url(self, trace_id: str) -> str:
+        """The link that opens the Perfetto UI on the trace."""
+        return f"{self.url}/api/v1/{_at(trace_id)}/perfetto"
+
+    # SQL
+
+    def query(
+        self,
+        trace_id: str,
+        sql: str,
+        *,
+        limit: int | None = DEFAULT_LIMIT,
+        timeout_s: float | None = DEFAULT_TIMEOUT_S,
+        on_loading: Watcher | None = None,
+    ) -> Json:
+        """The whole answer, `{"columns", "rows", "truncated", "elapsed_ms"}`, held in memory.
+
+        At most `limit` rows, and `timeout_s` seconds of work (None: no limit); loading the engine is not
+        counted, and takes as long as it takes: `on_loading` sees the session about once a second.
+        """
+        with self._answer(trace_id, sql, "application/json", limit, timeout_s, on_loading) as response:
+            response.read()
+            return _document(response)
+
+    def export(
+        self,
+        trace_id: str,
+        sql: str,
+        accept: str,
+        *,
+        limit: int | None = None,
+        timeout_s: float | None = DEFAULT_TIMEOUT_S,
+        on_loading: Watcher | None = None,
+    ) -> Iterator[bytes]:
+        """The answer's bytes as they come, in the media type `accept`; otherwise like `query`.
+
+        For `application/json`, `application/x-ndjson`, `text/csv` and `application/vnd.apache.arrow.stream`.
+        """
+        with self._answer(trace_id, sql, accept, limit, timeout_s, on_loading) as response:
+            yield from response.iter_bytes()
+
+    # sessions and the listener
+
+    def sessions(self) -> list[Json]:
+        """The engines that the server holds."""
+        sessions: list[Json] = self._json("GET", "sessions")["sessions"]
+        return sessions
+
+    def session(self, trace_id: str) -> Json:
+        """The trace's session, as it is."""
+        return self._json("GET", f"{_at(trace_id)}/session")
+
+    def open_session(self, trace_id: str, *, wait: float = 0) -> Json:
+        """Start the trace's engine, or find it running; `wait`: seconds to give it to become ready."""
+        return self._json("POST", f"{_at(trace_id)}/session", params={"wait": wait}, wait=wait)
+
+    def close_session(self, trace_id: str) -> None:
+        """Stop the trace's engine."""
+        self._done("DELETE", f"{_at(trace_id)}/session")
+
+    def listener(self) -> Json:
+        """`{"enabled", "host", "port", "trace"}` of the port that ui.perfetto.dev looks for."""
+        return self._json("GET", "listener")
+
+    def listen(self, trace_id: str) -> Json:
+        """Choose the trace that the listener serves."""
+        return self._json("PUT", "listener", json={"trace": trace_id})
+
+    # the wire
+
+    @contextmanager
+    def _answer(
+        self,
+        trace_id: str,
+        sql: str,
+        accept: str,
+        limit: int | None,
+        timeout_s: float | None,
+        on_loading: Watcher | None,
+    ) -> Iterator[httpx.Response]:
+        """The 200 of a query, unread. While the engine loads, the server answers 202: ask again."""
+        read_s = None if timeout_s is None else timeout_s + _FOLLOW_S + _ANSWER_S
+        while True:
+            asked = time.monotonic()
+            with self._send(
+                "POST",
+                f"{_at(trace_id)}/query",
+                params={"wait": _FOLLOW_S},
+                json={"sql": sql, "limit": limit, "timeout_s": timeout_s},
+                headers={"Accept": accept},
+                timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=read_s),
+            ) as response:
+                if response.status_code != 202:
+                    yield response
+                    return
+                response.read()
+                session = _document(response)
+            if session["state"] == "failed":
+                raise ApiError.of_problem(session["error"] or {}, response.status_code)
+            if on_loading:
+                on_loading(session)
+            # The server held the question for a while already: only the rest of its Retry-After is left.
+            time.sleep(max(0.0, _retry_after(response) - (time.monotonic() - asked)))
+
+    def _json(self, method: str, path: str, *, wait: float = 0, **request: Any) -> Json:
+        request.setdefault("timeout", httpx.Timeout(_ANSWER_S + wait, connect=_CONNECT_S))
+        with self._send(method, path, **request) as response:
+            response.read()
+            return _document(response)
+
+    def _done(self, method: str, path: str) -> None:
+        with self._send(method, path):
+            pass
+
+    @contextmanager
+    def _send(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
+        """A streamed response that is no error; where httpx's exceptions become ours."""
+        try:
+            with self._http.stream(method, path, **request) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield response
+        except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+            raise UnreachableError(self.url, str(exc) or type(exc).__name__, connected=False) from exc
+        except (httpx.TransportError, httpx.DecodingError) as exc:
+            raise UnreachableError(self.url, str(exc) or type(exc).__name__, connected=True) from exc
+
+
+def _base(url: str) -> httpx.URL:
+    try:
+        base = httpx.URL(url.rstrip("/"))
+    except httpx.InvalidURL as exc:
+        raise ValueError(f"{exc} in {url!r}; a server's URL looks like {DEFAULT_URL}") from exc
+    if base.scheme not in {"http", "https"} or not base.host:
+        raise ValueError(f"{url!r} is no server's URL, such as {DEFAULT_URL}")
+    return base
+
+
+def _at(trace_id: str) -> str:
+    return f"traces/{quote(trace_id, safe='')}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _chunks(
+    file: BinaryIO, size: int, hash_chunk: Callable[[bytes], None], on_bytes: BytesSent | None
+) -> Iterator[bytes]:
+    """The first `size` bytes of the file: a file that grows meanwhile is sent as it was when opened."""
+    sent = 0
+    while sent < size:
+        chunk = file.read(min(_CHUNK, size - sent))
+        if not chunk:
+            raise OSError(None, f"the file got shorter while it was sent ({sent} of {size} bytes)", file.name)
+        hash_chunk(chunk)
+        yield chunk
+        sent += len(chunk)
+        if on_bytes:
+            on_bytes(sent, size)
+
+
+def _document(response: httpx.Response) -> Json:
+    """The body as a JSON object; integers of any length stay integers."""
+    try:
+        document = json.loads(response.content)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        what = response.headers.get("content-type", "an unnamed type")
+        detail = f"{response.url} answered {what}, not a JSON object. Is it a Tracedock server?"
+        raise ApiError("unexpected_answer", "Unexpected answer", detail, response.status_code)
+    return document
+
+
+def _refusal(response: httpx.Response) -> ApiError:
+    """The error in a response that is not a success, whoever wrote it: the server, or a proxy before it."""
+    if response.headers.get("content-type", "").startswith("application/problem+json"):
+        return ApiError.of_problem(_document(response), response.status_code)
+    title = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
+    return ApiError(f"http_{response.status_code}", title, response.text[:500].strip(), response.status_code)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    value = response.headers.get("retry-after", "")
+    return float(value) if re.fullmatch(r"\d+", value) else 1.0

@@ -1,0 +1,102 @@
+"""The command `tracedock`: which commands there are, and what each way to fail means to a shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from service.cli import server, sql, traces
+from service.cli.client import DEFAULT_URL, Client
+from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
+from service.cli.report import report
+
+REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
+
+
+class Commands(TyperGroup):
+    """The one place where an exception becomes a message on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe can still be answered for
+        except BrokenPipeError as error:
+            _forget_stdout()  # the reader has seen enough, as in `tracedock ls | head`
+            raise typer.Exit(PIPE_CLOSED) from error
+        except ClientError as error:
+            report(error)
+            raise typer.Exit(_exit_code(error)) from error
+        except OSError as error:
+            report(error)
+            raise typer.Exit(REFUSED) from error
+        except KeyboardInterrupt as interrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from interrupt
+        return result
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Upload traces of torch.profiler, ask SQL of them, and open them in the Perfetto UI.\n\n"
+    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
+)
+
+
+@app.callback()
+def server_url(
+    ctx: typer.Context,
+    url: Annotated[
+        str, typer.Option(envvar="TRACEDOCK_URL", metavar="URL", help="The server to talk to.")
+    ] = DEFAULT_URL,
+) -> None:
+    """Which server the commands talk to."""
+    try:
+        ctx.obj = ctx.with_resource(Client(url))
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--url") from exc
+
+
+app.command()(server.serve)
+app.command()(traces.upload)
+app.command("ls")(traces.list_traces)
+app.command()(traces.show)
+app.command()(sql.query)
+app.command("open")(traces.open_trace)
+app.command("rm")(traces.remove)
+app.command()(server.doctor)
+
+
+def main() -> NoReturn:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A name that the locale cannot spell must not end a listing half way.
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="tracedock")
+    raise SystemExit(0)
+
+
+def _exit_code(error: ClientError) -> int:
+    if isinstance(error, UnreachableError):
+        return UNREACHABLE
+    return USAGE if isinstance(error, AmbiguousTraceError) else REFUSED
+
+
+def _forget_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter would complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

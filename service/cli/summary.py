@@ -1,0 +1,65 @@
+"""What is worth knowing of one trace, fact by fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from service.cli.render import dashed, grouped, seconds, size, visible
+
+Fact: TypeAlias = tuple[str, Any, str]  # name, the exact value, the text for a person
+
+_PLAIN = ("id", "name", "state", "created_at")
+_ORIGIN = ("format", "rank", "world_size", "backend", "host", "group", "parent")
+_MOST_COUNTS = 8
+
+
+def facts(trace: dict[str, Any]) -> Iterator[Fact]:
+    """Every fact of the trace that is there; a pipe sees whole lists, a person their beginning."""
+    for name in _PLAIN:
+        yield name, trace[name], dashed(trace[name])
+    if trace["error"]:
+        error = trace["error"]
+        yield (
+            "error",
+            error["code"],
+            visible(f"{error['title']}: {error.get('detail', '')} ({error['code']})"),
+        )
+    yield "size", trace["size"], f"{size(trace['size'])} ({grouped(trace['size'])} bytes)"
+    yield "sha256", trace["sha256"], trace["sha256"]
+    for name in _ORIGIN:
+        if trace.get(name) is not None:
+            yield name, trace[name], dashed(trace[name])
+    if trace["bounds"]:
+        yield from _times(trace)
+    yield from _contents(trace)
+    for remark in trace["health"].get("notes", []):
+        text = f"{remark['code']}: {remark['detail']}"
+        yield "note", text, visible(text)
+
+
+def _times(trace: dict[str, Any]) -> Iterator[Fact]:
+    start, end = trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]
+    yield "duration_ns", end - start, f"{end - start} ({seconds(end - start)})"
+    yield "start_ns", start, str(start)
+    yield "end_ns", end, str(end)
+    if trace["base_ns"] is not None:
+        yield "base_ns", trace["base_ns"], str(trace["base_ns"])
+
+
+def _contents(trace: dict[str, Any]) -> Iterator[Fact]:
+    for name in ("in", "kept", "refused"):
+        yield f"events_{name}", trace["events"][name], grouped(trace["events"][name])
+    yield _listed("devices", [f"{d['id']} {d['name'] or ''}".rstrip() for d in trace["devices"]])
+    yield _listed("streams", trace["streams"])
+    yield _listed("steps", [step["name"] for step in trace["steps"]])
+    yield _listed("processes", [f"{p['pid']} {p['labels'] or p['name'] or ''}".rstrip() for p in trace["processes"]])
+    yield "threads", len(trace["threads"]), grouped(len(trace["threads"]))
+    counts = sorted(trace["counts"].items(), key=lambda item: -item[1])
+    yield _listed("counts", [f"{kind} {count}" for kind, count in counts], _MOST_COUNTS)
+
+
+def _listed(name: str, values: list[str], most: int = 12) -> Fact:
+    rest = len(values) - most
+    text = ", ".join(map(visible, values[:most])) + (f", and {rest} more" if rest > 0 else "")
+    return name, ",".join(values), text or "-"

@@ -1,0 +1,182 @@
+"""One trace_processor process: started on a trace, spoken to over its pipe, interrupted, stopped."""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from service.engine import wire
+from service.trace.errors import EngineFailed, EngineUnavailable
+
+log = logging.getLogger(__name__)
+
+READ_SIZE = 1 << 18
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_LOADED_SO_FAR = re.compile(rb"Loading trace: ([0-9.]+) MB")
+_STDERR_LINES = 20
+_SAID_MAX = 4000  # of the last lines, as they go into an error
+_LAST_WORDS_S = 1.0  # to end after its output has closed, and for its messages to arrive
+
+
+class EngineProcess:
+    """A running engine; `start` makes one.
+
+    One request is in flight at a time: `exchange` must be read to its end before the next. Who calls it sees to that.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._deframer = wire.Deframer()
+        self._received: deque[Any] = deque()
+        self._said: deque[bytes] = deque(maxlen=_STDERR_LINES)
+        self._stderr = asyncio.create_task(self._read_stderr())
+        self.loaded_bytes = 0
+        self.stopped_by: str | None = None
+
+    @classmethod
+    async def start(cls, binary: Path, trace: Path | None) -> "EngineProcess":
+        """Start the engine at `binary` on the file `trace`, or on nothing, to be fed.
+
+        Raises:
+            EngineUnavailable: it could not be started.
+        """
+        command = [str(binary), "--stdiod", *([str(trace)] if trace else [])]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), *command,
+                stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=READ_SIZE,
+            )  # fmt: skip
+        except OSError as error:
+            raise EngineUnavailable(f"The engine {binary} could not be started: {error}.") from error
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    async def exchange(self, request: Any) -> AsyncIterator[Any]:
+        """Send a request and yield its responses to the last one.
+
+        Raises:
+            EngineFailed: the engine ended, or spoke something else than its protocol.
+        """
+        stdin = self._process.stdin
+        if stdin is None or stdin.is_closing():
+            raise await self._failure()
+        try:
+            stdin.write(wire.frame(request))
+            await stdin.drain()
+        except ConnectionError as error:
+            raise await self._failure() from error
+        while True:
+            message = await self._receive()
+            if message.HasField("fatal_error"):
+                raise EngineFailed(f"The engine reports a fatal error: {message.fatal_error}.")
+            yield message
+            if wire.is_last(message):
+                return
+
+    async def ask(self, request: Any) -> Any:
+        """Send a request that has one response, and return it."""
+        return [message async for message in self.exchange(request)][-1]
+
+    async def feed(self, chunks: Iterable[bytes]) -> None:
+        """Load a trace from its plain bytes; they are taken in a thread, for they may be decompressed on the way."""
+        pieces = iter(chunks)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            answer = await self.ask(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
+            if answer.append_result.error:
+                raise EngineFailed(f"The engine can't load the trace: {answer.append_result.error}")
+            self.loaded_bytes += len(piece)
+        answer = await self.ask(wire.request(wire.FINALIZE_TRACE_DATA))
+        if answer.finalize_data_result.error:
+            raise EngineFailed(f"The engine can't load the trace: {answer.finalize_data_result.error}")
+
+    async def _receive(self) -> Any:
+        stdout = self._process.stdout
+        while not self._received and stdout is not None:
+            data = await stdout.read(READ_SIZE)
+            if not data:
+                raise await self._failure()
+            try:
+                self._received.extend(map(wire.Rpc.FromString, self._deframer.feed(data)))
+            except (wire.BadFrame, DecodeError) as error:
+                raise EngineFailed(f"The engine's answer can't be read: {error}") from error
+        return self._received.popleft()
+
+    async def _read_stderr(self) -> None:
+        """Follow the progress of the load, and remember the last lines for the time when it fails."""
+        stderr, rest = self._process.stderr, b""
+        while stderr is not None and (data := await stderr.read(READ_SIZE)):
+            *lines, rest = re.split(rb"[\r\n]+", rest[-READ_SIZE:] + data)
+            for line in lines:
+                if loaded := _LOADED_SO_FAR.match(line):
+                    self.loaded_bytes = int(float(loaded[1]) * 1e6)
+                elif line:
+                    self._said.append(line)
+        if rest:
+            self._said.append(rest)
+
+    async def _failure(self) -> EngineFailed:
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                status = await self._process.wait()
+        except TimeoutError:
+            self.kill()  # an engine that has closed its output answers no one
+            status = await self._process.wait()
+        await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
+        said = b"\n".join(self._said)[-_SAID_MAX:].decode("utf-8", "replace")
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return EngineFailed(f"The engine {how}." + (f" It said: {said}" if said else ""), exit_status=status)
+
+    def interrupt(self) -> None:
+        """Stop the running statement, which then answers with an error; harmless when none runs."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # macOS says the second of a group that has ended
+            os.killpg(self.pid, number)  # a group of its own: TRACEDOCK_ENGINE may be a script that starts the engine
+
+    async def stop(self, grace_s: float) -> None:
+        """End the process: by closing its input, then SIGTERM, then SIGKILL, each after `grace_s` seconds."""
+        started = time.monotonic()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self.interrupt()
+        for name, number in (
+            ("end of input", None),
+            ("SIGTERM", signal.SIGTERM),
+            ("SIGKILL", signal.SIGKILL),
+        ):
+            if number:
+                self._signal(number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s if number is not signal.SIGKILL else None):
+                    await self._drained()
+                self.stopped_by = name
+                break
+        await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
+        log.info("engine %d ended by %s in %.2f s", self.pid, self.stopped_by, time.monotonic() - started)
+
+    async def _drained(self) -> None:
+        """Wait for the end while reading on, so that an engine in the middle of an answer isn't stuck on its pipe."""
+        stdout = self._process.stdout
+        while stdout is not None and await stdout.read(READ_SIZE):
+            pass
+        await self._process.wait()

@@ -1,0 +1,140 @@
+"""One foreign client of a session: a Perfetto UI tab, whose byte stream is cut into requests that take turns.
+
+What would change the shared trace under the others is answered here and never reaches the engine.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from service.engine import wire
+from service.engine.session import Exchange, Session
+from service.trace.errors import EngineFailed, RequestRefused, TracedockError
+
+REQUEST_MAX = 16 << 20
+BACKLOG_MAX = 256 << 20
+
+_CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
+_EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
+_REFUSED = {
+    wire.APPEND_TRACE_DATA: "load other data into it",
+    wire.FINALIZE_TRACE_DATA: "load other data into it",
+    wire.RESET_TRACE_PROCESSOR: "reset it",
+}
+
+
+def status(session: Session) -> Any:
+    """What the engine is, as its clients ask; no trace name, for the UI would ask whether to use that trace."""
+    return wire.StatusResult(
+        human_readable_version=session.version,
+        api_version=wire.API_VERSION,
+        version_code=session.version_code,
+    )
+
+
+async def ask(session: Session, request: Any) -> AsyncGenerator[Any]:
+    """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
+
+    Raises:
+        EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
+    """
+    responses: asyncio.Queue[Any] = asyncio.Queue()
+    backlog = 0
+
+    def deliver(message: Any) -> None:
+        nonlocal backlog
+        size = message.ByteSize()
+        backlog += size
+        if backlog > BACKLOG_MAX:
+            exchange.abandon()
+            responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
+        else:
+            responses.put_nowait((size, message))
+
+    exchange = Exchange(request, deliver, lambda error: responses.put_nowait((0, error)))
+    session.submit(exchange)
+    try:
+        while True:
+            size, message = await responses.get()
+            backlog -= size
+            if message is None:
+                return
+            if isinstance(message, TracedockError):
+                raise message
+            yield message
+    finally:
+        exchange.abandon()
+
+
+def answer_here(session: Session, request: Any) -> Any | None:
+    """The response to a request that is none of the engine's business; None for one that is.
+
+    Raises:
+        RequestRefused: it would change the shared trace.
+    """
+    method = request.request
+    if method in _REFUSED:
+        raise RequestRefused(f"All clients share this trace: none can {_REFUSED[method]}.")
+    if method == wire.RESTORE_INITIAL_TABLES:  # it would drop what the other clients have created
+        return wire.Rpc(response=method)
+    if method == wire.GET_STATUS:
+        return wire.Rpc(response=method, status=status(session))
+    return None
+
+
+class Relay:
+    """Turns one client's bytes into framed answers, in the order of its requests.
+
+    Args:
+        session: the session it shares.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._deframer = wire.Deframer(REQUEST_MAX)
+
+    async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
+        """Yield the frames that answer the requests which `data` completes.
+
+        Raises:
+            BadFrame: the client doesn't speak the protocol.
+            EngineFailed: the engine ended.
+        """
+        for payload in self._deframer.feed(data):
+            try:
+                request = wire.Rpc.FromString(payload)
+            except DecodeError as error:
+                raise wire.BadFrame(f"A frame holds no RPC message: {error}.") from error
+            try:
+                here = answer_here(self._session, request)
+            except RequestRefused as error:
+                here = wire.Rpc(response=request.request, fatal_error=error.detail)
+            if here is not None:
+                yield wire.frame(here)
+                continue
+            async with aclosing(ask(self._session, request)) as responses:
+                async for response in responses:
+                    yield wire.frame(self._repeatable(request, response))
+
+    def _repeatable(self, request: Any, response: Any) -> Any:
+        """The response, or success where a second tab repeats word for word what the first one has created.
+
+        The UI creates some things under fixed names, and relies on RESTORE to find none of them.
+        """
+        if request.request != wire.QUERY_STREAMING:
+            return response
+        sql, result = request.query_args.sql_query, response.query_result
+        if not _CREATES.search(sql):
+            return response
+        if not result.error and not result.statement_with_output_count:
+            self._session.created.add(sql)
+        elif _EXISTS.search(result.error) and sql in self._session.created:
+            return wire.Rpc(
+                response=wire.QUERY_STREAMING,
+                query_result=wire.QueryResult(batch=[wire.CellsBatch(is_last_batch=True)], statement_count=1),
+            )
+        return response

@@ -1,0 +1,214 @@
+"""A query's result: taken off the engine at the engine's own speed, kept in bounded memory, read at the client's.
+
+The engine serves all clients of a trace, so a slow reader must not hold it: batches go to a buffer that moves to
+a temporary file when it grows, and readers follow behind.
+"""
+
+import asyncio
+import struct
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+
+from service.engine import wire
+from service.store.folder import disk_errors
+from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge, TracedockError
+
+MEMORY_MAX = 8 << 20
+_SELECTS_NOTHING = "SELECT 0 WHERE 0"  # what the engine runs in place of its own statements, as INCLUDE
+_LENGTH = struct.Struct("<Q")
+
+NULL, INTEGER, DOUBLE, STRING, BLOB = 1, 2, 3, 4, 5
+"""`QueryResult.CellsBatch.CellType`."""
+
+TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob"}
+Cell = None | int | float | str | bytes
+
+
+class Batch:
+    """Some rows of a result, as the engine packs them: cells in row order, their values by type.
+
+    Args:
+        batch: a ``CellsBatch``.
+        width: the number of columns.
+        rows: the number of rows to take of it; all by default.
+    """
+
+    def __init__(self, batch: Any, width: int, rows: int | None = None) -> None:
+        cells = np.frombuffer(bytes(batch.cells), dtype=np.uint8)
+        if width and len(cells) % width:
+            raise EngineFailed(f"The engine sent {len(cells)} cells for rows of {width}.")
+        self._batch = batch
+        self._cells = cells.reshape(-1, width) if width else cells.reshape(0, 0)
+        self.rows = len(self._cells) if rows is None else min(rows, len(self._cells))
+
+    def kinds(self) -> list[set[int]]:
+        """The cell types that occur in each column."""
+        return [set(np.unique(column).tolist()) for column in self._cells[: self.rows].T]
+
+    def columns(self) -> list[list[Cell]]:
+        """The values of each column."""
+        flat = self._cells.ravel()
+        values = np.full(flat.shape, None, dtype=object)
+        batch = self._batch
+        for kind, of_kind in (
+            (INTEGER, list(batch.varint_cells)),
+            (DOUBLE, list(batch.float64_cells)),
+            (STRING, _strings(batch.string_cells)),
+            (BLOB, list(batch.blob_cells)),
+        ):
+            where = np.flatnonzero(flat == kind)
+            if len(where):
+                if len(where) > len(of_kind):
+                    raise EngineFailed(f"The engine sent {len(of_kind)} values for {len(where)} cells.")
+                filled = np.empty(len(where), dtype=object)
+                filled[:] = of_kind[: len(where)]
+                values[where] = filled
+        return [column.tolist() for column in values.reshape(self._cells.shape)[: self.rows].T]
+
+
+def _strings(joined: str | bytes) -> list[str]:
+    """The strings of a batch, each of which ends with a NUL; protobuf hands over bytes where they are not UTF-8."""
+    text = joined if isinstance(joined, str) else joined.decode("utf-8", "replace")
+    return text.split("\0")
+
+
+class Result:
+    """One query's rows, from the engine's first batch to its last.
+
+    The producer calls `take` for each response and `finish` once; readers `await first()`, then `follow` or, where
+    they need all column types first, `await complete()` and then `follow`. `close` it when done.
+
+    Args:
+        limit: rows to keep; None keeps all.
+        max_bytes: the largest result, as the engine packs it.
+        on_enough: is called once when nothing more is wanted.
+    """
+
+    def __init__(self, *, limit: int | None, max_bytes: int, on_enough: Callable[[], None]) -> None:
+        self._limit = limit
+        self._max_bytes = max_bytes
+        self._on_enough = on_enough
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_MAX)  # noqa: SIM115 - closed by `close`
+        self._written = 0
+        self._news = asyncio.Event()
+        self._started = time.perf_counter()
+        self._enough = False
+        self._kinds: list[set[int]] = []
+        self.names: list[str] = []
+        self.rows = 0
+        self.truncated = False
+        self.done = False
+        self.error: TracedockError | None = None
+        self.elapsed_ms = 0.0
+
+    def take(self, query_result: Any) -> None:
+        """Keep the rows of one response, as far as they are wanted."""
+        if query_result.column_names and query_result.last_statement_sql != _SELECTS_NOTHING:
+            self.names = list(query_result.column_names)
+            self._kinds = [set() for _ in self.names]
+        for packed in query_result.batch if not self._enough else ():
+            room = None if self._limit is None else self._limit - self.rows
+            batch = Batch(packed, len(self.names), room)
+            if room is not None and len(packed.cells) > room * len(self.names):
+                self.truncated = True
+            self._keep(packed, batch)
+            if self.truncated:
+                self._stop()
+        self._announce()
+
+    def _keep(self, packed: Any, batch: Batch) -> None:
+        if not batch.rows:
+            return
+        self._kinds = [seen | new for seen, new in zip(self._kinds, batch.kinds(), strict=True)]
+        data = packed.SerializeToString()
+        if self._written + len(data) > self._max_bytes:
+            self.error = ResultTooLarge(
+                f"The result is larger than the limit of {self._max_bytes} bytes.", limit=self._max_bytes
+            )
+            self._stop()
+            return
+        try:
+            with disk_errors():
+                self._file.seek(self._written)
+                self._file.write(_LENGTH.pack(len(data)) + _LENGTH.pack(batch.rows) + data)
+        except DiskFull as error:
+            self.error = error
+            self._stop()
+            return
+        self._written += 2 * _LENGTH.size + len(data)
+        self.rows += batch.rows
+
+    def _stop(self) -> None:
+        self._enough = True
+        self._on_enough()
+
+    def finish(self, error: TracedockError | None = None) -> None:
+        """No more comes; an error counts only where the result had not all that was wanted."""
+        if error and not self._enough:
+            self.error = error
+        self.done = True
+        self.elapsed_ms = round((time.perf_counter() - self._started) * 1000, 3)
+        self._announce()
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def first(self) -> None:
+        """Wait until there are rows, or none will come; raises the query's error if it has one by then."""
+        while not (self.done or self.rows):
+            await self._news.wait()
+        if self.error:
+            raise self.error
+
+    async def complete(self) -> None:
+        """Wait until the last row is there; raises the query's error."""
+        while not self.done:
+            await self._news.wait()
+        if self.error:
+            raise self.error
+
+    def types(self) -> list[str]:
+        """Each column's type: ``int``, ``double``, ``string``, ``blob``, ``null`` or ``mixed``; final when done."""
+        return [_type_name(kinds - {NULL}) for kinds in self._kinds]
+
+    def mixtures(self) -> list[frozenset[int]]:
+        """The cell types other than NULL of each column; final when done."""
+        return [frozenset(kinds - {NULL}) for kinds in self._kinds]
+
+    async def follow(self) -> AsyncIterator[Batch]:
+        """Yield the rows in order, also while more arrive; raises the query's error where it happened."""
+        position = 0
+        while True:
+            if position < self._written:
+                self._file.seek(position)
+                length, rows = (_LENGTH.unpack(self._file.read(_LENGTH.size))[0] for _ in range(2))
+                packed = wire.CellsBatch.FromString(self._file.read(length))
+                position += 2 * _LENGTH.size + length
+                yield Batch(packed, len(self.names), rows)
+            elif self.done:
+                if self.error:
+                    raise self.error
+                return
+            else:
+                await self._news.wait()
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: a query that still runs is stopped."""
+        if not self.done:
+            self._stop()
+
+    def close(self) -> None:
+        """Give up what the result holds."""
+        self.abandon()
+        self._file.close()
+
+
+def _type_name(kinds: set[int]) -> str:
+    if not kinds:
+        return "null"
+    return TYPE_NAMES[next(iter(kinds))] if len(kinds) == 1 else "mixed"

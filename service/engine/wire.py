@@ -1,0 +1,106 @@
+"""The engine's RPC as bytes: a `TraceProcessorRpcStream` is messages framed as field 1, length-delimited.
+
+Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto; the message classes are those that the
+`perfetto` package carries. Sequence numbers are cleared in both directions: a peer skips the check of a missing one,
+which is what lets many clients share one engine.
+"""
+
+from typing import Any
+
+from perfetto.trace_processor.platform import PlatformDelegate
+from perfetto.trace_processor.protos import ProtoFactory
+
+_PROTOS = ProtoFactory(PlatformDelegate())
+Rpc: Any = _PROTOS.TraceProcessorRpc
+QueryArgs: Any = _PROTOS.QueryArgs
+QueryResult: Any = _PROTOS.QueryResult
+CellsBatch: Any = _PROTOS.CellsBatch
+StatusResult: Any = _PROTOS.StatusResult
+
+APPEND_TRACE_DATA = 1
+FINALIZE_TRACE_DATA = 2
+QUERY_STREAMING = 3
+RESTORE_INITIAL_TABLES = 7
+GET_STATUS = 10
+RESET_TRACE_PROCESSOR = 11
+API_VERSION = 14  # of every engine from v52 to v58; the UI compares it with its own
+
+_TAG = 0x0A
+_LONGEST_HEADER = 11
+
+
+class BadFrame(ValueError):
+    """The bytes are no RPC stream, or a frame is larger than its bound."""
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def frame(message: Any) -> bytes:
+    """One RPC message as it stands in the stream, without its sequence number."""
+    message.ClearField("seq")
+    payload: bytes = message.SerializeToString()
+    return b"\x0a" + varint(len(payload)) + payload
+
+
+def request(method: int, **fields: Any) -> Any:
+    """An RPC request of that method."""
+    return Rpc(request=method, **fields)
+
+
+def is_last(message: Any) -> bool:
+    """Whether a response is the last one to its request."""
+    if message.response != QUERY_STREAMING or message.HasField("fatal_error"):
+        return True
+    return any(batch.is_last_batch for batch in message.query_result.batch)
+
+
+class Deframer:
+    """Cuts a stream of bytes into its messages.
+
+    Args:
+        max_bytes: the largest payload it accepts.
+    """
+
+    def __init__(self, max_bytes: int = 1 << 30) -> None:
+        self._max = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads that these bytes complete; raises `BadFrame`."""
+        self._buffer += data
+        payloads, position = [], 0
+        while (border := self._header(position)) is not None:
+            start, end = border
+            if end > len(self._buffer):
+                break
+            payloads.append(bytes(self._buffer[start:end]))
+            position = end
+        del self._buffer[:position]
+        return payloads
+
+    def _header(self, position: int) -> tuple[int, int] | None:
+        """Start and end of the payload whose frame starts at `position`, once the header is there."""
+        header = self._buffer[position : position + _LONGEST_HEADER]
+        if not header:
+            return None
+        if header[0] != _TAG:
+            raise BadFrame(f"A frame starts with the byte {header[0]:#04x} instead of {_TAG:#04x}.")
+        length = 0
+        for index, byte in enumerate(header[1:]):
+            length |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                if length > self._max:
+                    raise BadFrame(f"A frame of {length} bytes is larger than the limit of {self._max}.")
+                start = position + index + 2
+                return start, start + length
+        if len(header) == _LONGEST_HEADER:
+            raise BadFrame("A frame's length has no end.")
+        return None

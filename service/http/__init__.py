@@ -1,0 +1,1 @@
+"""The wire: one file a resource, and the one table of errors."""

@@ -1,0 +1,46 @@
+"""Digest fields of a request: ``Repr-Digest`` and ``Content-Digest`` (RFC 9530)."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+
+from service.trace.errors import BadDigest
+
+ALGORITHMS = {"sha-256": ("sha256", 32), "sha-512": ("sha512", 64)}
+"""The registered algorithms that are not broken: hashlib's name and the digest's bytes of each."""
+
+_MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:;[^,]*)?")
+
+
+def promised_digests(fields: Iterable[str]) -> dict[str, bytes]:
+    """What a request says its bytes hash to, by hashlib's names; algorithms that we don't know are passed over.
+
+    Raises:
+        BadDigest: a field is no dictionary of byte sequences, a digest has a wrong length, or two differ.
+    """
+    found: dict[str, bytes] = {}
+    for field in fields:
+        for member in field.split(","):
+            name, value = _member(member)
+            if name not in ALGORITHMS:
+                continue
+            algorithm, length = ALGORITHMS[name]
+            if len(value) != length or found.setdefault(algorithm, value) != value:
+                raise BadDigest(f"The {name} digest in {member.strip()!r} has a wrong length or two values.")
+    return found
+
+
+def _member(text: str) -> tuple[str, bytes]:
+    parts = _MEMBER.fullmatch(text)
+    if not parts:
+        raise BadDigest(f"{text.strip()!r} is not of the form `sha-256=:BASE64:`.")
+    try:
+        return parts[1], base64.b64decode(parts[2], validate=True)
+    except binascii.Error as error:
+        raise BadDigest(f"The digest in {text.strip()!r} is no base64: {error}.") from error
+
+
+def repr_digest(sha256: str) -> str:
+    """The field that tells a representation's SHA-256, given in hexadecimal."""
+    return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"

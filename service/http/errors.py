@@ -1,0 +1,92 @@
+"""The one table that maps the domain's errors to statuses, and the one shape that errors have on the wire.
+
+The shape is RFC 9457 ``application/problem+json`` with a stable ``code``.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from service.trace import errors
+
+log = logging.getLogger(__name__)
+
+STATUS: dict[type[errors.TracedockError], int] = {
+    errors.BadName: 400,
+    errors.EmptyBody: 400,
+    errors.IncompleteBody: 400,
+    errors.BadDigest: 400,
+    errors.DigestMismatch: 400,
+    errors.TooLarge: 413,
+    errors.DiskFull: 507,
+    errors.IngestError: 422,
+    errors.UnknownTrace: 404,
+    errors.NotReady: 409,
+    errors.BadCursor: 400,
+    errors.EngineUnavailable: 503,
+    errors.EngineFailed: 502,
+    errors.RequestRefused: 403,
+    errors.SqlError: 400,
+    errors.QueryTimeout: 504,
+    errors.ResultTooLarge: 413,
+}
+
+
+def status_of(error: errors.TracedockError) -> int:
+    """The status of an error, or of the nearest kind of error that it is; 500 for one that should not be seen."""
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+
+
+def problem(status: int, code: str, title: str, detail: str, /, **extra: Any) -> Response:
+    """An error as it goes over the wire; nothing that is `extra` takes the place of what all errors have."""
+    body = {"type": f"urn:tracedock:{code}", "title": title, "status": status, "detail": detail, "code": code}
+    headers = {"Retry-After": str(extra["retry_after_s"])} if "retry_after_s" in extra else None
+    return Response(orjson.dumps(extra | body), status, headers, media_type="application/problem+json")
+
+
+def as_problem(error: errors.TracedockError) -> Response:
+    """The response that tells of one of our errors."""
+    return problem(status_of(error), error.code, error.title, error.detail, **error.extra)
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    if not isinstance(error, errors.TracedockError):
+        raise error
+    return as_problem(error)
+
+
+async def _framework(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 413:
+        return as_problem(errors.TooLarge(str(error.detail)))
+    phrase = HTTPStatus(error.status_code).phrase
+    response = problem(error.status_code, phrase.lower().replace(" ", "_"), phrase, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    faults = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
+    detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in faults)
+    return problem(422, "bad_request", "The request can't be understood", detail, faults=faults)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("%s %s broke", request.method, request.url.path, exc_info=error)
+    return problem(500, "internal", "The service has a bug", f"{type(error).__name__} in {request.method}.")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the app leave in that shape."""
+    app.add_exception_handler(errors.TracedockError, _ours)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _unexpected)

@@ -1,0 +1,53 @@
+"""What the routes work with, and how they get it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from service.engine.fleet import Fleet
+from service.engine.session import Session
+from service.jobs.runner import Runner
+from service.settings import Settings
+from service.store.catalog import Catalog, State, Trace
+from service.store.folder import Folder
+from service.trace.errors import NotReady
+
+
+@dataclass
+class Services:
+    """The service's parts, made by `service.app`; `listening_on` is the trace that the localhost listener serves."""
+
+    settings: Settings
+    folder: Folder
+    catalog: Catalog
+    runner: Runner
+    fleet: Fleet
+    ui: Path
+    listening_on: str | None = None
+
+    def ready_trace(self, trace_id: str) -> Trace:
+        """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""
+        trace = self.catalog.get(trace_id)
+        if trace.state is State.FAILED:
+            why = (trace.error or {}).get("detail", "")
+            raise NotReady(f"The trace could not be read: {why}", state=trace.state, error=trace.error)
+        if trace.state is not State.READY:
+            raise NotReady(f"The trace is still {trace.state}.", state=trace.state, retry_after_s=1)
+        return trace
+
+    def session(self, trace_id: str) -> Session:
+        """The session of a ready trace, begun if it has none; raises also `EngineUnavailable`."""
+        trace = self.ready_trace(trace_id)
+        return self.fleet.open(trace.id, self.folder.original(trace.id))
+
+
+def services(connection: HTTPConnection) -> Services:
+    """The parts of the service that this request or WebSocket came to."""
+    parts: Services = connection.app.state.services
+    return parts
+
+
+Parts = Annotated[Services, Depends(services)]

@@ -1,0 +1,203 @@
+"""The shapes of the API's answers, as its documentation shows them; tests hold the answers to them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """An object of the API."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457), with what else helps to understand it: an ``offset``, a ``limit``, a ``line``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="stable: scripts may rely on it")
+
+
+class Bounds(Shape):
+    """A span of time in integer ns, in the trace's own clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Events(Shape):
+    """How many events came in, and what became of them: ``in`` is the sum of the others."""
+
+    in_: int = Field(alias="in")
+    kept: int
+    refused: int
+
+
+class Process(Shape):
+    """A process that the trace names or that has events."""
+
+    pid: int | str
+    name: str | None
+    labels: str | None
+    events: int
+
+
+class Thread(Shape):
+    """A thread of the host, or a stream of a device, that has events."""
+
+    pid: int | str
+    tid: int | str
+    name: str | None
+    events: int
+
+
+class Device(Shape):
+    """A device that the trace describes or that has work; its events and bounds are those of its work."""
+
+    id: int | str
+    name: str | None
+    memory_bytes: int | None
+    events: int
+    bounds: Bounds | None
+
+
+class Step(Shape):
+    """One ``ProfilerStep#N`` of the host."""
+
+    number: int
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+class Progress(Shape):
+    """Bytes of the file and events that have been read so far."""
+
+    bytes: int
+    bytes_total: int
+    events: int
+
+
+class Note(Shape):
+    """Something that ingest found worth telling."""
+
+    code: str
+    detail: str
+
+
+class Health(Shape):
+    """What is odd about a trace."""
+
+    notes: list[Note] = []
+
+
+class TraceInBrief(Shape):
+    """A trace as lists show it."""
+
+    id: str
+    name: str
+    state: Literal["queued", "ingesting", "ready", "failed"]
+    error: dict[str, Any] | None
+    created_at: str
+    size: int = Field(description="bytes of the file")
+    sha256: str
+    format: Literal["json", "json.gz", "json.zst"] | None
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    host: str | None
+    group: str | None
+    parent: str | None
+    selection: dict[str, Any] | None
+    bounds: Bounds | None
+    base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, where it is told")
+    events: Events
+    devices: list[Device]
+    streams: list[str] = Field(description="device/stream")
+    steps_count: int
+    health: Health
+    progress: Progress
+
+
+class Trace(TraceInBrief):
+    """All that is known of a trace."""
+
+    counts: dict[str, int] = Field(description="events by phase|category")
+    processes: list[Process]
+    threads: list[Thread]
+    steps: list[Step]
+
+
+class Traces(Shape):
+    """A page of traces."""
+
+    traces: list[TraceInBrief]
+    next: str | None = Field(description="cursor of the following page")
+
+
+class Column(Shape):
+    """A column of a table; its type is that of its cells, ``mixed`` where they differ."""
+
+    name: str
+    type: Literal["int", "double", "string", "blob", "null", "mixed"]
+    unit: str | None
+    description: str | None
+
+
+class Table(Shape):
+    """Rows in column order; integers are exact at any size, blobs base64."""
+
+    columns: list[Column]
+    rows: list[list[Any]]
+    truncated: bool
+    elapsed_ms: float
+
+
+class Engine(Shape):
+    """The process behind a session."""
+
+    version: str | None
+    pid: int | None
+    rss_bytes: int | None
+
+
+class Loaded(Shape):
+    """Bytes that the engine has taken, as it counts them, and the size of the trace's file."""
+
+    bytes: int
+    bytes_total: int
+
+
+class Session(Shape):
+    """An engine on a trace."""
+
+    trace: str
+    state: Literal["loading", "ready", "failed", "closed"]
+    error: dict[str, Any] | None
+    engine: Engine
+    progress: Loaded
+    clients: int = Field(description="Perfetto UIs attached")
+    queries: int = Field(description="queries asked so far")
+    idle_s: float
+    load_s: float | None
+
+
+class Sessions(Shape):
+    """The engines."""
+
+    sessions: list[Session]
+    next: str | None
+
+
+class Listener(Shape):
+    """What the localhost listener serves."""
+
+    enabled: bool
+    host: str
+    port: int
+    trace: str | None

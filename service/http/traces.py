@@ -1,0 +1,175 @@
+"""``/traces``: upload, list, describe, download, delete."""
+
+import asyncio
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+from starlette.requests import ClientDisconnect
+
+from service.http import shapes
+from service.http.digests import promised_digests, repr_digest
+from service.http.services import Parts, Services
+from service.store.catalog import State, Trace, new_trace_id
+from service.store.uploads import Upload, plain_name
+from service.streaming.ingest import Progress
+from service.trace.census import Summary
+from service.trace.errors import BadCursor, IncompleteBody, NotReady
+
+BLOCK = 1 << 20
+WAIT_MAX_S = 3600.0
+_LONG_LISTS = ("processes", "threads", "counts", "steps")
+_NOTHING_YET = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
+
+Wait = Annotated[
+    float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait until it is ready or failed")
+]
+
+router = APIRouter(prefix="/traces", tags=["traces"])
+
+
+def described(trace: Trace, progress: Progress | None) -> dict[str, Any]:
+    """A trace as the API shows it."""
+    summary = trace.summary or _NOTHING_YET
+    now = progress or Progress()
+    if trace.state.settled:
+        now = Progress(trace.size, summary["events"].get("in", 0))
+    return {
+        "id": trace.id,
+        "name": trace.name,
+        "state": trace.state,
+        "error": trace.error,
+        "created_at": f"{datetime.fromtimestamp(trace.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
+        "size": trace.size,
+        "sha256": trace.sha256,
+        **summary,
+        "steps_count": len(summary["steps"]),
+        "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
+        "group": None,
+        "parent": None,
+        "selection": None,
+        "progress": {"bytes": now.bytes, "bytes_total": trace.size, "events": now.events},
+    }
+
+
+def in_brief(trace: Trace, progress: Progress | None) -> dict[str, Any]:
+    """A trace as lists show it: without what can be long."""
+    whole = described(trace, progress)
+    return {key: value for key, value in whole.items() if key not in _LONG_LISTS}
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> Response:
+    """A JSON response."""
+    return Response(orjson.dumps(value), status, headers, media_type="application/json")
+
+
+async def _receive(request: Request, upload: Upload) -> None:
+    """Write the body as it comes, in blocks, each in a thread: hashing and the disk must not hold the loop."""
+    announced = request.headers.get("content-length")
+    if announced and announced.isdecimal():
+        upload.check_size(int(announced))
+    block = bytearray()
+    try:
+        async for chunk in request.stream():
+            block += chunk
+            if len(block) >= BLOCK:
+                await asyncio.to_thread(upload.write, block)
+                block = bytearray()
+    except ClientDisconnect as error:
+        raise IncompleteBody(f"The client left after {upload.size + len(block)} bytes.") from error
+    await asyncio.to_thread(upload.write, block)
+
+
+async def _settled(parts: Services, trace: Trace, wait: float) -> Trace:
+    return await parts.runner.settled(trace.id, within_s=wait) if wait and not trace.state.settled else trace
+
+
+@router.put(
+    "/{filename:path}",
+    status_code=201,
+    summary="Upload a trace: the body is the file",
+    responses={201: {"model": shapes.Trace}},
+)
+async def upload_trace(filename: str, request: Request, parts: Parts, wait: Wait = 0) -> Response:
+    """Stream the body to disk and queue its ingest.
+
+    Answers 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
+    ``Content-Digest`` are verified when they are sent.
+    """
+    name = plain_name(filename)
+    headers = request.headers
+    promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
+    trace_id = new_trace_id()
+    with Upload(parts.folder, trace_id, limit=parts.settings.max_upload_bytes, digests=promised) as upload:
+        await _receive(request, upload)
+        received = await asyncio.to_thread(upload.keep)
+        trace = await asyncio.to_thread(
+            parts.catalog.add, trace_id, name=name, size=received.size, sha256=received.sha256
+        )
+    parts.runner.wake()
+    trace = await _settled(parts, trace, wait)
+    return as_json(described(trace, parts.runner.progress(trace.id)), 201, Location=f"/api/v1/traces/{trace.id}")
+
+
+@router.get("", summary="List traces, newest first", responses={200: {"model": shapes.Traces}})
+def list_traces(
+    parts: Parts,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    state: State | None = None,
+    name: Annotated[str, Query(description="part of the name, in any case")] = "",
+) -> Response:
+    """One page of traces, each without its longer lists; ``next`` is the cursor of the following page, or null."""
+    traces = parts.catalog.page(limit=limit + 1, after=_after(cursor), state=state, name=name)
+    page = traces[:limit]
+    following = _cursor(page[-1]) if len(traces) > limit else None
+    return as_json({"traces": [in_brief(t, parts.runner.progress(t.id)) for t in page], "next": following})
+
+
+def _cursor(trace: Trace) -> str:
+    return base64.urlsafe_b64encode(f"{trace.created_ns}.{trace.id}".encode()).decode()
+
+
+def _after(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    try:
+        created, trace_id = base64.urlsafe_b64decode(cursor).decode().split(".")
+        int(created).to_bytes(8, signed=True)  # SQLite compares no larger ones
+        return int(created), trace_id
+    except (ValueError, OverflowError, binascii.Error) as error:
+        raise BadCursor(f"{cursor[:100]!r} is not the `next` of a page.") from error
+
+
+@router.get("/{trace_id}", summary="Describe a trace", responses={200: {"model": shapes.Trace}})
+async def describe_trace(trace_id: str, parts: Parts, wait: Wait = 0) -> Response:
+    """All that is known of a trace; with ``wait``, once it is ready or failed, but after so many seconds anyway."""
+    trace = await _settled(parts, parts.catalog.get(trace_id), wait)
+    return as_json(described(trace, parts.runner.progress(trace.id)))
+
+
+@router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was made of it")
+async def delete_trace(trace_id: str, parts: Parts) -> Response:
+    """Stop what works on the trace and remove it from catalog and disk."""
+    await asyncio.to_thread(parts.catalog.remove, trace_id)  # first: from here on nobody can begin anything on it
+    await parts.runner.cancel(trace_id)
+    await parts.fleet.shut(trace_id)
+    await asyncio.to_thread(parts.folder.remove, trace_id)
+    if parts.listening_on == trace_id:
+        parts.listening_on = None
+    return Response(status_code=204)
+
+
+@router.get("/{trace_id}/download", summary="The original bytes")
+def download_trace(trace_id: str, parts: Parts) -> Response:
+    """The bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``."""
+    trace = parts.catalog.get(trace_id)
+    path = parts.folder.original(trace.id)
+    if not path.exists():
+        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
+    headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
+    return FileResponse(path, filename=trace.name, media_type="application/octet-stream", headers=headers)

@@ -1,0 +1,1 @@
+"""Work that outlives a request: a durable queue, worker processes, progress, recovery."""

@@ -1,0 +1,37 @@
+"""Everything that can be set, in one frozen object: built once, passed in, documented in the README."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+GIB = 1 << 30
+
+
+class Settings(BaseSettings):
+    """The service's settings; each is also the environment variable ``TRACEDOCK_<NAME>``."""
+
+    model_config = SettingsConfigDict(env_prefix="TRACEDOCK_", frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8700, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    data: Path = Field(Path("data"), description="folder that holds the catalog and the traces")
+    perfetto_port: int = Field(
+        9001,
+        ge=0,
+        le=65535,
+        description="port on 127.0.0.1 for ui.perfetto.dev and Perfetto's Python client; 0 = off",
+    )
+    engine: Path | None = Field(None, description="another trace_processor_shell to run instead of the pinned one")
+    ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
+    max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
+    ingest_workers: int = Field(1, ge=1, description="worker processes that read traces at the same time")
+    ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
+    query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
+    query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
+    max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")
+    max_engines: int = Field(4, ge=1, description="engines alive at once; the longest idle one makes room")
+    engine_idle_s: float = Field(900.0, gt=0, description="an engine with no client is closed after so long")
+    engine_load_timeout_s: float = Field(900.0, gt=0, description="an engine must have loaded its trace by then")
+    engine_stop_s: float = Field(2.0, gt=0, description="grace of each step when an engine is stopped")
+    shutdown_s: float = Field(10.0, gt=0, description="deadline of the service's own shutdown")

@@ -1,0 +1,110 @@
+"""The data folder: where everything lies, who works on it, and how a file gets there whole or not at all.
+
+catalog.sqlite      the catalog
+lock                held by the one server that works here
+incoming/           uploads on their way; emptied at each start
+originals/{id}      the bytes as they came
+columns/{id}/       what ingest made of them
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from service.trace.errors import CatalogInUse, DiskFull
+
+
+class Folder:
+    """The data folder at `root`, made if it is missing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.catalog = self.root / "catalog.sqlite"
+        self.incoming = self.root / "incoming"
+        self.originals = self.root / "originals"
+        self.columns = self.root / "columns"
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Make the folder and take its lock, which ends with this process however it ends.
+
+        Raises:
+            CatalogInUse: another server has it.
+        """
+        for part in (self.incoming, self.originals, self.columns):
+            part.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise CatalogInUse(f"Another server works on {self.root}.") from None
+        self._lock = lock
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def original(self, trace_id: str) -> Path:
+        """The path of a trace's original bytes."""
+        return self.originals / trace_id
+
+    def columns_of(self, trace_id: str) -> Path:
+        """The folder of what ingest made of a trace."""
+        return self.columns / trace_id
+
+    def remove(self, trace_id: str) -> None:
+        """Remove all files of a trace; what is gone already is fine."""
+        with suppress(FileNotFoundError):
+            self.original(trace_id).unlink()
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.columns_of(trace_id))
+
+    def sweep(self, known: Iterable[str]) -> None:
+        """Remove what no trace in the catalog owns: the remains of uploads and ingests that were killed."""
+        keep = set(known)
+        for leftover in self.incoming.iterdir():
+            leftover.unlink()
+        for original in self.originals.iterdir():
+            if original.name not in keep:
+                original.unlink()
+        for columns in self.columns.iterdir():
+            if columns.name not in keep:
+                shutil.rmtree(columns)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader finds all of it or none, also after a power cut."""
+    partial = path.with_name(f".{path.name}.partial")
+    with disk_errors(), partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Tell "no room" apart from other errors of the disk: raises `DiskFull` for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DiskFull(f"The disk of the data folder has no room: {error.strerror}.") from error
+        raise

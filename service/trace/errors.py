@@ -1,0 +1,203 @@
+"""Every error of the domain.
+
+TracedockError
+├── UploadError
+│   ├── BadName              a file name that is no plain name
+│   ├── EmptyBody            an upload of no bytes
+│   ├── TooLarge             a body beyond the configured size
+│   ├── IncompleteBody       a body that ended before its announced length
+│   ├── BadDigest            a digest header that can't be read
+│   ├── DigestMismatch       bytes other than the digest promised
+│   └── DiskFull             no room for the bytes
+├── IngestError              the file can't be read as a trace; `offset` says where
+│   ├── BadCompression       the compressed stream is damaged
+│   ├── Truncated            the file ends in the middle
+│   ├── NotJson              the bytes are no JSON document
+│   ├── NotATrace            JSON, but without trace events
+│   └── WorkerDied           the process that read the file ended before its answer
+├── CatalogError
+│   ├── UnknownTrace         no trace has that id
+│   ├── NotReady             the trace has not been read, or could not be
+│   ├── BadCursor            a page's cursor that was not given out
+│   └── CatalogInUse         another server has the data folder
+└── EngineError
+    ├── EngineUnavailable    no engine can be had
+    ├── EngineFailed         the engine died or could not load the trace
+    ├── RequestRefused       a request that would change the shared trace
+    ├── SqlError             the engine refused the statement
+    ├── QueryTimeout         the statement was stopped at its deadline
+    └── ResultTooLarge       the result outgrew its bound
+"""
+
+from typing import Any, ClassVar
+
+
+class TracedockError(Exception):
+    """An error that a caller can act on.
+
+    Args:
+        detail: one sentence saying what happened and where.
+        extra: facts that help, as JSON values (an ``offset`` in bytes, a ``limit``).
+    """
+
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Something went wrong"
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as JSON values: ``code``, ``title``, ``detail`` and what else it carries."""
+        return {"code": self.code, "title": self.title, "detail": self.detail, **self.extra}
+
+
+class UploadError(TracedockError):
+    """The bytes did not arrive as promised."""
+
+
+class BadName(UploadError):
+    """The file name is not a plain name."""
+
+    code, title = "bad_name", "That is not a plain file name"
+
+
+class EmptyBody(UploadError):
+    """The upload had no bytes."""
+
+    code, title = "empty_body", "The body is empty"
+
+
+class TooLarge(UploadError):
+    """The body is larger than the service takes."""
+
+    code, title = "too_large", "The body is too large"
+
+
+class IncompleteBody(UploadError):
+    """The body ended before its announced length."""
+
+    code, title = "incomplete_body", "The body ended early"
+
+
+class BadDigest(UploadError):
+    """A digest header could not be understood."""
+
+    code, title = "bad_digest", "The digest header can't be read"
+
+
+class DigestMismatch(UploadError):
+    """The bytes that came differ from those the digest was made of."""
+
+    code, title = "digest_mismatch", "The bytes do not match their digest"
+
+
+class DiskFull(UploadError):
+    """The disk has no room for the bytes."""
+
+    code, title = "disk_full", "The disk is full"
+
+
+class IngestError(TracedockError):
+    """The file can't be read as a trace."""
+
+    code, title = "unreadable", "The trace can't be read"
+
+
+class BadCompression(IngestError):
+    """The compressed stream is damaged."""
+
+    code, title = "bad_compression", "The compressed stream is damaged"
+
+
+class Truncated(IngestError):
+    """The file ends in the middle."""
+
+    code, title = "truncated", "The file is cut off"
+
+
+class NotJson(IngestError):
+    """The bytes are not a JSON document."""
+
+    code, title = "not_json", "The file is not valid JSON"
+
+
+class NotATrace(IngestError):
+    """The document is JSON, but holds no trace events."""
+
+    code, title = "not_a_trace", "The file is no trace"
+
+
+class WorkerDied(IngestError):
+    """The worker process ended before it had an answer."""
+
+    code, title = "worker_died", "The worker that read the trace died"
+
+
+class CatalogError(TracedockError):
+    """The catalog can't give what was asked for."""
+
+
+class UnknownTrace(CatalogError):
+    """No trace has that id."""
+
+    code, title = "unknown_trace", "There is no such trace"
+
+
+class NotReady(CatalogError):
+    """The trace is not ready to be asked."""
+
+    code, title = "not_ready", "The trace is not ready"
+
+
+class BadCursor(CatalogError):
+    """The cursor is not one that a page gave out."""
+
+    code, title = "bad_cursor", "The cursor can't be read"
+
+
+class CatalogInUse(CatalogError):
+    """Another server works on the same data folder."""
+
+    code, title = "catalog_in_use", "The data folder is in use"
+
+
+class EngineError(TracedockError):
+    """The trace_processor engine can't do what was asked."""
+
+
+class EngineUnavailable(EngineError):
+    """No engine can be started, or none may be started now."""
+
+    code, title = "engine_unavailable", "No engine is available"
+
+
+class EngineFailed(EngineError):
+    """The engine died, or could not load the trace."""
+
+    code, title = "engine_failed", "The engine failed"
+
+
+class RequestRefused(EngineError):
+    """The request would have changed the trace that all clients share."""
+
+    code, title = "request_refused", "The shared trace can't be changed"
+
+
+class SqlError(EngineError):
+    """The engine refused the statement."""
+
+    code, title = "sql_error", "The engine refused the statement"
+
+
+class QueryTimeout(EngineError):
+    """The statement ran into its deadline and was stopped."""
+
+    code, title = "query_timeout", "The query took too long"
+
+
+class ResultTooLarge(EngineError):
+    """The result outgrew its bound."""
+
+    code, title = "result_too_large", "The result is too large"

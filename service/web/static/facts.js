@@ -1,0 +1,90 @@
+// What is known of a trace in a line each.
+import { bytes, count, duration, isoNs, rank, span } from "./format.js";
+import { copyButton, el } from "./dom.js";
+
+const NOT_YET = "not known yet";
+
+/**
+ * Fill the list of facts; facts that did not change since `last` are left alone (a selection in them stays).
+ * Of a trace that could not be read only what is known is shown.
+ */
+export function showFacts(list, trace, last) {
+  const failed = trace.state === "failed";
+  const unread = trace.state === "ready" ? "unknown" : NOT_YET;
+  for (const { name, value, of } of FACTS) {
+    const key = JSON.stringify([unread, failed, of(trace)], exactly);
+    if (last && list.querySelector(`[data-fact="${name}"]`)?.dataset.key === key) continue;
+    const known = value(trace);
+    const fact = el("div", { "data-fact": name, "data-key": key }, el("dt", {}, name), el("dd", {}, known ?? unknown(unread)));
+    const old = list.querySelector(`[data-fact="${name}"]`);
+    fact.hidden = failed && known === null;
+    if (old) old.replaceWith(fact);
+    else list.append(fact);
+  }
+}
+
+const exactly = (_key, value) => (typeof value === "bigint" ? String(value) : value);
+const unknown = (text) => el("span", { class: "muted" }, text);
+const mono = (text, attributes = {}) => el("span", { class: "mono", ...attributes }, text);
+const lines = (...parts) => parts.map((part) => el("div", {}, part));
+
+const FACTS = [
+  {
+    name: "Rank",
+    of: (t) => [t.rank, t.world_size, t.backend],
+    value: (t) => {
+      if (t.rank === null && t.world_size === null && t.backend === null) return null;
+      return lines(rank(t), ...(t.backend ? [el("span", { class: "small muted" }, t.backend)] : []));
+    },
+  },
+  {
+    name: "Events",
+    of: (t) => [t.state, t.events],
+    value: ({ state, events }) => {
+      if (state !== "ready" && Number(events.in) === 0) return null;
+      if (state === "failed") return lines(count(events.in), el("span", { class: "small muted" }, "read before it failed"));
+      const same = Number(events.refused) === 0 && String(events.in) === String(events.kept);
+      const parts = same ? "all kept" : `${count(events.in)} in, ${count(events.refused)} refused`;
+      return lines(count(events.kept), el("span", { class: "small muted" }, parts));
+    },
+  },
+  {
+    name: "Span",
+    of: (t) => t.bounds,
+    value: ({ bounds }) => {
+      if (!bounds) return null;
+      return lines(
+        `${duration(span(bounds))}`,
+        el("span", { class: "small" }, mono(`${span(bounds)} ns`)),
+        el("span", { class: "small" }, "from ", mono(`${bounds.start_ns}`)),
+        el("span", { class: "small" }, "to ", mono(`${bounds.end_ns}`)),
+      );
+    },
+  },
+  {
+    name: "Base time",
+    of: (t) => t.base_ns,
+    value: ({ base_ns }) => {
+      if (base_ns === null) return null;
+      return lines(el("time", { datetime: isoNs(base_ns), class: "mono" }, isoNs(base_ns)), el("span", { class: "small" }, mono(`${base_ns} ns`)));
+    },
+  },
+  {
+    name: "Size and format",
+    of: (t) => [t.size, t.format],
+    value: ({ size, format }) =>
+      lines([bytes(size), " ", el("code", {}, format ?? "")], el("span", { class: "small muted" }, `${count(size)} bytes`)),
+  },
+  {
+    name: "SHA-256",
+    of: (t) => t.sha256,
+    value: ({ sha256 }) =>
+      sha256 ? [mono(`${sha256.slice(0, 12)}…`, { title: sha256 }), " ", copyButton(sha256, "Copy the SHA-256")] : null,
+  },
+  { name: "Host", of: (t) => t.host, value: ({ host }) => host },
+  {
+    name: "Uploaded",
+    of: (t) => t.created_at,
+    value: ({ created_at }) => el("time", { datetime: created_at }, `${created_at.replace("T", " ").slice(0, 19)} UTC`),
+  },
+];

@@ -1,0 +1,51 @@
+// Which trace the local port serves to ui.perfetto.dev.
+import { Problem, api, getJson, pageOf, putJson } from "./api.js";
+import { byId, el } from "./dom.js";
+
+const USUAL_PORT = 9001; // the one ui.perfetto.dev tries by itself
+
+/** Show the listener and the button that points it at this trace. */
+export async function startListener(trace) {
+  await attempt(async () => show(trace, await getJson(api("listener"))));
+  byId("listener").hidden = false;
+}
+
+async function attempt(act) {
+  try {
+    await act();
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    byId("listener-body").append(el("p", { class: "note bad", role: "alert" }, `${error.title}. ${error.detail}`));
+  }
+}
+
+function show(trace, { enabled, host, port, trace: served }) {
+  const address = `${host}:${port}`;
+  if (!enabled) {
+    byId("listener-body").replaceChildren(el("p", { class: "muted" }, "The local port for ui.perfetto.dev is switched off on this server."));
+    return;
+  }
+  const mine = served === trace.id;
+  const button = el("button", { type: "button", "data-testid": "serve-trace" }, mine ? "Served" : `Serve on ${address}`);
+  button.disabled = mine;
+  button.addEventListener("click", () =>
+    attempt(async () => {
+      show(trace, await putJson(api("listener"), { trace: trace.id }));
+      byId("listener-open").focus();
+    }),
+  );
+  const url = port === USUAL_PORT ? "https://ui.perfetto.dev/" : `https://ui.perfetto.dev/#!/?rpc_port=${port}`;
+  const open = el("a", { id: "listener-open", class: "button", href: url, target: "_blank", rel: "noopener noreferrer" }, "Go to ui.perfetto.dev");
+  byId("listener-body").replaceChildren(
+    el("p", {}, "The public Perfetto UI looks for a trace at ", el("code", {}, address),
+      ". One trace at a time can be served there, to a browser on the server's own machine or through an SSH tunnel."),
+    el("p", { role: "status" }, ...nowServed(mine, served)),
+    el("div", { class: "buttons" }, button, mine ? open : null),
+  );
+}
+
+function nowServed(mine, served) {
+  if (mine) return ["It serves this trace now."];
+  if (served === null) return ["It serves no trace now."];
+  return ["It serves trace ", el("a", { class: "mono", href: pageOf(served) }, served), " now."];
+}

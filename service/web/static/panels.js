@@ -1,0 +1,167 @@
+// The tables of what ingest found: steps, counts, devices, processes, health.
+import { bar, byId, el, table } from "./dom.js";
+import { bytes, count, duration, plural, span } from "./format.js";
+
+const SHORT = 12; // rows a table shows before it asks
+
+const PHASES = {
+  X: "complete", B: "begin", E: "end", i: "instant", I: "instant", C: "counter", M: "metadata",
+  s: "flow start", t: "flow step", f: "flow end", b: "async begin", n: "async instant", e: "async end",
+  N: "object created", O: "object snapshot", D: "object destroyed", P: "sample",
+};
+
+/** Fill and show each panel that has something to say. */
+export function showPanels(trace) {
+  panel("health", healthOf(trace));
+  if (trace.state !== "ready") return;
+  panel("steps", stepsOf(trace));
+  panel("counts", countsOf(trace));
+  panel("devices", devicesOf(trace));
+  panel("processes", processesOf(trace));
+}
+
+function panel(name, content) {
+  byId(name).hidden = content === null;
+  if (content !== null) byId(`${name}-body`).replaceChildren(content);
+}
+
+const column = (text, kind) => ({ text, class: kind });
+const unknown = () => el("span", { class: "muted" }, "unknown");
+
+function healthOf({ state, health }) {
+  const notes = health?.notes ?? [];
+  if (notes.length === 0) return state === "ready" ? el("p", { class: "muted" }, "Nothing to note: every event was understood as it came.") : null;
+  const note = ({ code, detail }) => el("li", {}, el("code", { class: "code" }, code), " ", detail);
+  return el("ul", { class: "notes" }, notes.map(note));
+}
+
+function stepsOf({ steps, bounds }) {
+  if (steps.length === 0) return el("p", { class: "muted" }, "No ProfilerStep annotations in this trace.");
+  const lengths = steps.map((step) => span(step));
+  const longest = Number(lengths.reduce((a, b) => (a > b ? a : b)));
+  const rows = steps.map((step, index) => [
+    String(step.number),
+    step.name,
+    startOf(step, bounds),
+    exact(lengths[index]),
+    bar(Number(lengths[index]), longest),
+  ]);
+  const headings = [column("Step", "number"), column("Name"), column("Start", "number"), column("Duration", "number"), column("", "bar")];
+  return long(rows, (some) => table(headings, some), "steps");
+}
+
+/** Where a step starts, seen from the trace's first event. */
+function startOf({ start_ns }, bounds) {
+  if (!bounds) return String(start_ns);
+  return el("span", { title: `${start_ns} ns on the trace's clock` }, `+${duration(BigInt(start_ns) - BigInt(bounds.start_ns))}`);
+}
+
+const exact = (ns) => el("span", { title: `${ns} ns` }, duration(ns));
+
+function countsOf({ counts }) {
+  const entries = Object.entries(counts).sort(([, a], [, b]) => Number(b) - Number(a));
+  if (entries.length === 0) return el("p", { class: "muted" }, "No events.");
+  const most = Number(entries[0][1]);
+  const rows = entries.map(([key, n]) => {
+    const cut = key.indexOf("|");
+    const [phase, category] = [key.slice(0, cut), key.slice(cut + 1)];
+    return [
+      el("span", { class: "phase" }, el("code", {}, phase || "–"), " ", el("span", { class: "muted small" }, PHASES[phase] ?? "")),
+      category || el("span", { class: "muted" }, "none"),
+      count(n),
+      bar(Number(n), most),
+    ];
+  });
+  const headings = [column("Phase"), column("Category"), column("Events", "number"), column("", "bar")];
+  return long(rows, (some) => table(headings, some), "kinds");
+}
+
+function devicesOf({ devices, streams }) {
+  const ofDevice = group(streams, deviceOf);
+  const known = new Set(devices.map((device) => String(device.id)));
+  const unnamed = [...ofDevice.keys()].filter((id) => !known.has(id)).map((id) => ({ id, name: null, memory_bytes: null, events: null }));
+  const all = [...devices, ...unnamed];
+  if (all.length === 0) return el("p", { class: "muted" }, "No device took part in this trace.");
+  const used = all.filter((device) => device.events !== 0);
+  const idle = all.filter((device) => device.events === 0);
+  const rows = used.map((device) => [
+    String(device.id),
+    device.name ?? unknown(),
+    device.memory_bytes === null ? unknown() : bytes(device.memory_bytes),
+    device.events === null ? unknown() : count(device.events),
+    el("span", { class: "chips" }, (ofDevice.get(String(device.id)) ?? []).map((stream) => el("code", {}, stream))),
+  ]);
+  const headings = [column("Device", "number"), column("Name"), column("Memory", "number"), column("Events", "number"), column("Streams")];
+  const shown = rows.length > 0 ? long(rows, (some) => table(headings, some), "devices") : null;
+  return el("div", { class: "stack" }, shown, idleOf(idle, used.length > 0));
+}
+
+/** The devices that a process sees and never uses: on a node of eight, seven of them. */
+function idleOf(idle, others) {
+  if (idle.length === 0) return null;
+  const names = new Set(idle.map((device) => device.name ?? "unknown"));
+  const ids = idle.map((device) => device.id).join(", ");
+  const which = idle.length === 1 ? "device" : "devices";
+  return el("p", { class: "muted" }, `No event on ${others ? "the other " : ""}${which} ${ids} (${[...names].join(", ")}).`);
+}
+
+const deviceOf = (stream) => stream.slice(0, stream.lastIndexOf("/"));
+
+function group(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return groups;
+}
+
+function processesOf({ processes, threads }) {
+  if (processes.length === 0) return el("p", { class: "muted" }, "No processes in this trace.");
+  const threadsOf = group(threads, (thread) => String(thread.pid));
+  const one = (process) => processOf(process, threadsOf.get(String(process.pid)) ?? []);
+  return long(processes, (some) => el("div", {}, some.map(one)), "processes");
+}
+
+function processOf(process, threads) {
+  const summary = el(
+    "summary",
+    {},
+    el("span", { class: "mono" }, idText(process.pid)),
+    " ",
+    process.name ?? "unnamed",
+    process.labels ? el("span", { class: "tag" }, process.labels) : null,
+    el("span", { class: "muted small" }, ` ${plural(threads.length, "thread")} · ${plural(process.events, "event")}`),
+  );
+  const details = el("details", {}, summary);
+  // A trace may have thousands of threads: their rows are made when they are asked for.
+  details.addEventListener("toggle", () => details.append(threadsOf(threads)), { once: true });
+  return details;
+}
+
+/** An id as it stands in the trace; profilers write empty ones as well. */
+const idText = (id) => (id === "" ? '""' : String(id));
+
+function threadsOf(threads) {
+  if (threads.length === 0) return el("p", { class: "muted" }, "No threads of its own.");
+  const rows = threads.map(({ tid, name, events }) => [el("span", { class: "mono" }, idText(tid)), name ?? unknown(), count(events)]);
+  return long(rows, (some) => table([column("Thread"), column("Name"), column("Events", "number")], some), "threads");
+}
+
+/** What `render` makes of the first rows, with a button for the rest when there are many. */
+function long(rows, render, noun) {
+  if (rows.length <= SHORT) return scrolled(render(rows));
+  const shown = scrolled(render(rows.slice(0, SHORT)));
+  const button = el("button", { type: "button", class: "quiet", "aria-expanded": "false" });
+  const turn = (all) => {
+    shown.replaceChildren(render(all ? rows : rows.slice(0, SHORT)));
+    button.setAttribute("aria-expanded", String(all));
+    button.textContent = all ? `Show the first ${SHORT}` : `Show all ${count(rows.length)} ${noun}`;
+  };
+  turn(false);
+  button.addEventListener("click", () => turn(button.getAttribute("aria-expanded") === "false"));
+  return el("div", {}, shown, button);
+}
+
+const scrolled = (content) => el("div", { class: "scroll" }, content);

@@ -1,0 +1,146 @@
+// The SQL box: one query at a time, with its progress, its error and its rows.
+import { Problem, api, query, readJson } from "./api.js";
+import { byId, el, save, setText } from "./dom.js";
+import { bytes, count, plural } from "./format.js";
+import { hideProblem } from "./problem.js";
+import { showResult } from "./result.js";
+import { SAMPLES, firstSample } from "./samples.js";
+import { showProgress } from "./state.js";
+
+/** Wire the box for a ready trace. */
+export function startSql(trace) {
+  const input = byId("sql-input");
+  const remembered = `sql of ${trace.id}`;
+  input.value = sessionStorage.getItem(remembered) ?? firstSample(trace).sql;
+  byId("sql-samples").replaceChildren(
+    ...SAMPLES.map(({ label, sql }) =>
+      el("button", { type: "button", class: "quiet", onclick: () => write(input, sql) }, label),
+    ),
+  );
+
+  let running = null; // the AbortController of the query under way
+
+  async function run(work) {
+    if (running || input.value.trim() === "") return;
+    sessionStorage.setItem(remembered, input.value);
+    running = new AbortController();
+    const since = performance.now();
+    const tick = setInterval(() => setText(byId("sql-ticking"), `${seconds(since)} s`), 100);
+    begin();
+    try {
+      setText(byId("sql-said"), await work(input.value, running.signal));
+    } catch (error) {
+      byId("sql-result").hidden = true;
+      if (error.name === "AbortError") setText(byId("sql-said"), `Cancelled after ${seconds(since)} s.`);
+      else if (error instanceof Problem) {
+        setText(byId("sql-said"), "");
+        showSqlError(input, error);
+      } else throw error;
+    } finally {
+      clearInterval(tick);
+      running = null;
+      end();
+    }
+  }
+
+  const askRows = () =>
+    run(async (sql, signal) => {
+      const limit = Number(byId("sql-limit").value);
+      const answer = await query(trace.id, { sql, limit }, { signal, onLoading });
+      setText(byId("sql-said"), "Receiving rows…");
+      const result = await readJson(answer);
+      showResult(byId("sql-result"), result);
+      return said(result);
+    });
+
+  const askCsv = () =>
+    run(async (sql, signal) => {
+      const answer = await query(trace.id, { sql, limit: null }, { signal, onLoading, accept: "text/csv" });
+      setText(byId("sql-said"), "Receiving CSV…");
+      const blob = await answer.blob();
+      save(blob, `${trace.name.replace(/\.(pt\.)?(trace\.)?json(\.\w+)?$/, "")}.csv`);
+      return `Saved ${bytes(blob.size)} of CSV.`;
+    });
+
+  byId("sql-run").addEventListener("click", askRows);
+  byId("sql-csv").addEventListener("click", askCsv);
+  byId("sql-cancel").addEventListener("click", () => {
+    running?.abort();
+    input.focus(); // the button that had it is disabled now
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    askRows();
+  });
+}
+
+const seconds = (since) => ((performance.now() - since) / 1000).toFixed(1);
+
+function begin() {
+  setText(byId("sql-said"), "Running…");
+  hideProblem(byId("sql-error"));
+  byId("sql-result").classList.add("stale");
+  setBusy(true);
+}
+
+function end() {
+  setText(byId("sql-ticking"), "");
+  setText(byId("sql-loaded"), "");
+  byId("sql-loading").hidden = true;
+  byId("sql-result").classList.remove("stale");
+  setBusy(false);
+}
+
+/** Run keeps its focus while it is out of use, hence aria-disabled; Cancel is the other way round. */
+function setBusy(busy) {
+  byId("sql-run").setAttribute("aria-disabled", String(busy));
+  byId("sql-csv").setAttribute("aria-disabled", String(busy));
+  byId("sql-cancel").disabled = !busy;
+}
+
+function onLoading({ progress }) {
+  const { bytes: done, bytes_total: total } = progress;
+  // Said once; the figures move beside it, where a screen reader is not told each of them.
+  setText(byId("sql-said"), "The engine is loading the trace:");
+  setText(byId("sql-loaded"), `${bytes(done)}${total ? ` of ${bytes(total)}` : ""}`);
+  byId("sql-loading").hidden = false;
+  showProgress(byId("sql-loading"), progress);
+}
+
+function said({ rows, truncated, elapsed_ms: elapsed }) {
+  const time = elapsed >= 1000 ? `${(elapsed / 1000).toFixed(2)} s` : `${elapsed.toFixed(1)} ms`;
+  const length = `${plural(rows.length, "row")} in ${time}.`;
+  return truncated ? `${length} Truncated: only the first ${count(rows.length)}; ask for more rows or download the CSV.` : length;
+}
+
+/** Replace the text in a way that the browser's undo knows. */
+function write(input, sql) {
+  input.focus();
+  input.select();
+  // execCommand is the only edit that undo covers; where it is gone the text is set.
+  if (!document.execCommand?.("insertText", false, sql)) input.value = sql;
+}
+
+/** The engine's message in its own layout (it points with a caret), and the way to the place. */
+function showSqlError(input, problem) {
+  const { message, line, column } = problem.fields;
+  const box = byId("sql-error");
+  const place = Number.isInteger(line) ? `line ${line}${Number.isInteger(column) ? `, column ${column}` : ""}` : null;
+  box.replaceChildren(
+    el("p", {}, el("strong", {}, problem.title), " ", el("code", { class: "code" }, problem.code),
+      place ? el("button", { type: "button", class: "quiet", onclick: () => goTo(input, line, column ?? 1) }, `Go to ${place}`) : null),
+    el("pre", { tabindex: 0 }, message ?? problem.detail),
+  );
+  const repeats = message === undefined || problem.detail.includes(message) || message.includes(problem.detail);
+  if (!repeats) box.children[0].after(el("p", {}, problem.detail));
+  box.hidden = false;
+}
+
+function goTo(input, line, column) {
+  const before = input.value.split("\n").slice(0, line - 1);
+  const start = before.reduce((sum, text) => sum + text.length + 1, 0) + column - 1;
+  const word = /^\w*/.exec(input.value.slice(start))[0];
+  input.focus();
+  input.setSelectionRange(start, start + Math.max(1, word.length));
+}

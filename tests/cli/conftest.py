@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from threading import Thread
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli.client import Client
+from service.cli.main import app
+from tests.cli.double import Server
+
+Run = Callable[..., Result]
+COMMAND = [sys.executable, "-m", "service.cli.main"]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    double = Server()
+    thread = Thread(target=double.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield double
+    double.shutdown()
+    thread.join()
+    double.server_close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as talking:
+        yield talking
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    """The command line in this process, its streams no terminals, talking to the double."""
+
+    def invoke(*args: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(app, ["--url", server.url, *args], input=stdin, prog_name="tracedock")
+
+    return invoke
+
+
+@pytest.fixture
+def environment(server: Server) -> dict[str, str]:
+    """The environment of a real process of the command line."""
+    return {**os.environ, "TRACEDOCK_URL": server.url, "TERM": "xterm-256color", "COLUMNS": "80"}
+
+
+OnTerminal = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def on_terminal(environment: dict[str, str]) -> OnTerminal:
+    """Runs the command line in a process with the named streams on a pseudo-terminal, the rest on pipes.
+
+    Gives (exit code, what the terminal got, what the piped one of stdout and stderr got).
+    """
+
+    def start(*args: str, terminal: tuple[str, ...] = ("stdout", "stderr")) -> tuple[int, str, str]:
+        ours, theirs = os.openpty()
+        out, err = (theirs if name in terminal else subprocess.PIPE for name in ("stdout", "stderr"))
+        with subprocess.Popen(
+            [*COMMAND, *args], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        ) as process:
+            os.close(theirs)
+            drawn = b"".join(iter(lambda: _read(ours), b""))
+            piped = b"".join(pipe.read() for pipe in (process.stdout, process.stderr) if pipe)
+        os.close(ours)
+        return process.returncode, drawn.decode(), piped.decode()
+
+    return start
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says EIO when the last one at the other end has closed
+        return b""

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from service.cli.client import Client
+from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
+from tests.cli.double import Answer, Server, json_answer, problem, session, trace
+
+TABLE = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rank 0 #1%.pt.trace.json"
+    path.write_bytes(bytes(range(256)) * 10_000)
+    return path
+
+
+def test_an_upload_sends_exactly_the_files_bytes_under_the_files_name(
+    client: Client, server: Server, file: Path
+) -> None:
+    made = client.upload(file)
+    [request] = server.sent("PUT")
+    assert request.body == file.read_bytes()
+    assert request.headers["content-length"] == str(file.stat().st_size)
+    assert "transfer-encoding" not in request.headers
+    assert made["name"] == file.name
+    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_an_upload_reports_bytes_up_to_the_whole_file(client: Client, file: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    client.upload(file, on_bytes=lambda sent, total: seen.append((sent, total)))
+    size = file.stat().st_size
+    assert seen == [(1 << 20, size), (2 << 20, size), (size, size)]
+
+
+def test_an_upload_that_waits_returns_the_ready_trace(client: Client, server: Server, file: Path) -> None:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    states = [trace(digest[:12], file.name, state=state) for state in ("queued", "ingesting", "ready")]
+    server.script("GET", f"/traces/{digest[:12]}", *map(json_answer, states))
+    seen: list[str] = []
+    made = client.upload(file, wait=True, on_ingest=lambda t: seen.append(t["state"]))
+    assert made["state"] == "ready"
+    assert seen == ["queued", "ingesting", "ready"]
+    assert all(request.query["wait"] == "1" for request in server.sent("GET"))
+
+
+def test_a_digest_that_differs_from_the_servers_is_an_error(client: Client, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"{}")
+    server.script("PUT", "/traces/a.json", json_answer(trace("0123456789ab", "a.json", sha256="00" * 32), 201))
+    with pytest.raises(DigestMismatchError, match=hashlib.sha256(b"{}").hexdigest()) as caught:
+        client.upload(tmp_path / "a.json")
+    assert caught.value.trace["id"] == "0123456789ab"
+
+
+def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(client: Client, file: Path) -> None:
+    def cut(sent: int, total: int) -> None:
+        with file.open("r+b") as opened:
+            opened.truncate(sent)
+
+    with pytest.raises(OSError, match="got shorter"):
+        client.upload(file, on_bytes=cut)
+
+
+def test_traces_come_from_every_page_in_order(client: Client, server: Server) -> None:
+    server.traces = [trace(f"{n:012x}", f"{n}.json") for n in range(5)]
+    assert [t["name"] for t in client.traces()] == ["0.json", "1.json", "2.json", "3.json", "4.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9f2c41d07a3b", "9f2c41d07a3b"),
+        ("9f2c", "9f2c41d07a3b"),
+        ("9f3", "9f3000000000"),
+        ("rank1.json", "0a0000000000"),
+        ("latest", "9f3000000000"),
+        ("beef", "0c0000000000"),
+    ],
+)
+def test_a_trace_is_found_by_id_by_prefix_by_name_and_as_latest(
+    client: Client, server: Server, text: str, found: str
+) -> None:
+    server.traces = [
+        trace("9f3000000000", "rank0.json"),
+        trace("9f2c41d07a3b", "rank0.json"),
+        trace("0a0000000000", "rank1.json"),
+        trace("0b0000000000", "rank1.json.gz"),
+        trace("0c0000000000", "beef"),
+    ]
+    assert client.find(text)["id"] == found
+
+
+@pytest.mark.parametrize("text", ["9f", "rank0.json"])
+def test_a_prefix_or_a_name_of_several_traces_is_ambiguous(client: Client, server: Server, text: str) -> None:
+    server.traces = [trace("9f3000000000", "rank0.json"), trace("9f2c41d07a3b", "rank0.json")]
+    with pytest.raises(AmbiguousTraceError, match=r"9f3000000000(.|\n)*9f2c41d07a3b"):
+        client.find(text)
+
+
+@pytest.mark.parametrize("text", ["rank", "123456789012", "abc", "latest", "../x?y"])
+def test_what_means_no_trace_is_unknown(client: Client, text: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.find(text)
+    assert caught.value.code == "unknown_trace"
+
+
+def test_a_query_is_asked_again_while_the_engine_loads(client: Client, server: Server) -> None:
+    server.script(
+        "POST",
+        "/traces/a/query",
+        json_answer(session("a", "loading", 300), 202, Retry_After="0"),
+        json_answer(session("a", "loading", 900), 202, Retry_After="0"),
+        json_answer(TABLE),
+    )
+    seen: list[int] = []
+    assert client.query("a", "select 1", on_loading=lambda s: seen.append(s["progress"]["bytes"])) == TABLE
+    assert seen == [300, 900]
+    assert len({request.body for request in server.sent("POST")}) == 1
+
+
+def test_a_query_whose_engine_failed_to_load_is_refused_with_the_sessions_error(client: Client, server: Server) -> None:
+    error = {"code": "engine_failed", "title": "The engine failed", "detail": "killed by signal 9"}
+    server.script("POST", "/traces/a/query", json_answer(session("a", "failed", error=error), 202))
+    with pytest.raises(ApiError, match="killed by signal 9") as caught:
+        client.query("a", "select 1")
+    assert caught.value.code == "engine_failed"
+
+
+def test_integers_beyond_what_a_double_holds_stay_exact(client: Client, server: Server) -> None:
+    rows = [[9007199254740993, -9223372036854775808, 18446744073709551617]]
+    server.script("POST", "/traces/a/query", json_answer(TABLE | {"rows": rows}))
+    assert client.query("a", "select 1")["rows"] == rows
+
+
+def test_a_problem_becomes_an_error_with_its_code_and_extras(client: Client, server: Server) -> None:
+    server.script(
+        "POST",
+        "/traces/a/query",
+        problem(400, "sql_error", "SQL error", "no such table: slic", line=1, column=15),
+    )
+    with pytest.raises(ApiError) as caught:
+        client.query("a", "select * from slic")
+    assert (caught.value.code, caught.value.status) == ("sql_error", 400)
+    assert caught.value.extras == {"line": 1, "column": 15}
+    assert caught.value.position == "line 1, column 15"
+
+
+def test_a_refusal_that_is_no_problem_document_still_says_what_it_was(client: Client, server: Server) -> None:
+    server.script("GET", "/traces/a", Answer(502, b"<h1>Bad Gateway</h1>", "text/html"))
+    with pytest.raises(ApiError, match="HTTP 502 Bad Gateway") as caught:
+        client.trace("a")
+    assert caught.value.code == "http_502"
+
+
+def test_a_server_that_is_no_tracedock_is_named_as_such(client: Client, server: Server) -> None:
+    server.script("GET", "/traces/a", Answer(200, b"<h1>Hello</h1>", "text/html"))
+    with pytest.raises(ApiError, match="Is it a Tracedock server"):
+        client.trace("a")
+
+
+def test_an_answer_that_breaks_off_is_an_error(client: Client, server: Server) -> None:
+    server.script("POST", "/traces/a/query", Answer(200, b"a,b\n1,", "text/csv", declared=100))
+    with pytest.raises(UnreachableError, match="broke"):
+        list(client.export("a", "select 1", "text/csv"))
+
+
+def test_nobody_listening_is_told_with_the_url_and_how_to_start_a_server() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with Client(url) as client, pytest.raises(UnreachableError, match=f"{url}(.|\n)*tracedock serve"):
+            client.sessions()
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with Client(server.url) as fresh:
+        assert list(fresh.traces()) == []
+
+
+def test_a_password_in_the_url_is_not_repeated_in_links_or_messages() -> None:
+    with Client("https://me:secret@traces.example/dock/") as client:
+        assert client.perfetto_url("a") == "https://traces.example/dock/api/v1/traces/a/perfetto"
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8700", "ftp://host", "http://", "http://a:b:c"])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="server's URL"):
+        Client(url)
+
+
+def test_the_url_comes_from_the_environment_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEDOCK_URL", "http://elsewhere:1234")
+    with Client() as client:
+        assert client.url == "http://elsewhere:1234"

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import enumerate as threads
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli.main import app
+from tests.cli.double import Server
+
+
+@dataclass
+class Finding:
+    name: str
+    ok: bool
+    value: str
+    detail: str | None = None
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(app, [*args], prog_name="tracedock")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
+    """Stand a module in for one of the service's, which these tests are not about."""
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
+    """The settings that `serve` was called with, by a stand-in that is ready at once and stops when idle."""
+    seen: list[Any] = []
+
+    def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
+        seen.append(settings)
+        assert on_ready
+        on_ready(server.url)
+        for thread in threads():
+            if thread.name == "upload":
+                thread.join()
+
+    install(monkeypatch, "service.app", serve=serve)
+    return seen
+
+
+def test_serve_passes_only_what_was_given_over_the_environment(
+    served: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRACEDOCK_PORT", "1234")
+    monkeypatch.setenv("TRACEDOCK_HOST", "127.0.0.2")
+    assert invoke("serve", "--port", "0", "--data", str(tmp_path), "--perfetto-port", "0").exit_code == 0
+    [settings] = served
+    assert (settings.host, settings.port, settings.perfetto_port) == ("127.0.0.2", 0, 0)
+    assert settings.data == tmp_path
+    assert settings.model_fields_set == {"host", "port", "data", "perfetto_port"}
+
+
+def test_serve_prints_the_url_once_it_is_ready(served: list[Any], server: Server) -> None:
+    assert invoke("serve").stdout == f"{server.url}\n"
+
+
+def test_serve_trace_uploads_the_file_and_prints_the_link_that_opens_it(
+    served: list[Any], server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_bytes(b"[]")
+    result = invoke("serve", "--trace", str(tmp_path / "a.json"))
+    assert [t["name"] for t in server.traces] == ["a.json"]
+    link = f"{server.url}/api/v1/traces/{server.traces[0]['id']}/perfetto"
+    assert result.stdout.splitlines() == [server.url, link]
+
+
+def test_a_setting_that_cannot_be_is_wrong_usage(served: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEDOCK_PORT", "eighty")
+    result = invoke("serve")
+    assert result.exit_code == 2
+    assert "port" in result.stderr
+    assert served == []
+
+
+def test_a_server_that_cannot_listen_is_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
+        raise OSError(98, "Address already in use")
+
+    install(monkeypatch, "service.app", serve=serve)
+    result = invoke("serve")
+    assert result.exit_code == 1
+    assert "Address already in use" in result.stderr
+
+
+@pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
+def test_doctor_marks_each_finding_and_fails_when_one_does(
+    monkeypatch: pytest.MonkeyPatch, ok: bool, code: int
+) -> None:
+    findings = [Finding("python", True, "3.11.7"), Finding("engine", ok, "v54.0", "from its package")]
+    install(monkeypatch, "service.engine")
+    install(monkeypatch, "service.engine.doctor", examine=lambda settings: findings)
+    result = invoke("doctor")
+    assert result.exit_code == code
+    assert result.stdout.splitlines() == [
+        "check\tstate\tvalue\tdetail",
+        "python\tok\t3.11.7\t\\N",
+        f"engine\t{'ok' if ok else 'failed'}\tv54.0\tfrom its package",
+    ]
+
+
+def test_doctor_engine_path_prints_only_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "service.engine")
+    install(monkeypatch, "service.engine.provision", engine_path=lambda settings: Path("/opt/shell"))
+    assert invoke("doctor", "--engine-path").stdout == "/opt/shell\n"

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import OnTerminal, Run
+from tests.cli.double import Answer, Server, json_answer, problem, session, trace
+
+PATH = "/traces/9f2c41d07a3b/query"
+BIG = 9007199254740993
+
+
+def answer(rows: list[list[Any]], *columns: tuple[str, str], truncated: bool = False) -> Answer:
+    named = [{"name": n, "type": t, "unit": None, "description": None} for n, t in columns]
+    return json_answer({"columns": named, "rows": rows, "truncated": truncated, "elapsed_ms": 1.5})
+
+
+@pytest.fixture
+def traced(server: Server) -> Server:
+    server.traces = [trace("9f2c41d07a3b", "rank0.json")]
+    return server
+
+
+def asked(server: Server) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(server.sent("POST")[-1].body)
+    return body
+
+
+def test_a_piped_table_is_tab_separated_and_tells_null_from_every_text(run: Run, traced: Server) -> None:
+    rows: list[list[Any]] = [[BIG, None, 0.1], [-1, "\\N", 1.0], [0, "a\tb\nc", "Infinity"]]
+    traced.script("POST", PATH, answer(rows, ("ts", "int"), ("name", "string"), ("x", "mixed")))
+    result = run("query", "latest", "select")
+    assert result.exit_code == 0
+    assert [line.split("\t") for line in result.stdout.splitlines()] == [
+        ["ts", "name", "x"],
+        ["9007199254740993", r"\N", "0.1"],
+        ["-1", r"\\N", "1.0"],
+        ["0", r"a\tb\nc", "Infinity"],
+    ]
+
+
+def test_a_drawn_table_shows_null_apart_and_cuts_no_digit_on_a_narrow_terminal(
+    on_terminal: OnTerminal, traced: Server
+) -> None:
+    row: list[Any] = [BIG + n for n in range(10)]
+    columns = [(f"column_{n}", "int") for n in range(10)]
+    traced.script("POST", PATH, answer([[*row, None]], *columns, ("name", "string")))
+    code, drawn, _ = on_terminal("query", "latest", "select")
+    assert code == 0
+    assert all(str(value) in drawn for value in row)
+    assert "\x1b[2;3mNULL" in drawn
+
+
+def test_a_terminal_gets_a_thousand_rows_and_a_pipe_a_hundred_thousand(
+    run: Run, on_terminal: OnTerminal, traced: Server
+) -> None:
+    traced.script("POST", PATH, *[answer([], ("a", "int"))] * 4)
+    run("query", "latest", "select")
+    assert asked(traced)["limit"] == 100_000
+    on_terminal("query", "latest", "select")
+    assert asked(traced)["limit"] == 1000
+    run("query", "latest", "select", "--limit", "7", "--timeout", "2.5")
+    assert asked(traced) == {"sql": "select", "limit": 7, "timeout_s": 2.5}
+    run("query", "latest", "select", "--limit", "0", "--timeout", "0")
+    assert asked(traced) == {"sql": "select", "limit": None, "timeout_s": None}
+
+
+def test_a_table_that_was_cut_says_so_on_stderr(run: Run, traced: Server) -> None:
+    traced.script("POST", PATH, answer([[1]], ("a", "int"), truncated=True))
+    result = run("query", "latest", "select", "--limit", "1")
+    assert result.stdout == "a\n1\n"
+    assert "Cut after 1 rows" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "media", "limit"),
+    [
+        ("json", "application/json", 100_000),
+        ("ndjson", "application/x-ndjson", None),
+        ("csv", "text/csv", None),
+        ("arrow", "application/vnd.apache.arrow.stream", None),
+    ],
+)
+def test_other_formats_are_the_servers_own_bytes_and_whole_where_they_cannot_say_that_they_were_cut(
+    run: Run, traced: Server, form: str, media: str, limit: int | None
+) -> None:
+    body = b"\x00\xff\r\n" + str(BIG).encode()
+    traced.script("POST", PATH, Answer(200, body, media))
+    result = run("query", "latest", "select", "--format", form)
+    assert result.stdout_bytes == body + (b"\n" if form == "json" else b"")
+    assert traced.sent("POST")[-1].headers["accept"] == media
+    assert asked(traced)["limit"] == limit
+
+
+def test_arrow_is_not_written_to_a_terminal(on_terminal: OnTerminal, traced: Server) -> None:
+    code, drawn, _ = on_terminal("query", "latest", "select", "--format", "arrow")
+    assert code == 2
+    assert "binary" in drawn
+
+
+def test_the_query_comes_from_stdin_or_from_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
+    traced.script("POST", PATH, *[answer([], ("a", "int"))] * 2)
+    run("query", "latest", "-", stdin="select 1;\n")
+    assert asked(traced)["sql"] == "select 1;\n"
+    (tmp_path / "q.sql").write_text("select 'é'", encoding="utf-8")
+    run("query", "latest", "--file", str(tmp_path / "q.sql"))
+    assert asked(traced)["sql"] == "select 'é'"
+
+
+@pytest.mark.parametrize("args", [[], ["  "], ["select 1", "--file", __file__], ["x", "--format", "xml"]])
+def test_no_query_or_two_is_wrong_usage(run: Run, traced: Server, args: list[str]) -> None:
+    assert run("query", "latest", *args).exit_code == 2
+    assert traced.requests == []
+
+
+def test_output_is_written_to_the_file_and_nothing_to_stdout(run: Run, traced: Server, tmp_path: Path) -> None:
+    traced.script("POST", PATH, Answer(200, b"a\r\n1\r\n", "text/csv"), answer([[None]], ("a", "int")))
+    target = tmp_path / "rows"
+    assert run("query", "latest", "select", "--format", "csv", "-o", str(target)).output == ""
+    assert target.read_bytes() == b"a\r\n1\r\n"
+    run("query", "latest", "select", "-o", str(target))
+    assert target.read_bytes() == b"a\n\\N\n"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_output_that_breaks_off_leaves_the_old_file_as_it_was(run: Run, traced: Server, tmp_path: Path) -> None:
+    target = tmp_path / "rows.csv"
+    target.write_text("old")
+    traced.script("POST", PATH, Answer(200, b"a\r\n", "text/csv", declared=100))
+    result = run("query", "latest", "select", "--format", "csv", "-o", str(target))
+    assert result.exit_code == 3
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_output_that_cannot_be_written_is_an_error_with_its_name(run: Run, traced: Server) -> None:
+    traced.script("POST", PATH, answer([], ("a", "int")))
+    result = run("query", "latest", "select", "-o", "/no/such/folder/rows")
+    assert result.exit_code == 1
+    assert "/no/such/folder/" in result.stderr
+    assert "No such file or directory" in result.stderr
+
+
+def test_a_loading_engine_is_waited_for_with_progress_on_stderr(run: Run, traced: Server) -> None:
+    loading = json_answer(session("9f2c41d07a3b", "loading", 500), 202, Retry_After="0")
+    traced.script("POST", PATH, loading, answer([[1]], ("a", "int")))
+    result = run("query", "latest", "select")
+    assert result.stdout == "a\n1\n"
+    assert "load engine for rank0.json: 50 % of 1.0 kB, loading" in result.stderr
+
+
+def test_the_loading_bar_is_gone_from_stdout_when_rows_come(on_terminal: OnTerminal, traced: Server) -> None:
+    loading = json_answer(session("9f2c41d07a3b", "loading", 500), 202, Retry_After="0")
+    traced.script("POST", PATH, loading, Answer(200, b"a\r\n1\r\n", "text/csv"))
+    code, drawn, piped = on_terminal("query", "latest", "x", "--format", "csv", terminal=("stderr",))
+    assert (code, piped) == (0, "a\r\n1\r\n")
+    assert "load engine for rank0.json" in drawn
+
+
+def test_an_error_in_the_sql_is_shown_with_title_detail_code_and_position(run: Run, traced: Server) -> None:
+    traced.script(
+        "POST",
+        PATH,
+        problem(
+            400,
+            "sql_error",
+            "The SQL is not valid",
+            "The engine refused the query.",
+            message="no such table: slic",
+            line=1,
+            column=15,
+        ),
+    )
+    result = run("query", "latest", "select * from slic")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        "error: The SQL is not valid (sql_error)\n"
+        "The engine refused the query.\n"
+        "no such table: slic\n"
+        "at line 1, column 15\n"
+    )

@@ -1,0 +1,46 @@
+"""What all tests share: where traces lie, and a server."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.server import Server
+
+hypothesis.settings.register_profile("shared machine", deadline=None)  # its pace says nothing about the code
+hypothesis.settings.load_profile("shared machine")
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[2] / "shared" / "traces"
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for the tests that only talk to it."""
+    one = Server(tmp_path_factory.mktemp("server") / "data", max_engines=6).start()
+    yield one
+    assert one.stop() == 0
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers of a test's own, which it may kill."""
+    started: list[Server] = []
+
+    def start(**settings: object) -> Server:
+        one = Server(tmp_path / f"data{len(started)}", **settings).start()
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture(scope="session")
+def step_trace() -> Path:
+    """A small real trace: CPU training of four steps, captured with torch 2.13."""
+    return DATA / "cpu_train_steps.pt.trace.json.gz"

@@ -1,0 +1,138 @@
+"""Coroutines as tests, on the loop that the server runs; real engines and doubles that misbehave on purpose."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvloop
+
+from service.engine import provision, wire
+from service.engine.result import Cell, Result
+from service.engine.session import EngineLimits, Session
+from service.settings import Settings
+from tests.conftest import DATA
+
+DOUBLES = Path(__file__).parent / "doubles"
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+
+OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test, which must leave no task behind."""
+    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+
+    async def tidy() -> None:
+        async with asyncio.timeout(15):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            await asyncio.wait(left, timeout=2)
+        assert not [task for task in left if not task.done()]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(tidy())
+    return True
+
+
+@pytest.fixture(scope="session")
+def engine() -> Path:
+    """The real engine."""
+    return provision.engine_path(Settings())
+
+
+@pytest.fixture
+def one_event(tmp_path: Path) -> Path:
+    """A trace of a single slice."""
+    path = tmp_path / "one.json"
+    path.write_text('{"traceEvents":[{"ph":"X","name":"one","cat":"cpu_op","pid":1,"tid":1,"ts":1,"dur":1}]}')
+    return path
+
+
+def limits(**more: Any) -> EngineLimits:
+    return EngineLimits(**{"load_timeout_s": 30.0, "stop_s": 1.0, "max_result_bytes": 1 << 30} | more)
+
+
+@asynccontextmanager
+async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[Session]:
+    """A session that is closed at the end, with its engine gone."""
+    session = Session("trace", trace, binary, limits(**bounds))
+    try:
+        yield session
+    finally:
+        await session.close()
+        assert session.pid is None or not psutil.pid_exists(session.pid)
+
+
+@pytest.fixture
+def open_session(engine: Path) -> OpenSession:
+    """Opens a session of the real engine on the small trace, unless told another of either."""
+
+    def opened(trace: Path = DATA / "cpu_train_steps.pt.trace.json.gz", binary: Path = engine, **bounds: Any) -> Any:
+        return session_on(trace, binary, **bounds)
+
+    return opened
+
+
+async def all_rows(result: Result) -> list[tuple[Cell, ...]]:
+    """The rows of a result that comes well, which is closed after."""
+    try:
+        await result.complete()
+        return [row async for batch in result.follow() for row in zip(*batch.columns(), strict=True)]
+    finally:
+        result.close()
+
+
+async def asked(session: Session, sql: str, timeout_s: float = 30, limit: int | None = None) -> list[tuple[Cell, ...]]:
+    return await all_rows(session.query(sql, limit=limit, timeout_s=timeout_s))
+
+
+async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
+    """What is awaited, which must not take longer."""
+    async with asyncio.timeout(seconds):
+        return await awaited
+
+
+async def gone(session: Session, within_s: float = 5) -> bool:
+    """Whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
+    ended, _ = await asyncio.wait([session._main], timeout=within_s)
+    return bool(ended) and not psutil.pid_exists(session.pid or 0)
+
+
+def answer(*rows: tuple[Cell, ...], names: tuple[str, ...] = (), last: bool = True, **more: Any) -> Any:
+    """A `QueryResult` with one batch of those rows."""
+    batch = cells_batch(*rows)
+    batch.is_last_batch = last
+    return wire.QueryResult(column_names=names, batch=[batch], **more)
+
+
+def cells_batch(*rows: tuple[Cell, ...]) -> Any:
+    """Rows as the engine packs them: cells in row order, their values by type, each string ended by a NUL."""
+    batch = wire.CellsBatch()
+    strings = []
+    for cell in (cell for row in rows for cell in row):
+        match cell:
+            case None:
+                batch.cells.append(1)
+            case int():
+                batch.cells.append(2)
+                batch.varint_cells.append(cell)
+            case float():
+                batch.cells.append(3)
+                batch.float64_cells.append(cell)
+            case str():
+                batch.cells.append(4)
+                strings.append(cell + "\0")
+            case bytes():
+                batch.cells.append(5)
+                batch.blob_cells.append(cell)
+    batch.string_cells = "".join(strings)
+    return batch

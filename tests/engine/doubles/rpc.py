@@ -1,0 +1,46 @@
+"""What the doubles share: enough of the engine's RPC to hear a request and to answer it by hand."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+QUERY, STATUS = 3, 10
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A length-delimited field."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def requests() -> Iterator[int]:
+    """The method of each request that comes, until the input ends."""
+    while sys.stdin.buffer.read(1):
+        size = shift = 0
+        while (byte := sys.stdin.buffer.read(1)[0]) & 128:
+            size |= (byte & 127) << shift
+            shift += 7
+        size |= byte << shift
+        yield sys.stdin.buffer.read(size)[1]
+
+
+def send(data: bytes) -> None:
+    os.write(1, data)
+
+
+def status() -> None:
+    """Answer that the trace is loaded."""
+    send(field(1, b"\x18\x0a" + field(210, field(2, b"double") + b"\x18\x0e" + field(4, b"double"))))
+
+
+def rows(last: bool) -> None:
+    """Answer with a column `n` and the row 1, as the last batch or not."""
+    batch = field(1, b"\x02") + field(2, b"\x01") + (b"\x30\x01" if last else b"")
+    send(field(1, b"\x18\x03" + field(203, field(1, b"n") + field(3, batch))))

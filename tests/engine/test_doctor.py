@@ -1,0 +1,47 @@
+"""The questions to ask before anything else."""
+
+from pathlib import Path
+
+import pytest
+
+from service.engine import doctor
+from service.engine.doctor import Finding, examine
+from service.settings import Settings
+from tests.engine.conftest import DOUBLES
+
+
+def found(**settings: object) -> dict[str, Finding]:
+    return {finding.name: finding for finding in examine(Settings(**settings))}  # type: ignore[arg-type] # by name
+
+
+def test_what_is_installed_works(tmp_path: Path) -> None:
+    findings = found(data=tmp_path / "not" / "yet")
+    assert all(finding.ok for finding in findings.values()), findings
+    assert findings["engine version"].value.startswith("Perfetto v54.0")
+    assert findings["one-event trace"].value == "loads, 1 slice"
+    assert not (tmp_path / "not").exists()
+
+
+@pytest.mark.parametrize(
+    ("double", "said"),
+    [("failing", "the moon is in the way"), ("garbled", "can't be read"), ("mute", "No answer in 0.5 s.")],
+)
+def test_an_engine_that_does_not_work_is_found_out(
+    double: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_TRY_FOR_S", 0.5)
+    findings = found(engine=DOUBLES / double, data=tmp_path)
+    assert not findings["one-event trace"].ok
+    assert said in (findings["one-event trace"].detail or "")
+
+
+def test_an_engine_that_is_missing_is_found_out(tmp_path: Path) -> None:
+    findings = found(engine=tmp_path / "nowhere", ui=tmp_path, data=tmp_path)
+    assert not findings["engine"].ok
+    assert not findings["ui"].ok
+    assert "one-event trace" not in findings
+
+
+def test_a_data_folder_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert not found(data=tmp_path / "file")["data folder"].ok

@@ -1,0 +1,143 @@
+"""A UI tab's stream, on an engine that it shares."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.engine import relay as relay_module
+from service.engine import wire
+from service.engine.relay import Relay, ask
+from service.engine.wire import BadFrame, Deframer
+from service.trace.errors import EngineFailed
+from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, asked, within
+
+FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
+
+
+async def answered(relay: Relay, *requests: Any) -> list[Any]:
+    """The messages that answer the requests, sent in one piece."""
+    data = b"".join(wire.frame(request) for request in requests)
+    frames = b"".join([piece async for piece in relay.answers(data)])
+    return [wire.Rpc.FromString(payload) for payload in Deframer().feed(frames)]
+
+
+def query(sql: str) -> Any:
+    return wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
+
+
+def cells(message: Any) -> list[int]:
+    return [cell for batch in message.query_result.batch for cell in batch.varint_cells]
+
+
+async def test_requests_are_answered_in_their_order(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        requests = [query("SELECT 1"), wire.request(wire.GET_STATUS), query("SELECT 2"), query("SELECT 3")]
+        messages = await answered(Relay(session), *requests)
+        assert [message.response for message in messages] == [wire.QUERY_STREAMING, wire.GET_STATUS, *[3] * 2]
+        assert [cells(message) for message in messages] == [[1], [], [2], [3]]
+        assert not any(message.HasField("seq") for message in messages)
+
+
+async def test_a_request_may_arrive_in_pieces(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        relay, data = Relay(session), wire.frame(query("SELECT 1"))
+        assert [piece async for piece in relay.answers(data[:5])] == []
+        assert len([piece async for piece in relay.answers(data[5:])]) == 1
+
+
+@pytest.mark.parametrize("method", [wire.APPEND_TRACE_DATA, wire.FINALIZE_TRACE_DATA, wire.RESET_TRACE_PROCESSOR])
+async def test_what_would_change_the_shared_trace_is_refused(method: int, open_session: OpenSession) -> None:
+    async with open_session() as session:
+        refused, after = await answered(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
+        assert refused.response == method
+        assert "All clients share this trace" in refused.fatal_error
+        assert cells(after) == [487]
+
+
+async def test_a_tab_that_restores_the_tables_takes_nothing_from_the_others(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        await asked(session, "CREATE TABLE mine AS SELECT 42 AS x")
+        (restored,) = await answered(Relay(session), wire.request(wire.RESTORE_INITIAL_TABLES))
+        assert restored.response == wire.RESTORE_INITIAL_TABLES
+        assert not restored.fatal_error
+        assert await asked(session, "SELECT x FROM mine") == [(42,)]
+
+
+async def test_the_status_names_the_version_and_no_trace(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        await session.settled()
+        (message,) = await answered(Relay(session), wire.request(wire.GET_STATUS))
+        assert message.status.human_readable_version.startswith("Perfetto v54.0")
+        assert message.status.api_version == wire.API_VERSION
+        assert message.status.loaded_trace_name == ""
+
+
+async def test_a_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        running = session.query(ENDLESS, limit=None, timeout_s=30)
+        assert await within(1, answered(Relay(session), wire.request(wire.GET_STATUS)))
+        running.close()
+
+
+async def test_a_second_tab_may_create_what_the_first_created(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        for sql in (FUNCTION, "CREATE PERFETTO TABLE cooked AS SELECT 1 AS x", "CREATE VIEW seen AS SELECT 1 AS x"):
+            for tab in (Relay(session), Relay(session)):
+                (message,) = await answered(tab, query(sql))
+                assert message.query_result.error == ""
+                assert wire.is_last(message)
+        assert await asked(session, "SELECT twice(x) FROM cooked, seen USING (x)") == [(2,)]
+
+
+async def test_something_else_under_a_taken_name_is_still_an_error(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        await answered(Relay(session), query(FUNCTION))
+        (message,) = await answered(Relay(session), query(FUNCTION.replace("* 2", "* 3")))
+        assert "already exists" in message.query_result.error
+        await answered(Relay(session), query("CREATE VIEW seen AS SELECT 1 AS x"))
+        (message,) = await answered(Relay(session), query("CREATE VIEW seen AS SELECT 2 AS x"))
+        assert "already exists" in message.query_result.error
+
+
+async def test_a_statement_that_fails_is_told_to_the_tab(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        bad, good = await answered(Relay(session), query("SELECT nope"), query("SELECT 1"))
+        assert "no such column: nope" in bad.query_result.error
+        assert cells(good) == [1]
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\x0a\x03\xff\xff\xff", b"\x0a" + wire.varint(1 << 25)])
+async def test_what_is_no_rpc_is_refused(data: bytes, open_session: OpenSession) -> None:
+    async with open_session() as session:
+        with pytest.raises(BadFrame):
+            [piece async for piece in Relay(session).answers(data)]
+
+
+async def test_a_tab_that_leaves_stops_its_query(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        leaving = asyncio.create_task(answered(Relay(session), query(ENDLESS)))
+        await session.settled()
+        waiting = asyncio.create_task(asked(session, "SELECT 1"))
+        await asyncio.wait([waiting], timeout=0.1)
+        assert not waiting.done()
+        leaving.cancel()
+        assert await within(2, waiting) == [(1,)]
+
+
+async def test_a_reader_far_behind_is_cut_off(open_session: OpenSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "BACKLOG_MAX", 1_000_000)
+    async with open_session() as session:
+        answers = ask(session, query(ENDLESS_ROWS))
+        await anext(answers)
+        assert await within(5, asked(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
+        with pytest.raises(EngineFailed, match="does not read"):
+            [_ async for _ in answers]
+
+
+async def test_an_engine_that_is_gone_is_told(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        await session.settled()
+        await session.close()
+        with pytest.raises(EngineFailed, match="closed"):
+            await answered(Relay(session), query("SELECT 1"))

@@ -1,0 +1,222 @@
+"""A query's rows, between the engine and its readers."""
+
+import asyncio
+import errno
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine import wire
+from service.engine.result import MEMORY_MAX, Batch, Cell, Result
+from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
+from tests.engine.conftest import answer, cells_batch, within
+
+CELLS = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    st.binary(),
+)
+TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=30))
+Row = tuple[Cell, ...]
+
+
+def result_of(*answers: Any, limit: int | None = None, max_bytes: int = 1 << 30, done: bool = True) -> Result:
+    """A result that has taken those answers."""
+    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None)
+    for one in answers:
+        result.take(one)
+    if done:
+        result.finish()
+    return result
+
+
+async def rows_of(result: Result) -> list[Row]:
+    return [row async for batch in result.follow() for row in zip(*batch.columns(), strict=True)]
+
+
+def read(result: Result) -> list[Row]:
+    try:
+        return asyncio.run(rows_of(result))
+    finally:
+        result.close()
+
+
+def answers_of(rows: list[Row], batch_rows: int) -> list[Any]:
+    names = [f"c{index}" for index in range(len(rows[0]) if rows else 1)]
+    cuts = range(0, max(len(rows), 1), batch_rows)
+    return [answer(*rows[at : at + batch_rows], names=tuple(names) if at == 0 else ()) for at in cuts]
+
+
+# -- batches -------------------------------------------------------------------------------------------------------
+
+
+@given(TABLES, st.integers(1, 7))
+def test_rows_come_out_as_they_were_packed(rows: list[Row], batch_rows: int) -> None:
+    result = result_of(*answers_of(rows, batch_rows))
+    assert result.rows == len(rows)
+    assert not result.truncated
+    assert [(row, list(map(type, row))) for row in read(result)] == [(row, list(map(type, row))) for row in rows]
+
+
+@given(TABLES, st.integers(1, 7), st.integers(0, 32))
+def test_a_limit_keeps_the_first_rows_and_tells_whether_there_were_more(
+    rows: list[Row], batch_rows: int, limit: int
+) -> None:
+    result = result_of(*answers_of(rows, batch_rows), limit=limit)
+    assert result.truncated == (len(rows) > limit)
+    assert read(result) == rows[:limit]
+
+
+@given(TABLES)
+def test_a_columns_type_is_that_of_its_cells(rows: list[Row]) -> None:
+    result = result_of(*answers_of(rows, 3))
+    names = {int: "int", float: "double", str: "string", bytes: "blob"}
+    columns = list(zip(*rows, strict=True)) or [()]
+    kinds = [{names[type(cell)] for cell in column if cell is not None} for column in columns]
+    assert result.types() == [next(iter(kind)) if len(kind) == 1 else "mixed" if kind else "null" for kind in kinds]
+    result.close()
+
+
+def test_columns_that_are_cut_off_by_the_limit_have_no_say_in_their_type() -> None:
+    result = result_of(answer((1,), ("text",), names=("x",)), limit=1)
+    assert result.types() == ["int"]
+    result.close()
+
+
+def test_text_that_is_no_utf8_is_replaced_where_it_is_wrong() -> None:
+    raw = cells_batch(("?",), ("b",)).SerializeToString().replace(b"?", b"\xff")
+    assert Batch(wire.CellsBatch.FromString(raw), 1).columns() == [["\ufffd", "b"]]
+
+
+def test_cells_that_fill_no_row_or_have_no_value_are_the_engines_fault() -> None:
+    with pytest.raises(EngineFailed, match="3 cells for rows of 2"):
+        Batch(cells_batch((1, 2, 3)), 2)
+    broken = cells_batch((1,))
+    broken.ClearField("varint_cells")
+    with pytest.raises(EngineFailed, match="0 values for 1 cells"):
+        Batch(broken, 1).columns()
+
+
+def test_a_statement_with_no_columns_has_no_rows() -> None:
+    result = result_of(answer())
+    assert (result.names, result.rows, read(result)) == ([], 0, [])
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+def test_the_engine_is_stopped_once_there_is_enough() -> None:
+    stops: list[None] = []
+    result = Result(limit=2, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
+    result.take(answer((1,), (2,), names=("x",), last=False))
+    assert not stops  # there may be no third row: then the two are all
+    result.take(answer((3,), last=False))
+    assert len(stops) == 1
+    result.take(answer((4,), last=False))  # what was on its way
+    result.finish(EngineFailed("interrupted"))
+    assert result.error is None
+    assert read(result) == [(1,), (2,)]
+
+
+def test_a_result_beyond_its_bound_is_an_error_and_not_cut() -> None:
+    stops: list[None] = []
+    result = Result(limit=None, max_bytes=100, on_enough=lambda: stops.append(None))
+    result.take(answer(("x" * 60,), names=("x",), last=False))
+    result.take(answer(("y" * 60,), last=False))
+    result.finish(EngineFailed("interrupted"))
+    assert stops
+    assert not result.truncated
+    with pytest.raises(ResultTooLarge, match="100 bytes"):
+        read(result)
+
+
+def test_a_result_beyond_memory_goes_to_disk_and_comes_back() -> None:
+    rows: list[Row] = [(number, "x" * 1000) for number in range(2 * MEMORY_MAX // 1000)]
+    result = result_of(*answers_of(rows, 500))
+    assert result._file._rolled  # type: ignore[attr-defined] # there is no public way to ask
+    assert read(result) == rows
+
+
+def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    stops: list[None] = []
+    result = Result(limit=None, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
+
+    def full(_: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(result._file, "write", full)
+    result.take(answer((1,), names=("x",), last=False))
+    result.finish()
+    assert stops
+    with pytest.raises(DiskFull):
+        read(result)
+
+
+# -- readers -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reader_follows_while_rows_arrive() -> None:
+    result = result_of(answer((1,), names=("x",), last=False), done=False)
+    batches = result.follow()
+    assert (await anext(batches)).columns() == [[1]]
+    waiting = asyncio.ensure_future(anext(batches))
+    await asyncio.wait([waiting], timeout=0)
+    assert not waiting.done()
+    result.take(answer((2,), last=False))
+    assert (await within(1, waiting)).columns() == [[2]]
+    result.finish()
+    assert [_ async for _ in batches] == []
+    result.close()
+
+
+async def test_a_slow_reader_does_not_hold_the_engine_nor_another_reader() -> None:
+    result = result_of(answer((0,), names=("x",), last=False), done=False)
+    slow = result.follow()
+    await anext(slow)  # and no further
+    for number in range(1, 100):
+        result.take(answer((number,), last=False))
+    result.finish()
+    assert await rows_of(result) == [(number,) for number in range(100)]
+    assert [row async for batch in slow for row in batch.columns()[0]] == list(range(1, 100))
+    result.close()
+
+
+async def test_first_comes_with_the_first_row_and_complete_with_the_last() -> None:
+    result = result_of(done=False)
+    first, complete = asyncio.create_task(result.first()), asyncio.create_task(result.complete())
+    result.take(answer((1,), names=("x",), last=False))
+    await within(1, first)
+    assert not complete.done()
+    result.finish()
+    await within(1, complete)
+    result.close()
+
+
+async def test_an_error_comes_after_the_rows_before_it() -> None:
+    result = result_of(answer((1,), names=("x",), last=False), done=False)
+    result.finish(EngineFailed("it died"))
+    batches = result.follow()
+    assert (await anext(batches)).columns() == [[1]]
+    with pytest.raises(EngineFailed):
+        await anext(batches)
+    with pytest.raises(EngineFailed):
+        await result.complete()
+    result.close()
+
+
+async def test_who_leaves_stops_the_query_once() -> None:
+    stops: list[None] = []
+    result = Result(limit=None, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
+    result.take(answer((1,), names=("x",), last=False))
+    result.close()
+    result.take(answer((2,), last=False))  # too late, and no error
+    result.finish()
+    result.close()
+    assert len(stops) == 1
+    del result
+    gc.collect()  # pytest fails on what it leaves open

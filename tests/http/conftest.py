@@ -1,0 +1,55 @@
+"""What the tests of the wire share: a trace on the shared server, and requests that no client would send."""
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+
+
+@pytest.fixture(scope="session")
+def trace(server: Server, step_trace: Path) -> str:
+    """The id of a small trace that is ready on the shared server."""
+    return str(server.upload(step_trace)["id"])
+
+
+@pytest.fixture(scope="session")
+def large_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of 60 MB, which takes a while to read and to load."""
+    path = tmp_path_factory.mktemp("large") / "large.pt.trace.json"
+    return write_trace(path, sized(TraceShape(), 60_000_000))
+
+
+def connected(server: Server) -> socket.socket:
+    """A connection to the server."""
+    address = urlsplit(server.url)
+    return socket.create_connection((address.hostname, address.port), timeout=10)
+
+
+def sent_raw(server: Server, request: bytes) -> bytes:
+    """All that the server answers to those bytes."""
+    with connected(server) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def until(server: Server, condition: Callable[[], bool], within_s: float = 5) -> None:
+    """Ask the server for nothing until the condition holds, which must be soon."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        server.api.get(f"{server.url}/healthz")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port

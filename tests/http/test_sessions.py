@@ -1,0 +1,97 @@
+"""The engines that are alive."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.http.conftest import until
+from tests.server import Server
+
+StartServer = Callable[..., Server]
+
+
+def test_a_session_is_started_shown_and_closed(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    where = f"/traces/{trace}/session"
+    none = server.api.get(where)
+    assert (none.status_code, none.json()["code"], none.json()["state"]) == (409, "not_ready", "closed")
+
+    opened = server.api.post(where, params={"wait": 30})
+    session = opened.json()
+    assert (opened.status_code, session["trace"], session["state"]) == (200, trace, "ready")
+    assert session["engine"]["version"].startswith("v54.0")
+    assert session["engine"]["rss_bytes"] > 1_000_000
+    assert session["error"] is None
+    assert (session["clients"], session["queries"]) == (0, 0)
+    assert session["load_s"] > 0
+    assert psutil.pid_exists(session["engine"]["pid"])
+
+    server.rows(trace, "SELECT 1")
+    assert server.api.get(where).json()["queries"] == 1
+    assert trace in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+
+    assert server.api.delete(where).status_code == 204
+    assert not psutil.pid_exists(session["engine"]["pid"])
+    assert trace not in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+    assert server.api.delete(where).status_code == 204  # closed already
+
+
+def test_a_session_is_started_without_waiting(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    answer = server.api.post(f"/traces/{trace}/session")
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/api/v1/traces/{trace}/session"
+    assert answer.json()["state"] == "loading"
+
+
+def test_tables_live_as_long_as_their_session(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    server.query(trace, "CREATE TABLE mine AS SELECT 42 AS x")
+    assert server.rows(trace, "SELECT x FROM mine") == [[42]]
+    server.api.delete(f"/traces/{trace}/session")
+    assert server.query(trace, "SELECT x FROM mine").json()["code"] == "sql_error"
+
+
+def test_an_engine_that_is_killed_is_replaced(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    (engine,) = server.children(f"--stdiod {server.data}/originals/{trace}")
+    engine.kill()
+    until(server, lambda: server.query(trace, "SELECT 1").status_code == 200)
+    (another,) = server.children(f"--stdiod {server.data}/originals/{trace}")
+    assert another.pid != engine.pid
+
+
+def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Path) -> None:
+    server = start_server(max_engines=1)
+    first, second = (server.upload(step_trace)["id"] for _ in range(2))
+    assert server.rows(first, "SELECT 1") == [[1]]
+    assert server.rows(second, "SELECT 1") == [[1]]  # an idle one makes room
+    assert [one["trace"] for one in server.api.get("/sessions").json()["sessions"]] == [second]
+    question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
+    with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
+        assert next(running.iter_lines()) == "x"
+        refused = server.query(first, "SELECT 1")
+    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert refused.json()["in_use"] == [second]
+    assert refused.headers["retry-after"] == "10"
+
+
+def test_an_idle_engine_is_closed(start_server: StartServer, step_trace: Path) -> None:
+    server = start_server(engine_idle_s=1)
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    (engine,) = server.children("--stdiod")
+    until(server, lambda: server.api.get("/sessions").json() == {"sessions": [], "next": None})
+    until(server, lambda: not engine.is_running())
+
+
+def test_an_engine_that_does_not_start_is_told(start_server: StartServer, step_trace: Path) -> None:
+    double = Path(__file__).parents[1] / "engine" / "doubles" / "failing"
+    server = start_server(engine=double)
+    trace = server.upload(step_trace)["id"]
+    answer = server.query(trace, "SELECT 1")
+    assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
+    assert "the moon is in the way" in answer.json()["detail"]
+    assert server.api.get(f"/traces/{trace}/session").json()["error"]["code"] == "engine_failed"

@@ -1,0 +1,62 @@
+"""The API answers in the shapes that its documentation shows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.http import shapes
+from tests.conftest import DATA
+from tests.server import Server
+
+
+@pytest.fixture(scope="module")
+def trace(server: Server) -> dict[str, Any]:
+    return server.upload(DATA / "cpu_gloo_rank1_of_2.pt.trace.json.gz")
+
+
+def test_a_ready_trace_has_the_documented_shape(trace: dict[str, Any]) -> None:
+    shapes.Trace.model_validate(trace)
+
+
+def test_a_trace_that_waits_and_one_that_failed_have_the_same_shape(server: Server, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    shapes.Trace.model_validate(server.upload(broken, wait=0))
+    failed = server.upload(broken)
+    assert failed["state"] == "failed"
+    shapes.Trace.model_validate(failed)
+
+
+def test_a_page_of_traces_has_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
+    shapes.Traces.model_validate(server.api.get("/traces").json())
+
+
+def test_a_table_has_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
+    shapes.Table.model_validate(server.query(trace["id"], "select 1 as a, null as b, 2.5 as c").json())
+
+
+def test_sessions_have_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
+    one = server.api.post(f"/traces/{trace['id']}/session", params={"wait": 60})
+    shapes.Session.model_validate(one.json())
+    shapes.Sessions.model_validate(server.api.get("/sessions").json())
+
+
+def test_the_listener_has_the_documented_shape(server: Server) -> None:
+    shapes.Listener.model_validate(server.api.get("/listener").json())
+
+
+def test_a_problem_has_the_documented_shape(server: Server) -> None:
+    shapes.Problem.model_validate(server.api.get("/traces/000000000000").json())
+
+
+def test_every_answer_that_is_json_is_documented(server: Server) -> None:
+    paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
+    for path, calls in paths.items():
+        for method, call in calls.items():
+            if not path.startswith("/api/") or method == "delete" or path.endswith(("/download", "/perfetto")):
+                continue
+            answers = {status: answer for status, answer in call["responses"].items() if status.startswith("2")}
+            for status, answer in answers.items():
+                assert answer["content"]["application/json"]["schema"], f"{method} {path} {status}"
+            assert "default" in call["responses"], f"{method} {path}"

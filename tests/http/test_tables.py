@@ -1,0 +1,147 @@
+"""A table in each form, made of the same cells."""
+
+import asyncio
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.result import Cell, Result
+from service.http.tables import ARROW, CSV, ENCODERS, JSON, NDJSON, accepted, distinct
+from tests.engine.conftest import answer
+
+CELLS = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    st.binary(),
+)
+TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=20))
+Row = tuple[Cell, ...]
+
+
+def encoded(form: str, rows: list[Row], names: tuple[str, ...] | None = None, limit: int | None = None) -> bytes:
+    """The table of those rows in that form."""
+    names = names or tuple(f"c{index}" for index in range(len(rows[0]) if rows else 1))
+    result = Result(limit=limit, max_bytes=1 << 30, on_enough=lambda: None)
+    for at in range(0, max(1, len(rows)), 3):
+        result.take(answer(*rows[at : at + 3], names=names if at == 0 else ()))
+    result.finish()
+
+    async def pieces() -> bytes:
+        return b"".join([piece async for piece in ENCODERS[form](result)])
+
+    try:
+        return asyncio.run(pieces())
+    finally:
+        result.close()
+
+
+def in_text(cell: Cell) -> Any:
+    if isinstance(cell, bytes):
+        return base64.b64encode(cell).decode()
+    if isinstance(cell, float) and math.isinf(cell):
+        return "Infinity" if cell > 0 else "-Infinity"
+    return cell
+
+
+def typed(rows: list[Any]) -> list[list[tuple[type, Any]]]:
+    return [[(type(cell), cell) for cell in row] for row in rows]
+
+
+@given(TABLES)
+def test_json_holds_each_value(rows: list[Row]) -> None:
+    table = json.loads(encoded(JSON, rows))
+    assert typed(table["rows"]) == typed([[in_text(cell) for cell in row] for row in rows])
+    assert table["truncated"] is False
+    assert table["elapsed_ms"] >= 0
+    assert all(column.keys() == {"name", "type", "unit", "description"} for column in table["columns"])
+
+
+@given(TABLES)
+def test_ndjson_holds_each_value(rows: list[Row]) -> None:
+    lines = [json.loads(line) for line in encoded(NDJSON, rows).splitlines() if line]
+    assert typed([line.values() for line in lines]) == typed([[in_text(cell) for cell in row] for row in rows])
+
+
+@given(TABLES)
+def test_csv_holds_each_value_and_tells_null_from_an_empty_string(rows: list[Row]) -> None:
+    text = encoded(CSV, rows).decode()
+    table = list(csv.reader(io.StringIO(text, newline="")))[1:]
+    shown = [["" if cell is None else str(in_text(cell)) for cell in row] for row in rows]
+    assert [row or [""] for row in table] == shown
+
+
+def test_csv_quotes_what_must_be_quoted_and_nothing_else() -> None:
+    rows: list[Row] = [(None, "", 'a"b', "c,d", "e\nf", "g", 1, 0.5), (None, b"", "\r", " ", "-", "'", -1, math.inf)]
+    assert encoded(CSV, rows, ("n", "x,y", "q", "c", "l", "t", "i", "d")).decode() == (
+        'n,"x,y",q,c,l,t,i,d\r\n,"","a""b","c,d","e\nf",g,1,0.5\r\n,"","\r", ,-,\',-1,Infinity\r\n'
+    )
+
+
+@given(TABLES)
+def test_arrow_holds_each_value_with_its_type(rows: list[Row]) -> None:
+    table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
+    columns = [column.to_pylist() for column in table.columns]
+    assert typed([list(row) for row in zip(*columns, strict=True)]) == typed(rows)
+
+
+def test_arrow_types_follow_the_cells() -> None:
+    data = encoded(ARROW, [(1, 0.5, "a", b"b", None, 1), (None, 1.5, "", b"", None, "x")], tuple("abcdef"))
+    schema = pa.ipc.open_stream(data).schema
+    kinds = [pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.null()]
+    assert [field.type for field in schema][:5] == kinds
+    assert pa.types.is_union(schema.field("f").type)
+    assert schema.metadata[b"truncated"] == b"false"
+
+
+@pytest.mark.parametrize("form", [JSON, NDJSON, CSV, ARROW])
+def test_a_table_of_no_rows_is_a_table(form: str) -> None:
+    data = encoded(form, [])
+    shown: dict[str, Callable[[], Any]] = {
+        JSON: lambda: json.loads(data)["rows"],
+        NDJSON: data.splitlines,
+        CSV: lambda: data.splitlines()[1:],
+        ARROW: lambda: pa.ipc.open_stream(data).read_all().to_pylist(),
+    }
+    assert shown[form]() == []
+
+
+def test_a_table_that_was_cut_says_so() -> None:
+    assert json.loads(encoded(JSON, [(1,), (2,)], limit=1))["truncated"] is True
+    assert pa.ipc.open_stream(encoded(ARROW, [(1,), (2,)], limit=1)).schema.metadata[b"truncated"] == b"true"
+
+
+def test_names_that_occur_again_get_a_number() -> None:
+    assert distinct(["a", "b", "a", "a_2", "a"]) == ["a", "b", "a_2", "a_2_2", "a_3"]
+    row = json.loads(encoded(NDJSON, [(1, 2)], ("x", "x")))
+    assert row == {"x": 1, "x_2": 2}
+    assert [column["name"] for column in json.loads(encoded(JSON, [(1, 2)], ("x", "x")))["columns"]] == ["x", "x"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("", JSON),
+        ("*/*", JSON),
+        ("text/html", JSON),
+        ("text/csv", CSV),
+        ("TEXT/CSV; charset=utf-8", CSV),
+        ("text/csv;q=0.5, application/json", JSON),
+        ("application/json;q=0.1, text/csv;q=0.2", CSV),
+        ("text/csv;q=0, application/x-ndjson;q=0.1", NDJSON),
+        ("application/vnd.apache.arrow.stream", ARROW),
+        ("text/csv;q=wrong", JSON),
+    ],
+)
+def test_the_form_is_the_one_that_is_wanted_most(accept: str, form: str) -> None:
+    assert accepted(accept) == form

@@ -1,0 +1,403 @@
+"""Upload, list, describe, download, delete; and all that can be wrong with what comes in."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.http.conftest import ENDLESS_ROWS, connected, sent_raw, until
+from tests.server import Server
+
+StartServer = Callable[..., Server]
+GOOD = b'{"traceEvents":[{"ph":"X","name":"one","cat":"cpu_op","pid":1,"tid":1,"ts":1,"dur":1}]}'
+
+
+def field(algorithm: str, content: bytes) -> str:
+    name = {"sha256": "sha-256", "sha512": "sha-512", "md5": "md5"}[algorithm]
+    return f"{name}=:{base64.b64encode(hashlib.new(algorithm, content).digest()).decode()}:"
+
+
+def files(server: Server) -> list[str]:
+    """What lies in the data folder of uploads and originals."""
+    return sorted(path.name for folder in ("incoming", "originals") for path in (server.data / folder).iterdir())
+
+
+def traces(server: Server, **params: object) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
+    return found
+
+
+def taken(server: Server) -> dict[str, object]:
+    """A small trace that is uploaded and read."""
+    trace: dict[str, object] = server.api.put("/traces/good", content=GOOD, params={"wait": 30}).json()
+    return trace
+
+
+def sent(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
+    """The content in pieces, and so of a length that is not announced."""
+    for at in range(0, len(content), piece):
+        yield content[at : at + piece]
+
+
+# -- good uploads --------------------------------------------------------------------------------------------------
+
+
+def test_an_upload_answers_where_the_trace_is(server: Server, step_trace: Path) -> None:
+    answer = server.api.put("/traces/a%20name%20with%20%C3%BC.json.gz", content=step_trace.read_bytes())
+    trace = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/api/v1/traces/{trace['id']}"
+    assert (trace["name"], trace["size"]) == ("a name with ü.json.gz", step_trace.stat().st_size)
+    assert trace["sha256"] == hashlib.sha256(step_trace.read_bytes()).hexdigest()
+    assert trace["state"] in ("queued", "ingesting", "ready")
+    assert server.api.get(f"/traces/{trace['id']}", params={"wait": 30}).json()["state"] == "ready"
+
+
+def test_an_upload_may_wait_for_its_ingest(server: Server) -> None:
+    answer = server.api.put("/traces/waited", content=GOOD, params={"wait": 30})
+    assert (answer.json()["state"], answer.json()["events"]["in"]) == ("ready", 1)
+
+
+def test_an_upload_of_unknown_length_is_taken(server: Server) -> None:
+    trace = server.api.put("/traces/chunked", content=sent(GOOD, 7), params={"wait": 30}).json()
+    assert (trace["size"], trace["state"]) == (len(GOOD), "ready")
+
+
+def test_curl_uploads_a_file(server: Server, step_trace: Path) -> None:
+    done = subprocess.run(
+        ["curl", "-sS", "--noproxy", "*", "-T", step_trace, f"{server.url}/api/v1/traces/"],
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["name"] == step_trace.name
+
+
+def test_equal_bytes_are_two_traces(server: Server) -> None:
+    first, second = (server.api.put("/traces/twin", content=GOOD).json() for _ in range(2))
+    assert first["id"] != second["id"]
+    assert first["sha256"] == second["sha256"]
+
+
+# -- bad uploads ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"\x1f\x8b not gzip at all", "bad_compression"),
+        (gzip.compress(GOOD * 3)[:-12], "truncated"),
+        (b"PK\x03\x04 a zip", "not_json"),
+        (b"this is no json", "not_json"),
+        (b"{", "truncated"),
+        (GOOD[:40], "truncated"),
+        (b"{}", "not_a_trace"),
+        (b'{"traceEvents":"none"}', "not_a_trace"),
+        (b"[1, 2, 3]", "not_a_trace"),
+        (b"\xff\xfe\x00", "not_json"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[:14].decode("ascii", "replace"),
+)
+def test_what_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
+    trace = server.api.put("/traces/bad", content=content, params={"wait": 30}).json()
+    assert (trace["state"], trace["error"]["code"]) == ("failed", code)
+    assert trace["error"].keys() >= {"code", "title", "detail"}
+    question = server.query(trace["id"], "SELECT 1")
+    assert (question.status_code, question.json()["code"]) == (409, "not_ready")
+    assert question.json()["error"]["code"] == code
+    assert server.api.get(f"/traces/{trace['id']}/download").content == content
+    assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
+
+
+def test_an_empty_body_is_refused(server: Server) -> None:
+    before = files(server)
+    answer = server.api.put("/traces/empty", content=b"")
+    assert (answer.status_code, answer.json()["code"]) == (400, "empty_body")
+    assert files(server) == before
+
+
+@pytest.mark.parametrize(
+    "target", ["../x", "a/../../x", "..", "a/b", "%2e%2e%2fx", "..%5Cx", "%00", "a%07b", "%20", "x" * 300]
+)
+def test_a_name_that_is_no_plain_name_is_refused(server: Server, target: str) -> None:
+    before = files(server)
+    head = (
+        f"PUT /api/v1/traces/{target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(GOOD)}\r\n\r\n"
+    )
+    answer = sent_raw(server, head.encode() + GOOD)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "bad_name"
+    assert files(server) == before
+
+
+@pytest.mark.parametrize("stops_after", [0, 10, 3 << 20])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_body_that_stops_early_leaves_nothing(server: Server, stops_after: int, framing: str) -> None:
+    before, listed = files(server), traces(server)
+    with connected(server) as connection:
+        how = "Content-Length: 9000000" if framing == "length" else "Transfer-Encoding: chunked"
+        head = f"PUT /api/v1/traces/cut HTTP/1.1\r\nHost: x\r\n{how}\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the upload has begun
+        assert len(files(server)) == len(before) + 1
+        connection.sendall(b"800000\r\n" if framing == "chunked" else b"")
+        connection.sendall(b" " * stops_after)
+    until(server, lambda: files(server) == before)
+    assert traces(server) == listed
+
+
+# -- too large -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that takes no more than a megabyte."""
+    one = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
+    yield one
+    assert one.stop() == 0
+
+
+def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
+    content = GOOD.ljust(1_000_000)
+    assert small_server.api.put("/traces/fits", content=content).status_code == 201
+    answer = small_server.api.put("/traces/fits-not", content=content + b" ")
+    assert (answer.status_code, answer.json()["limit"]) == (413, 1_000_000)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize("closing", [False, True])
+def test_who_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
+    content = bytes(50_000_000)
+    before = files(small_server)
+    headers = {"Connection": "close"} if closing else {}
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        answer = client.put(
+            f"{small_server.url}/api/v1/traces/huge",
+            content=content if framing == "length" else sent(content),
+            headers=headers,
+        )
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert files(small_server) == before
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize("closing", [False, True])
+def test_curl_that_sends_far_too_much_is_told_so(
+    small_server: Server, framing: str, closing: bool, tmp_path: Path
+) -> None:
+    huge = tmp_path / "huge"
+    huge.write_bytes(bytes(50_000_000))
+    extra = ["-H", "Expect:", *(["-H", "Transfer-Encoding: chunked"] if framing == "chunked" else [])]
+    extra += ["-H", "Connection: close"] if closing else []
+    done = subprocess.run(
+        ["curl", "-sS", "--noproxy", "*", *extra, "-T", huge, f"{small_server.url}/api/v1/traces/"],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["code"] == "too_large"
+
+
+# -- a full disk ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount") or ""
+    command = [mount, "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
+    if not mount or os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can't be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None:
+    server = Server(small_disk / "data").start()
+    try:
+        answer = server.api.put("/traces/big", content=bytes(8_000_000))
+        assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+        assert files(server) == []
+        assert traces(server) == []
+        assert taken(server)["state"] == "ready"
+    finally:
+        assert server.stop() == 0
+
+
+def test_on_a_disk_that_is_almost_full_an_upload_is_whole_or_nothing(small_disk: Path) -> None:
+    server = Server(small_disk / "data").start()
+    ballast = small_disk / "ballast"
+    statuses = set()
+    try:
+        for pages in range(12):
+            ballast.unlink(missing_ok=True)
+            free = os.statvfs(small_disk).f_bavail
+            ballast.write_bytes(bytes(max(free - pages, 0) * os.statvfs(small_disk).f_bsize))
+            answer = server.api.put("/traces/one", content=GOOD)
+            statuses.add(answer.status_code)
+            if answer.status_code != 201:
+                assert (answer.status_code, answer.json()["code"]) == (507, "disk_full"), answer.text
+            assert files(server) == sorted(str(trace["id"]) for trace in traces(server))
+        assert 507 in statuses
+        ballast.unlink()
+        assert taken(server)["state"] == "ready"
+    finally:
+        ballast.unlink(missing_ok=True)
+        assert server.stop() == 0
+
+
+# -- digests -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Repr-Digest", "Content-Digest"])
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_a_digest_is_verified(server: Server, name: str, algorithm: str) -> None:
+    good = server.api.put("/traces/sure", content=GOOD, headers={name: field(algorithm, GOOD)})
+    assert good.status_code == 201
+    before = files(server)
+    bad = server.api.put("/traces/unsure", content=GOOD, headers={name: field(algorithm, GOOD + b" ")})
+    assert (bad.status_code, bad.json()["code"]) == (400, "digest_mismatch")
+    assert bad.json()["found"] == hashlib.new(algorithm, GOOD).hexdigest()
+    assert files(server) == before
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Repr-Digest": "sha-256=nonsense"}, 400, "bad_digest"),
+        ({"Repr-Digest": "sha-256=:AAAA:"}, 400, "bad_digest"),
+        ({"Repr-Digest": field("md5", b"other")}, 201, None),
+        ({"Repr-Digest": field("sha256", GOOD), "Content-Digest": field("sha512", GOOD)}, 201, None),
+        ({"Repr-Digest": field("sha256", GOOD), "Content-Digest": field("sha512", b"other")}, 400, "digest_mismatch"),
+        ({"Repr-Digest": f"{field('md5', b'')}, {field('sha256', b'other')}"}, 400, "digest_mismatch"),
+    ],
+)
+def test_digests_of_all_kinds(server: Server, headers: dict[str, str], status: int, code: str | None) -> None:
+    answer = server.api.put("/traces/digested", content=GOOD, headers=headers)
+    assert (answer.status_code, answer.json().get("code")) == (status, code)
+
+
+# -- what is there -------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+    content = step_trace.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    answer = server.api.get(f"/traces/{trace}/download")
+    assert answer.content == content
+    assert answer.headers["etag"] == f'"{sha256}"'
+    assert answer.headers["repr-digest"] == field("sha256", content)
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert step_trace.name in answer.headers["content-disposition"]
+
+
+def test_parts_of_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+    content = step_trace.read_bytes()
+    whole = server.api.get(f"/traces/{trace}/download")
+
+    def part(wanted: str, **headers: str) -> httpx.Response:
+        return server.api.get(f"/traces/{trace}/download", headers={"Range": wanted} | headers)
+
+    middle = part("bytes=10-19")
+    assert (middle.status_code, middle.content) == (206, content[10:20])
+    assert middle.headers["content-range"] == f"bytes 10-19/{len(content)}"
+    assert middle.headers["repr-digest"] == whole.headers["repr-digest"]
+    assert part("bytes=-5").content == content[-5:]
+    assert part(f"bytes={len(content)}-").status_code == 416
+    assert part("bytes=0-4", **{"If-Range": whole.headers["etag"]}).status_code == 206
+    assert part("bytes=0-4", **{"If-Range": '"another"'}).status_code == 200
+
+
+def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> None:
+    server = start_server()
+    names = [f"trace {number}" for number in range(7)]
+    for name in names:
+        assert server.api.put(f"/traces/{name}", content=GOOD).status_code == 201
+    seen: list[str] = []
+    cursor: str | None = None
+    sizes = []
+    while True:
+        page = server.api.get("/traces", params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
+        seen += [trace["name"] for trace in page["traces"]]
+        sizes.append(len(page["traces"]))
+        if not (cursor := page["next"]):
+            break
+        server.api.put("/traces/newer", content=GOOD)  # must not shift the pages that follow
+    assert seen == names[::-1]
+    assert sizes == [3, 3, 1]
+    assert server.api.get("/traces", params={"limit": 9}).json()["next"] is None
+    assert [trace["name"] for trace in traces(server, name="TRACE 3")] == ["trace 3"]
+    assert traces(server, name="%") == []
+    for trace in traces(server):
+        server.api.get(f"/traces/{trace['id']}", params={"wait": 30})
+    assert len(traces(server, state="ready")) == 9
+    assert traces(server, state="failed") == []
+
+
+def test_a_list_leaves_out_what_is_long(server: Server, trace: str) -> None:
+    whole = server.api.get(f"/traces/{trace}").json()
+    brief = next(one for one in traces(server, limit=500) if one["id"] == trace)
+    assert whole.keys() - brief.keys() == {"processes", "threads", "counts", "steps"}
+    assert brief["steps_count"] == len(whole["steps"]) == 4
+
+
+def packed(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize("cursor", ["x", "=", "AAAA", "ü", packed("1.2.3"), packed("a.b"), packed("9" * 40 + ".a")])
+def test_a_cursor_that_was_not_given_out_is_refused(server: Server, cursor: str) -> None:
+    answer = server.api.get("/traces", params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
+
+
+# -- deleting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_trace_is_gone_with_all_that_was_made_of_it(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    assert server.rows(trace, "SELECT 1") == [[1]]
+    assert server.api.delete(f"/traces/{trace}").status_code == 204
+    for path in ("", "/download", "/session", "/perfetto"):
+        assert server.api.get(f"/traces/{trace}{path}").status_code == 404
+    assert server.api.delete(f"/traces/{trace}").status_code == 404
+    assert not list(server.data.rglob(f"*{trace}*"))
+    assert not server.children(str(trace))
+
+
+def test_a_trace_can_be_deleted_while_it_is_read(start_server: StartServer, large_trace: Path) -> None:
+    server = start_server()
+    with large_trace.open("rb") as file:
+        trace = server.api.put("/traces/large", content=file).json()["id"]
+    assert server.api.get(f"/traces/{trace}").json()["state"] in ("queued", "ingesting")
+    assert server.api.delete(f"/traces/{trace}").status_code == 204
+    assert files(server) == []
+    assert not server.children(trace)
+    assert taken(server)["state"] == "ready"  # the next one has its turn
+
+
+def test_a_trace_can_be_deleted_while_it_is_asked(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    question = {"sql": ENDLESS_ROWS, "limit": None}
+    accept = {"Accept": "application/x-ndjson"}
+    with (
+        httpx.Client(trust_env=False) as another,
+        server.api.stream("POST", f"/traces/{trace}/query", json=question, headers=accept) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert json.loads(next(lines)) == {"x": 1}
+        assert another.delete(f"{server.url}/api/v1/traces/{trace}").status_code == 204
+        last: deque[str] = deque(maxlen=1)
+        with pytest.raises(httpx.RemoteProtocolError):
+            last.extend(lines)
+    assert json.loads(last[0])["error"]["code"] == "engine_failed"
+    assert not server.children(str(trace))

@@ -1,0 +1,85 @@
+"""A data folder and a catalog as the server has them, and originals that keep a worker waiting."""
+
+import asyncio
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.jobs.runner import Runner
+from service.store.catalog import Catalog, new_trace_id
+from service.store.folder import Folder
+
+
+@dataclass
+class Dock:
+    """What a runner works with."""
+
+    folder: Folder
+    catalog: Catalog
+
+    def runner(self, workers: int = 1, attempts: int = 3) -> Runner:
+        return Runner(self.catalog, self.folder, workers=workers, attempts=attempts)
+
+    def add(self, content: bytes | Path, name: str = "t.json") -> str:
+        """A trace of those bytes, queued."""
+        trace_id = new_trace_id()
+        if isinstance(content, Path):
+            self.folder.original(trace_id).hardlink_to(content)
+        else:
+            self.folder.original(trace_id).write_bytes(content)
+        self.catalog.add(trace_id, name=name, size=self.folder.original(trace_id).stat().st_size, sha256="00")
+        return trace_id
+
+    def add_pipe(self) -> "Pipe":
+        """A trace whose bytes never come, queued: its worker waits in the middle of its work."""
+        trace_id = new_trace_id()
+        os.mkfifo(self.folder.original(trace_id))
+        self.catalog.add(trace_id, name="t.json", size=1, sha256="00")
+        return Pipe(trace_id, self.folder.original(trace_id))
+
+
+@dataclass
+class Pipe:
+    """An original that is a pipe."""
+
+    id: str
+    path: Path
+    end: int = -1
+
+    async def opened(self) -> psutil.Process:
+        """The worker, once it has opened its original."""
+        self.end = await asyncio.to_thread(os.open, self.path, os.O_WRONLY)
+        (worker,) = (one for one in workers() if self.id in " ".join(one.cmdline()))
+        return worker
+
+    async def closed(self) -> None:
+        """Return once no worker has it open any more."""
+        poll = select.poll()
+        poll.register(self.end, 0)
+        assert await asyncio.to_thread(poll.poll, 20_000), "the worker is still there"
+        os.close(self.end)
+
+
+def workers() -> list[psutil.Process]:
+    """The worker processes of this one."""
+    return [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if one.status() != psutil.STATUS_ZOMBIE and "service.jobs.worker" in one.cmdline()
+    ]
+
+
+@pytest.fixture
+def dock(tmp_path: Path) -> Iterator[Dock]:
+    folder = Folder(tmp_path / "data")
+    folder.open()
+    catalog = Catalog(folder.catalog)
+    yield Dock(folder, catalog)
+    catalog.close()
+    folder.close()
+    assert workers() == []

@@ -1,0 +1,100 @@
+"""A real Tracedock server in a process of its own, for tests: started, killed and started again on the same data."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+
+
+class Server:
+    """`python -m service serve` on a free port.
+
+    Args:
+        data: its data folder.
+        settings: further settings, by their names in `Settings`.
+    """
+
+    def __init__(self, data: Path, **settings: object) -> None:
+        self.data = data
+        self._settings = {"perfetto_port": 0} | settings
+        self._process: subprocess.Popen[str] | None = None
+        self._port = 0
+        self.url = ""
+        self.api = httpx.Client(timeout=60, trust_env=False)
+
+    def start(self) -> "Server":
+        """Start, and return once it listens; a restart keeps the port."""
+        environment = os.environ | {f"TRACEDOCK_{name.upper()}": str(value) for name, value in self._settings.items()}
+        self.log = (self.data.parent / f"{self.data.name}.log").open("a")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "service", "serve", "--port", str(self._port), "--data", str(self.data)],
+            env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdout
+        self.url = self._process.stdout.readline().strip().split()[-1]
+        self._port = int(self.url.rsplit(":", 1)[1])
+        self.api.base_url = httpx.URL(f"{self.url}/api/v1")
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def log_text(self) -> str:
+        """What the server wrote to its standard error."""
+        return Path(self.log.name).read_text()
+
+    def children(self, of_name: str = "") -> list[psutil.Process]:
+        """The processes below the server, those whose command line names `of_name`."""
+        return [
+            child for child in psutil.Process(self.pid).children(recursive=True) if of_name in " ".join(child.cmdline())
+        ]
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        assert self._process
+        self._process.kill()
+        self._ended()
+
+    def stop(self) -> int:
+        """Ask it to end, if it runs, and return its exit status."""
+        assert self._process
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        self.api.close()
+        return self._ended()
+
+    def _ended(self) -> int:
+        assert self._process
+        status = self._process.wait(timeout=30)
+        if self._process.stdout:
+            self._process.stdout.close()
+        self.log.close()
+        return status
+
+    # -- what tests do again and again ------------------------------------------------------------------------
+
+    def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, object]:
+        """Upload a file and return its trace once it is ready or failed."""
+        with path.open("rb") as file:
+            answer = self.api.put(f"/traces/{name or path.name}", params={"wait": wait}, content=file)
+        assert answer.status_code == 201, answer.text
+        trace: dict[str, object] = answer.json()
+        return trace
+
+    def query(self, trace_id: object, sql: str, **more: object) -> httpx.Response:
+        """Ask SQL."""
+        return self.api.post(f"/traces/{trace_id}/query", json={"sql": sql} | more)
+
+    def rows(self, trace_id: object, sql: str) -> list[list[object]]:
+        """The rows of a query that succeeds."""
+        answer = self.query(trace_id, sql)
+        assert answer.status_code == 200, answer.text
+        rows: list[list[object]] = answer.json()["rows"]
+        return rows

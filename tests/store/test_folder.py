@@ -1,0 +1,171 @@
+"""The data folder: one server at a time, files whole or not at all, and nothing left that nobody knows."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.store.folder import Folder, disk_errors, write_whole
+from service.trace.errors import CatalogInUse, DiskFull
+
+HOLD_THE_LOCK = """
+import sys
+from pathlib import Path
+from service.store.folder import Folder
+folder = Folder(Path(sys.argv[1]))
+folder.open()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    one = Folder(tmp_path / "data")
+    one.open()
+    yield one
+    one.close()
+
+
+def test_it_is_made_where_it_is_missing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "a" / "b")
+
+    folder.open()
+    folder.close()
+
+    assert sorted(part.name for part in (tmp_path / "a" / "b").iterdir()) == [
+        "columns",
+        "incoming",
+        "lock",
+        "originals",
+    ]
+
+
+def test_a_second_server_is_refused_and_told_where(folder: Folder) -> None:
+    with pytest.raises(CatalogInUse, match=str(folder.root)):
+        Folder(folder.root).open()
+
+
+def test_the_lock_is_free_again_after_close(folder: Folder) -> None:
+    folder.close()
+
+    again = Folder(folder.root)
+    again.open()
+    again.close()
+
+
+def test_the_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(CatalogInUse):
+            Folder(tmp_path).open()
+        holder.kill()
+
+    folder = Folder(tmp_path)
+    folder.open()
+    folder.close()
+
+
+def test_a_child_process_does_not_keep_the_lock(folder: Folder) -> None:
+    command = [sys.executable, "-c", "print('up', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
+        assert child.stdout
+        assert child.stdout.readline() == b"up\n"
+        folder.close()
+
+        again = Folder(folder.root)
+        again.open()
+        again.close()
+        child.kill()
+
+
+def test_a_failed_open_leaves_no_handle_behind(folder: Folder) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(CatalogInUse):
+        Folder(folder.root).open()
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_sweep_removes_what_no_trace_owns_and_nothing_else(folder: Folder) -> None:
+    for name in ("known", "unknown"):
+        folder.original(name).write_bytes(b"x")
+        folder.columns_of(name).mkdir()
+        (folder.columns_of(name) / "envelope.json").write_bytes(b"{}")
+    folder.columns_of("known.partial").mkdir()
+    (folder.incoming / "known").write_bytes(b"half")
+
+    folder.sweep(["known"])
+
+    assert [path.name for path in folder.originals.iterdir()] == ["known"]
+    assert [path.name for path in folder.columns.iterdir()] == ["known"]
+    assert (folder.columns_of("known") / "envelope.json").read_bytes() == b"{}"
+    assert list(folder.incoming.iterdir()) == []
+
+
+def test_removing_a_trace_removes_all_its_files_and_may_be_done_again(folder: Folder) -> None:
+    folder.original("a").write_bytes(b"x")
+    folder.columns_of("a").mkdir()
+    (folder.columns_of("a") / "f").write_bytes(b"x")
+
+    folder.remove("a")
+    folder.remove("a")
+
+    assert not folder.original("a").exists()
+    assert not folder.columns_of("a").exists()
+
+
+def test_a_file_is_written_whole_over_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+
+    assert path.read_bytes() == b"two"
+    assert [one.name for one in tmp_path.iterdir()] == ["f"]
+
+
+REWRITE = """
+import sys
+from pathlib import Path
+from service.store.folder import write_whole
+while True:
+    for letter in (b"a", b"b"):
+        write_whole(Path(sys.argv[1]), letter * 100_000)
+    print("written", flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_all_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with subprocess.Popen([sys.executable, "-c", REWRITE, str(path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        assert writer.stdout.readline() == b"written\n"
+        seen = {path.read_bytes() for _ in range(200)}
+        writer.kill()
+
+    assert seen | {path.read_bytes()} <= {b"a" * 100_000, b"b" * 100_000}
+
+
+def test_no_room_is_told_apart() -> None:
+    with pytest.raises(DiskFull, match="no room"), disk_errors(), Path("/dev/full").open("wb", buffering=0) as full:
+        full.write(b"x")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_quotas_and_limits_are_no_room(number: int) -> None:
+    with pytest.raises(DiskFull), disk_errors():
+        raise OSError(number, os.strerror(number))
+
+
+def test_other_errors_of_the_disk_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), disk_errors():
+        (tmp_path / "missing").read_bytes()

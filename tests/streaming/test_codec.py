@@ -1,0 +1,286 @@
+"""Compressed bytes become plain ones: told by magic bytes, in bounded pieces, and damage never passes for content."""
+
+import bz2
+import gzip
+import json
+import lzma
+import pickle
+import random
+import sys
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.streaming import codec
+from service.streaming.codec import PIECE_SIZE, Decoder, Format, GzipDecoder, PlainDecoder, ZstdDecoder, plain_chunks
+from service.streaming.document import Document
+from service.trace.errors import BadCompression, IngestError, NotJson, Truncated
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+TEXT = b'{"schemaVersion": 1, "traceEvents": [' + b",".join(
+    json.dumps({"ph": "X", "name": f"op {n}", "ts": n * 1.5, "dur": n % 7}).encode() for n in range(12)
+) + b']}\n'  # fmt: skip
+MEGABYTES_OF_ZEROS = 200
+
+
+def zstd_frame(plain: bytes) -> bytes:
+    """A frame that ends with a checksum, as the zstd command writes it."""
+    return zstd.compress(plain, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+def gzip_member(plain: bytes) -> bytes:
+    return gzip.compress(plain, mtime=0)
+
+
+PACKERS: dict[Format, Callable[[bytes], bytes]] = {Format.GZIP: gzip_member, Format.ZSTD: zstd_frame}
+MAKERS: dict[Format, Callable[[], Decoder]] = {Format.GZIP: GzipDecoder, Format.ZSTD: ZstdDecoder}
+packed_formats = pytest.mark.parametrize("packed", PACKERS)
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[bytes], bytes]:
+    """Reads a file of those bytes."""
+
+    def read_file(content: bytes) -> bytes:
+        path = tmp_path / "a name that tells nothing"
+        path.write_bytes(content)
+        return b"".join(plain_chunks(path))
+
+    return read_file
+
+
+def decoded(decoder: Decoder, chunks: Iterator[bytes]) -> bytes:
+    pieces = [piece for chunk in chunks for piece in decoder.decode(chunk)]
+    decoder.flush()
+    assert all(len(piece) <= codec.PIECE_SIZE for piece in pieces)
+    return b"".join(pieces)
+
+
+def cut(content: bytes, size: int) -> Iterator[bytes]:
+    return (content[at : at + size] for at in range(0, len(content), size))
+
+
+# -- the formats ----------------------------------------------------------------------------------------------
+
+Read = Callable[[bytes], bytes]
+
+
+def test_plain_bytes_come_as_they_are(read: Read) -> None:
+    assert read(TEXT) == TEXT
+    assert read(b"") == b""
+
+
+@packed_formats
+def test_packed_bytes_come_plain(read: Read, packed: Format) -> None:
+    assert read(PACKERS[packed](TEXT)) == TEXT
+    assert read(PACKERS[packed](b"")) == b""
+
+
+@packed_formats
+def test_concatenated_members_come_as_one(read: Read, packed: Format) -> None:
+    pack = PACKERS[packed]
+
+    assert read(pack(TEXT[:100]) + pack(b"") + pack(TEXT[100:101]) + pack(TEXT[101:])) == TEXT
+
+
+@pytest.mark.parametrize("zeros", [1, 7, 511, 1 << 19])
+def test_gzip_may_be_padded_with_zeros(read: Read, zeros: int) -> None:
+    assert read(gzip_member(TEXT) + bytes(zeros)) == TEXT
+
+
+def test_gzip_may_carry_a_name_a_comment_and_extra_fields(read: Read) -> None:
+    head, body = gzip_member(TEXT)[:10], gzip_member(TEXT)[10:]
+    fields = b"\x03\x00abc" + b"rank0.json\0" + b"a comment\0"
+
+    assert read(head[:3] + bytes([4 | 8 | 16]) + head[4:] + fields + body) == TEXT
+
+
+def test_zstd_may_hold_skippable_frames_and_begin_with_one(read: Read) -> None:
+    skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"abcd"
+
+    assert read(skippable + zstd_frame(TEXT) + skippable + zstd_frame(TEXT) + skippable) == TEXT + TEXT
+
+
+@given(
+    plain=st.binary(max_size=300) | st.integers(0, 3000).map(bytes),
+    packed=st.sampled_from(list(PACKERS)),
+    members=st.integers(1, 3),
+    size=st.integers(1, 50),
+    piece=st.integers(1, 200),
+)
+def test_any_chunking_and_any_bound_on_pieces_gives_the_same_bytes(
+    plain: bytes, packed: Format, members: int, size: int, piece: int
+) -> None:
+    content = PACKERS[packed](plain) * members
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "PIECE_SIZE", piece)
+
+        assert decoded(MAKERS[packed](), cut(content, size)) == plain * members
+
+
+def test_reads_are_told_as_they_happen(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(random.Random(0).randbytes(codec.READ_SIZE * 2 + 5))
+    told: list[int] = []
+
+    for _ in plain_chunks(path, told.append):
+        pass
+
+    assert told == [codec.READ_SIZE, codec.READ_SIZE * 2, codec.READ_SIZE * 2 + 5]
+
+
+# -- the format is told by the magic bytes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.json.zst", "t", "t.zip"])
+def test_the_name_does_not_matter(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for content, told in [(TEXT, Format.JSON), (gzip_member(TEXT), Format.GZIP), (zstd_frame(TEXT), Format.ZSTD)]:
+        path.write_bytes(content)
+
+        assert codec.format_of(path) is told
+        assert b"".join(plain_chunks(path)) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PK\x03\x04\x14\x00", "zip"),
+        (bz2.compress(TEXT), "bzip2"),
+        (lzma.compress(TEXT), "xz"),
+        *((pickle.dumps([{}], protocol), "pickle") for protocol in (2, 4, 5)),
+        (b"SQLite format 3\x00", "SQLite"),
+        ("\ufeff{}".encode("utf-16-le"), "UTF-16"),
+        ("\ufeff{}".encode("utf-16-be"), "UTF-16"),
+    ],
+)
+def test_a_file_of_another_known_format_is_refused_by_its_name(read: Read, content: bytes, what: str) -> None:
+    with pytest.raises(NotJson, match=what) as caught:
+        read(content)
+
+    assert caught.value.extra == {"offset": 0}
+
+
+# -- damage ---------------------------------------------------------------------------------------------------
+
+
+@packed_formats
+@pytest.mark.parametrize("members", [1, 2])
+def test_every_cut_is_told(packed: Format, members: int) -> None:
+    content = PACKERS[packed](TEXT) * members
+    whole = len(content) // members
+    for end in range(1, len(content)):
+        if end % whole == 0:  # between two members nothing is missing that can be known
+            continue
+        with pytest.raises(Truncated) as caught:
+            decoded(MAKERS[packed](), iter([content[:end]]))
+
+        assert caught.value.extra == {"offset": end}
+
+
+@packed_formats
+def test_what_came_before_a_cut_was_given_out(packed: Format) -> None:
+    plain = random.Random(1).randbytes(1 << 20)
+    content = PACKERS[packed](plain)
+    decoder, found = MAKERS[packed](), bytearray()
+
+    with pytest.raises(Truncated):  # noqa: PT012 - the loop is what the reader does
+        for chunk in cut(content[: len(content) // 2], 1 << 16):
+            for piece in decoder.decode(chunk):
+                found += piece
+        decoder.flush()
+
+    assert len(found) > len(plain) // 3
+    assert plain.startswith(found)
+
+
+@packed_formats
+def test_a_flipped_bit_anywhere_is_told_or_changes_nothing(tmp_path: Path, packed: Format) -> None:
+    whole = PACKERS[packed](TEXT)
+    path = tmp_path / "t"
+    told = 0
+    for at in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            try:
+                document = Document(plain_chunks(path))
+                events = list(document.events())
+            except IngestError:
+                told += 1
+                continue
+            assert json.dumps(events, default=float) == json.dumps(json.loads(TEXT)["traceEvents"], default=float)
+            assert document.envelope() == {"schemaVersion": 1}
+    assert told > len(whole) * 7  # only fields that tell no content may change: times, flags, window size
+
+
+@packed_formats
+@pytest.mark.parametrize("garbage", [b"x", b"{}", b"\x1f\x8c", b"\x28\xb5\x2f\xfe", b"\x01" * 600])
+def test_what_follows_and_is_no_member_is_told_with_its_place(packed: Format, garbage: bytes) -> None:
+    content = PACKERS[packed](TEXT)
+
+    with pytest.raises((BadCompression, Truncated)) as caught:
+        decoded(MAKERS[packed](), iter([content + garbage]))
+
+    assert len(content) <= caught.value.extra["offset"] <= len(content + garbage)
+
+
+def test_damage_in_the_middle_is_told_near_its_place() -> None:
+    content = bytearray(gzip_member(random.Random(2).randbytes(1 << 20)))
+    content[500_000:500_100] = zlib.compress(b"x" * 100)[:100].ljust(100, b"\xff")
+
+    with pytest.raises(BadCompression) as caught:
+        decoded(GzipDecoder(), cut(bytes(content), 1 << 16))
+
+    assert caught.value.extra["offset"] <= len(content)
+
+
+# -- bounded --------------------------------------------------------------------------------------------------
+
+
+def zeros_gzip() -> bytes:
+    packer = zlib.compressobj(6, wbits=31)
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(MEGABYTES_OF_ZEROS)) + packer.flush()
+
+
+def zeros_zstd() -> bytes:
+    packer = zstd.ZstdCompressor()
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(MEGABYTES_OF_ZEROS)) + packer.flush()
+
+
+@pytest.mark.parametrize("bomb", [zeros_gzip, zeros_zstd])
+def test_a_bomb_comes_in_bounded_pieces_and_bounded_memory(tmp_path: Path, bomb: Callable[[], bytes]) -> None:
+    path = tmp_path / "bomb"
+    path.write_bytes(bomb())
+    assert path.stat().st_size < 1 << 18
+    total = 0
+
+    tracemalloc.start()
+    for piece in plain_chunks(path):
+        assert len(piece) <= PIECE_SIZE
+        total += len(piece)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert total == MEGABYTES_OF_ZEROS << 20
+    assert peak < 4 << 20
+
+
+def test_a_plain_file_comes_in_bounded_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(b" " * (PIECE_SIZE * 3 + 1))
+
+    assert [len(piece) for piece in plain_chunks(path)] == [PIECE_SIZE] * 3 + [1]
+
+
+def test_plain_bytes_have_no_wrong_end() -> None:
+    assert decoded(PlainDecoder(), iter([b"[", b"1"])) == b"[1"

@@ -1,0 +1,187 @@
+"""The whole service: how it starts, what it serves, how it ends, and that nothing leaks."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from service import __version__
+from tests.http.conftest import ENDLESS, ENDLESS_ROWS, free_port, until
+from tests.server import Server
+
+StartServer = Callable[..., Server]
+FORMS = ["application/json", "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"]
+
+
+def page(server: Server, path: str, **more: Any) -> httpx.Response:
+    return server.api.get(f"{server.url}{path}", **more)
+
+
+def refused_start(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A server that can't start."""
+    return subprocess.run(
+        [sys.executable, "-m", "service", "serve", *map(str, arguments)], env=environment,
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+# -- pages ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_apis_page_needs_no_other_host(server: Server) -> None:
+    answer = page(server, "/docs")
+    assert answer.status_code == 200
+    sources = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", answer.text)
+    assert sources
+    assert not [source for source in sources if re.match(r"(https?:)?//", source)]
+    for source in sources:
+        assert page(server, source).status_code == 200, source
+
+
+def test_the_apis_description_is_valid(server: Server) -> None:
+    document = page(server, "/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["version"] == __version__
+    assert document["paths"].keys() >= {"/api/v1/traces", "/api/v1/traces/{trace_id}/query", "/healthz"}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            declared = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+            assert declared == set(re.findall(r"{(\w+)}", path)), where
+    identifiers = [operation["operationId"] for paths in document["paths"].values() for operation in paths.values()]
+    assert len(identifiers) == len(set(identifiers))
+    for reference in re.findall(r'"\$ref": ?"#/([^"]+)"', json.dumps(document)):
+        place = document
+        for step in reference.split("/"):
+            place = place[step]
+
+
+def test_the_apis_description_leaves_out_what_is_for_browsers(server: Server) -> None:
+    paths = page(server, "/openapi.json").json()["paths"]
+    assert not [path for path in paths if path.startswith(("/perfetto", "/static"))]
+
+
+@pytest.mark.parametrize("path", ["/", "/traces/000000000000", "/static/perfetto.js"])
+def test_pages_are_served(server: Server, path: str) -> None:
+    answer = page(server, path)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+# -- starting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_server_on_the_same_data_refuses_and_says_why(server: Server) -> None:
+    done = refused_start("--port", 0, "--data", server.data, "--perfetto-port", 0)
+    assert done.returncode == 1
+    assert f"Another server works on {server.data}" in done.stderr
+    assert done.stdout == ""
+    assert page(server, "/healthz").status_code == 200
+
+
+def test_a_port_that_is_taken_is_named(server: Server, tmp_path: Path) -> None:
+    port = server.url.rsplit(":", 1)[1]
+    for arguments in (["--port", port, "--perfetto-port", 0], ["--port", 0, "--perfetto-port", port]):
+        done = refused_start("--data", tmp_path / "data", *arguments)
+        assert done.returncode == 1
+        assert re.search(rf"127\.0\.0\.1:{port}\W+can't\W+be\W+listened\W+on", done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_cannot_be_run_is_said_at_the_start(tmp_path: Path) -> None:
+    done = refused_start("--port", 0, "--data", tmp_path / "data", "--perfetto-port", 0, TRACEDOCK_ENGINE="/nowhere")
+    assert done.returncode == 1
+    assert "TRACEDOCK_ENGINE=/nowhere is not a program that can be run" in done.stderr
+
+
+def test_a_server_may_listen_on_all_addresses(start_server: StartServer) -> None:
+    server = start_server(host="0.0.0.0", perfetto_port=free_port())
+    assert server.url.startswith("http://127.0.0.1:")
+    assert page(server, "/healthz").status_code == 200
+
+
+# -- ending --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_ends_with_all_its_processes(start_server: StartServer, step_trace: Path, number: int) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    family = server.children()
+    assert family
+    psutil.Process(server.pid).send_signal(number)
+    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, ENDLESS_ROWS])
+def test_a_running_query_does_not_hold_up_the_end(start_server: StartServer, step_trace: Path, sql: str) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    (engine,) = server.children("--stdiod")
+    with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), timeout=20) as connection:
+        body = json.dumps({"sql": sql, "limit": None, "timeout_s": 600}).encode()
+        head = f"POST /api/v1/traces/{trace}/query HTTP/1.1\r\nHost: x\r\nAccept: text/csv\r\n"
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall((head + length).encode() + body)
+        until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 2
+    assert not engine.is_running()
+
+
+def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace: Path) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    family = server.children()
+    server.kill()
+    assert not psutil.wait_procs(family, timeout=5)[1]
+    server.start()
+    assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
+
+
+# -- leaks ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    process = psutil.Process(server.pid)
+
+    where = f"/traces/{trace}"
+
+    def work(queries: int, sessions: int) -> None:
+        for number in range(queries):
+            question = {"sql": ["SELECT * FROM slice", "SELECT nope", ENDLESS_ROWS][number % 3], "limit": 1000}
+            server.api.post(f"{where}/query", json=question, headers={"Accept": FORMS[number % 4]})
+        for _ in range(sessions):
+            server.api.post(f"{where}/session", params={"wait": 30})
+            left = {"sql": ENDLESS_ROWS, "limit": None}
+            with server.api.stream("POST", f"{where}/query", json=left, headers={"Accept": "text/csv"}) as rows:
+                next(rows.iter_raw())
+            server.api.delete(f"{where}/session")
+
+    work(8, 2)
+    before, threads = process.num_fds(), process.num_threads()
+    work(200, 20)
+    until(server, lambda: process.num_fds() <= before)
+    assert process.num_threads() <= threads + 4  # the pool of threads grows to its size, whatever is asked
+    assert server.children() == []
+    log = server.log_text()
+    for complaint in ("never awaited", "never retrieved", "was destroyed", "Traceback", "ResourceWarning"):
+        assert complaint not in log, log[-3000:]

@@ -1,0 +1,30 @@
+"""The captured traces are what their README says, and tell nothing of the machine behind them."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+TRACES = sorted(DATA.glob("*.pt.trace.json.gz"))
+README = (DATA / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+def test_the_readme_counts_each_trace(path: Path) -> None:
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    steps = {event["name"] for event in document["traceEvents"] if event["name"].startswith("ProfilerStep#")}
+
+    row = re.search(rf"^\| `{re.escape(path.name)}` \|.*\| ([\d,]+) \| (\d+) \|$", README, re.MULTILINE)
+
+    assert row
+    assert int(row[1].replace(",", "")) == len(document["traceEvents"])
+    assert int(row[2]) == len(steps)
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+def test_a_captured_trace_is_small_and_names_no_absolute_path(path: Path) -> None:
+    assert path.stat().st_size < 150_000
+    assert not re.findall(rb'"/[a-z]|/home/|/root|/tmp/|[Tt]oken|[Ss]ecret', gzip.decompress(path.read_bytes()))

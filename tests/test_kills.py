@@ -1,0 +1,150 @@
+"""Whatever is killed when, nothing that was acknowledged is lost and nothing half-done is left."""
+
+import hashlib
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
+GONE_WITHIN_S = 20
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that takes about a second to read: time enough to die in."""
+    return write_trace(tmp_path_factory.mktemp("trace") / "a.json", sized(TraceShape(), 15 * 10**6))
+
+
+def put_part(server: Server, body: bytes, sent: int) -> socket.socket:
+    """Begin to upload `body`, and stop after `sent` bytes."""
+    host, port = urlsplit(server.url).netloc.split(":")
+    wire = socket.create_connection((host, int(port)))
+    wire.sendall(
+        f"PUT /api/v1/traces/cut.json HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    )
+    wire.sendall(body[:sent])
+    return wire
+
+
+def ask_forever(server: Server, trace_id: object) -> Thread:
+    """A client in a thread that asks a query without end, and bears whatever becomes of it."""
+
+    def ask() -> None:
+        with httpx.Client(timeout=60, trust_env=False) as client:
+            try:
+                client.post(f"{server.url}/api/v1/traces/{trace_id}/query", json={"sql": ENDLESS, "timeout_s": 2})
+            except httpx.TransportError:
+                return  # its server was killed
+
+    thread = Thread(target=ask)
+    thread.start()
+    return thread
+
+
+class Round:
+    """One round: begin something, kill something at a random moment of it, and see that all is well."""
+
+    def __init__(self, server: Server, trace: Path, chance: random.Random) -> None:
+        self.server = server
+        self.trace = trace
+        self.body = trace.read_bytes()
+        self.chance = chance
+        self.acknowledged: set[str] = set()
+        self.cleanup: list[Callable[[], object]] = []
+
+    def upload(self) -> None:
+        """Stop in the middle of an upload."""
+        part = put_part(self.server, self.body, self.chance.randrange(len(self.body)))
+        self.cleanup.append(part.close)
+
+    def ingest(self) -> None:
+        """Stop in the middle of an ingest."""
+        one = self.server.upload(self.trace, wait=0)
+        self.acknowledged.add(str(one["id"]))
+        until = self.chance.random()
+        while one["state"] not in ("ready", "failed"):
+            progress = one["progress"]
+            assert isinstance(progress, dict)
+            if progress["bytes"] >= until * progress["bytes_total"]:
+                break
+            one = self.server.api.get(f"/traces/{one['id']}", params={"wait": 0.02}).json()
+
+    def query(self) -> None:
+        """Stop while an engine loads, or in the middle of a query."""
+        one = self.server.upload(self.trace)
+        self.acknowledged.add(str(one["id"]))
+        loaded = self.chance.choice([True, False])
+        self.server.api.post(f"/traces/{one['id']}/session", params={"wait": 30 if loaded else 0})
+        self.cleanup.append(ask_forever(self.server, one["id"]).join)
+
+    def kill(self, target: str) -> None:
+        """`kill -9` the server, or a worker or engine if one is there."""
+        children = self.server.children()
+        if target == "server":
+            self.server.kill()
+            _, alive = psutil.wait_procs(children, timeout=GONE_WITHIN_S)
+            assert not alive, f"left behind: {alive}"
+            self.server.start()
+        for child in children if target != "server" else ():
+            words = " ".join(child.cmdline()) if child.is_running() else ""
+            if {"worker": "service.jobs.worker", "engine": "--stdiod"}[target] in words:
+                child.kill()
+
+    def check(self, what: str) -> None:
+        """Everything that was acknowledged becomes ready, and the data folder holds just that."""
+        folder, digest = self.server.data, hashlib.sha256(self.body).hexdigest()
+        listed = self.server.api.get("/traces", params={"limit": 500}).json()["traces"]
+        ids = {one["id"] for one in listed}
+        assert ids == self.acknowledged, what
+        for trace_id in ids:
+            one = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
+            assert (one["state"], one["sha256"], one["error"]) == ("ready", digest, None), what
+            assert (folder / "originals" / trace_id).stat().st_size == len(self.body)
+        assert {path.name for path in (folder / "originals").iterdir()} == ids
+        assert {path.name for path in (folder / "columns").iterdir()} == ids
+        for close in self.cleanup:
+            close()
+        self.cleanup.clear()
+        for trace_id in ids:
+            self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
+        self.acknowledged.clear()
+
+
+def survive(server: Server, trace: Path, rounds: int, seed: int) -> None:
+    chance = random.Random(seed)
+    one = Round(server, trace, chance)
+    for number in range(rounds):
+        stage = chance.choice([one.upload, one.ingest, one.query])
+        target = chance.choice(["server", "worker", "engine"])
+        what = f"round {number}: the {target} killed during {stage.__name__}"
+        stage()
+        one.kill(target)
+        one.check(what)
+    server.kill()
+    server.start()
+    assert list((server.data / "incoming").iterdir()) == []
+
+
+@pytest.mark.timeout(300)
+def test_ten_kills_at_random_moments_lose_nothing_and_leave_nothing(
+    start_server: Callable[..., Server], trace: Path
+) -> None:
+    survive(start_server(ingest_attempts=5), trace, 10, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_fifty_kills_at_random_moments_lose_nothing_and_leave_nothing(
+    start_server: Callable[..., Server], trace: Path
+) -> None:
+    survive(start_server(ingest_attempts=5), trace, 50, seed=2)

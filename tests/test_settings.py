@@ -1,0 +1,58 @@
+"""Everything that can be set."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+ROWS = re.findall(r"^\| `TRACEDOCK_([A-Z_]+)` \| `?([^|`]*?)`? ?\| (.+?) \|$", README, re.MULTILINE)
+
+
+def test_the_readme_documents_every_setting_and_no_other() -> None:
+    documented = [name.lower() for name, _, _ in ROWS]
+    assert documented == list(Settings.model_fields)
+
+
+@pytest.mark.parametrize(("name", "default", "text"), ROWS, ids=lambda value: value if value.isupper() else "")
+def test_the_readme_says_what_the_setting_says(name: str, default: str, text: str) -> None:
+    field = Settings.model_fields[name.lower()]
+    assert text == field.description
+    number = re.fullmatch(r"(\d+) GiB", default)
+    if number:
+        assert field.default == int(number[1]) << 30
+    elif isinstance(field.default, int | float):
+        assert float(default) == field.default
+    else:
+        assert default == str(field.default or "")
+
+
+def test_a_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEDOCK_MAX_ENGINES", "7")
+    assert Settings().max_engines == 7
+    assert Settings(max_engines=3).max_engines == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "70000"),
+        ("perfetto_port", "-1"),
+        ("max_engines", "0"),
+        ("query_timeout_s", "0"),
+        ("engine_idle_s", "soon"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"TRACEDOCK_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
+        Settings()
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1  # type: ignore[misc] # the claim

@@ -1,0 +1,90 @@
+"""Every real trace goes the whole way: upload, ingest, engine; and every event of it is accounted for."""
+
+import gzip
+import json
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.trace.census import TIMELESS_PHASES
+from tests.conftest import DATA, SHARED
+from tests.server import Server
+
+GOLDEN = SHARED / "golden" / "exact"
+
+
+def read(path: Path) -> Any:
+    """The whole document, by a reader that is not ours; None where it isn't JSON."""
+    raw = path.read_bytes()
+    try:
+        return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, parse_float=Decimal)
+    except ValueError:
+        return None
+
+
+def candidates() -> list[Path]:
+    """The traces of this repository, and those that lie beside it."""
+    return sorted([*DATA.glob("*.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")])
+
+
+def golden(path: Path) -> dict[str, Any] | None:
+    """What an independent oracle counted in the trace, if it did."""
+    name, rank = path.name.removesuffix(".pt.trace.json.gz"), "0"
+    if path.parent.name == "dlrm_8_ranks":
+        name, rank = "dlrm_8_ranks", path.name.removeprefix("worker").split("_", 1)[0]
+    file = GOLDEN / f"{name}.json"
+    answer: dict[str, Any] | None = json.loads(file.read_text())[rank] if file.exists() else None
+    return answer
+
+
+def exact_bounds(events: list[dict[str, Any]]) -> tuple[int, int]:
+    """Start and end in ns of all events that take or mark time, by plain decimal arithmetic."""
+    timed = [e for e in events if e["ph"] not in TIMELESS_PHASES]
+    ends = [Decimal(e["ts"]) + Decimal(e.get("dur", 0)) for e in timed]
+    return int(min(Decimal(e["ts"]) for e in timed) * 1000), int(max(ends) * 1000)
+
+
+@pytest.mark.parametrize("path", candidates(), ids=lambda path: path.name.split(".")[0])
+def test_a_trace_becomes_ready_with_exact_counts_and_bounds_and_every_slice_accounted_for(
+    server: Server, path: Path
+) -> None:
+    document = read(path)
+    trace: dict[str, Any] = server.upload(path)
+    if document is None:
+        assert (trace["state"], trace["error"]["code"]) == ("failed", "not_json")
+        assert trace["error"]["offset"] > 0
+        return
+    events = document["traceEvents"]
+    counts = Counter(f"{e['ph']}|{e.get('cat', '')}" for e in events)
+    assert trace["state"] == "ready"
+    assert trace["counts"] == dict(counts)
+    assert trace["events"] == {"in": len(events), "kept": len(events), "refused": 0}
+    assert (trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]) == exact_bounds(events)
+
+    (slices,) = server.rows(trace["id"], "SELECT count(*) FROM slice")[0]
+    dropped = server.rows(
+        trace["id"], "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'"
+    )[0][0]
+    complete, instants = (sum(n for key, n in counts.items() if key.startswith(ph)) for ph in ("X|", "i|"))
+    assert slices + dropped == complete + instants  # type: ignore[operator] # both are integers
+    server.api.delete(f"/traces/{trace['id']}").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in candidates() if golden(path)], ids=lambda path: path.name.split(".")[0]
+)
+def test_counts_and_gpu_bounds_equal_the_golden_tables(server: Server, path: Path) -> None:
+    expected = golden(path)
+    assert expected
+    trace: dict[str, Any] = server.upload(path)
+    busy = [device for device in trace["devices"] if device["bounds"]]
+    assert {key.removesuffix("None"): n for key, n in expected["cats"].items()} == trace["counts"]
+    assert trace["events"]["in"] == expected["n_events"]
+    assert sum(device["events"] for device in busy) == expected["gpu_events"]
+    assert min(device["bounds"]["start_ns"] for device in busy) == expected["first_ns"]
+    assert max(device["bounds"]["end_ns"] for device in busy) == expected["last_ns"]
+    assert sorted(trace["streams"]) == sorted(key.replace("/stream ", "/") for key in expected["streams"])
+    server.api.delete(f"/traces/{trace['id']}").raise_for_status()

@@ -1,0 +1,226 @@
+"""What tests/traces.py claims of the traces it makes, checked with nothing but json."""
+
+import gzip
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests.traces import (
+    Compression,
+    Document,
+    Era,
+    Layout,
+    TraceShape,
+    expected,
+    sized,
+    trace_chunks,
+    write_trace,
+)
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
+Events = list[dict[str, Any]]
+
+
+def text_of(shape: TraceShape) -> bytes:
+    return b"".join(trace_chunks(shape))
+
+
+def read(shape: TraceShape) -> tuple[dict[str, Any], Events]:
+    """The envelope and the events, with times as integer ns."""
+    document = json.loads(text_of(shape), parse_float=Decimal)
+    envelope = document if isinstance(document, dict) else {}
+    events: Events = envelope.get("traceEvents", document)
+    for event in events:
+        for key in event.keys() & {"ts", "dur"}:
+            exact = Decimal(event[key]) * 1000
+            assert exact == int(exact)
+            event[key] = int(exact)
+    return envelope, events
+
+
+def slices(events: Events) -> dict[tuple[Any, Any], list[tuple[int, int]]]:
+    """Each track's slices as (start, -end): sorted, a parent comes before its children."""
+    tracks: dict[tuple[Any, Any], list[tuple[int, int]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            span = (event["ts"], -event["ts"] - event["dur"])
+            tracks.setdefault((event["pid"], event["tid"]), []).append(span)
+    return {track: sorted(spans) for track, spans in tracks.items()}
+
+
+@pytest.mark.parametrize("document", get_args(Document))
+@pytest.mark.parametrize("era", get_args(Era))
+@pytest.mark.parametrize("layout", get_args(Layout))
+def test_expected_is_what_json_reads(layout: Layout, era: Era, document: Document) -> None:
+    shape = TraceShape(steps=6, layout=layout, era=era, document=document, devices=(0, 1), stacks=True)
+
+    envelope, events = read(shape)
+
+    answers = expected(shape)
+    timed = [event for event in events if event["ph"] in "Xi"]
+    gpu = {(event["pid"], event["tid"]) for event in events if event.get("cat") in GPU}
+    steps = [
+        (int(event["name"].partition("#")[2]), event["name"], event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("cat") == "user_annotation" and event["name"].startswith("ProfilerStep#")
+    ]
+    group = envelope.get("distributedInfo", {})
+    assert answers.counts == Counter(f"{event['ph']}|{event.get('cat', '')}" for event in events)
+    assert answers.events == len(events)
+    assert answers.start_ns == min(event["ts"] for event in timed)
+    assert answers.end_ns == max(event["ts"] + event.get("dur", 0) for event in timed)
+    assert answers.base_ns == envelope.get("baseTimeNanoseconds")
+    assert answers.streams == [f"{device}/{stream}" for device, stream in sorted(gpu)]
+    assert answers.streams == ["0/7", "0/20", "1/7", "1/20"]
+    assert answers.devices == [0, 1]
+    assert [tuple(step) for step in answers.steps] == steps
+    assert (answers.rank, answers.world_size) == (group.get("rank"), group.get("world_size"))
+    assert answers.backend == group.get("backend")
+
+
+@pytest.mark.parametrize("layout", get_args(Layout))
+def test_every_layout_says_the_same(layout: Layout) -> None:
+    def sorted_events(shape: TraceShape) -> list[str]:
+        return sorted(json.dumps(event, sort_keys=True, default=str) for event in read(shape)[1])
+
+    assert sorted_events(TraceShape(layout=layout)) == sorted_events(TraceShape(layout="one_line"))
+
+
+@pytest.mark.parametrize(("era", "decimals"), [("us_int", 0), ("us_float", 1), ("us_decimal", 3), ("relative", 3)])
+def test_an_era_writes_its_own_decimals(era: Era, decimals: int) -> None:
+    events = json.loads(text_of(TraceShape(era=era, document="array")), parse_float=str, parse_int=str)
+
+    found = {len(event["ts"].partition(".")[2]) for event in events}
+
+    assert found == {decimals}
+
+
+@pytest.mark.parametrize("position", ["before", "after", None])
+def test_the_base_stands_where_it_is_told(position: Any) -> None:
+    text = text_of(TraceShape(base_position=position))
+
+    base, events = text.find(b'"baseTimeNanoseconds"'), text.index(b'"traceEvents"')
+
+    assert {"before": 0 < base < events, "after": base > events, None: base == -1}[position]
+
+
+def test_a_trace_without_rank_has_no_distributed_info_and_no_collectives() -> None:
+    shape = TraceShape(rank=None)
+
+    envelope, events = read(shape)
+
+    assert "distributedInfo" not in envelope
+    assert (expected(shape).rank, expected(shape).world_size) == (None, None)
+    assert not [event for event in events if "nccl" in event["name"] or "comms" in event["name"]]
+
+
+def test_a_step_holds_as_many_kernels_as_asked() -> None:
+    answers = expected(TraceShape(steps=5, kernels=40))
+
+    assert answers.counts["X|kernel"] == 5 * 40
+    assert len(answers.steps) == 5
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_trace_may_have_few_steps_or_none(steps: int) -> None:
+    shape = TraceShape(steps=steps)
+
+    assert len(read(shape)[1]) == expected(shape).events
+
+
+def test_slices_nest_and_kernels_of_a_stream_do_not_overlap() -> None:
+    for spans in slices(read(TraceShape(steps=5, kernels=60, stacks=True))[1]).values():
+        open_ends: list[int] = []
+        for start, minus_end in spans:
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+            assert not open_ends or -minus_end <= open_ends[-1]
+            open_ends.append(-minus_end)
+
+
+def test_every_kernel_has_one_launch_one_op_and_one_flow() -> None:
+    events = read(TraceShape(steps=6))[1]
+
+    def by(category: str, key: str) -> Counter[Any]:
+        return Counter(event["args"][key] for event in events if event.get("cat") == category)
+
+    work = Counter(event["args"]["correlation"] for event in events if event.get("cat") in GPU)
+    flows = Counter((event["ph"], event["id"]) for event in events if event.get("cat") == "ac2g")
+    assert max(work.values()) == 1
+    assert max(by("cuda_runtime", "correlation").values()) == 1
+    assert work.keys() <= by("cuda_runtime", "correlation").keys()
+    assert by("kernel", "External id").keys() <= by("cpu_op", "External id").keys()
+    assert max(by("cpu_op", "External id").values()) == 1
+    assert flows == Counter(itertools.product("sf", work))
+
+
+def test_forward_and_backward_are_linked_in_pairs() -> None:
+    events = read(TraceShape(steps=6))[1]
+
+    flows = Counter((event["ph"], event["id"]) for event in events if event.get("cat") == "fwdbwd")
+
+    starts, ends = ({number for ph, number in flows if ph == phase} for phase in "sf")
+    assert set(flows.values()) == {1}
+    assert ends
+    assert ends <= starts
+
+
+def test_sixteen_gpus_are_declared_and_streams_are_named() -> None:
+    events = read(TraceShape(stream_name="stream {}"))[1]
+
+    names = {(event["pid"], event["tid"], *event["args"].values()) for event in events if event["ph"] == "M"}
+
+    assert {(device, 0, f"GPU {device}") for device in range(16)} <= names
+    assert {(0, 7, "stream 7"), (0, 20, "stream 20")} <= names
+
+
+def test_equal_shapes_make_equal_bytes_and_seeds_make_others() -> None:
+    assert text_of(TraceShape()) == text_of(TraceShape())
+    assert text_of(TraceShape()) != text_of(TraceShape(seed=1))
+
+
+def test_chunks_stay_small_however_long_the_trace_or_the_step() -> None:
+    long, wide = TraceShape(steps=400), TraceShape(steps=2, kernels=3000)
+
+    assert max(map(len, trace_chunks(long))) < 1 << 18
+    assert max(map(len, trace_chunks(wide))) < 1 << 18
+
+
+@pytest.mark.parametrize("compress", get_args(Compression))
+def test_a_written_trace_is_the_stream_compressed(compress: Compression, tmp_path: Path) -> None:
+    shape = TraceShape(steps=8)
+    unpackers: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "zstd": zstd.decompress}
+
+    path = write_trace(tmp_path / "trace", shape, compress=compress)
+
+    assert unpackers.get(compress, gzip.decompress)(path.read_bytes()) == text_of(shape)
+
+
+def test_a_multi_member_file_has_members_that_begin_inside_an_event(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "trace", TraceShape(), compress="multi-member-gzip")
+
+    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # gzip, deflate, no flags, no time
+
+    assert path.read_bytes().count(head) > 1
+    assert len(text_of(TraceShape())) % (1 << 16)
+
+
+def test_sized_meets_the_size_asked() -> None:
+    asked = 3_000_000
+
+    shape = sized(replace(TraceShape(), kernels=50), asked)
+
+    assert abs(len(text_of(shape)) - asked) < 0.05 * asked

@@ -1,0 +1,62 @@
+"""A rank is what the document or the name tells; the unknown stays unknown, and never becomes rank 0."""
+
+from typing import Any
+
+import pytest
+
+from service.trace.rank import rank_of, world_size_of
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz", 0),
+        ("rank7.json", 7),
+        ("rank_12.json", 12),
+        ("Rank.3.json", 3),
+        ("worker3_step_12.1694128201557.pt.trace.json.gz", 3),
+        ("b200_eager_rank0_of_8.pt.trace.json.gz", 0),
+        ("gloo_cpu_rank34_of_300.pt.trace.json.gz", 34),
+        ("trace-rank-0005.json", 5),
+    ],
+)
+def test_a_file_name_tells_the_rank(name: str, rank: int) -> None:
+    assert rank_of({}, name) == rank
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trace.json",
+        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # where it stands in each dimension, not which of all it is
+        "local_rank0.json",  # which on its machine
+        "local-rank-2.json",
+        "localrank1.json",
+        "frank5.json",
+        "coworker3.json",
+        "rank.json",
+        "ranks_8.json",
+        "rank1234567.json",
+        "host_2910.1694128201545.pt.trace.json",
+        "",
+    ],
+)
+def test_a_name_that_tells_no_rank_leaves_it_unknown(name: str) -> None:
+    assert rank_of({}, name) is None
+
+
+def test_distributed_info_outweighs_the_name() -> None:
+    assert rank_of({"distributedInfo": {"rank": 5}}, "rank0.json") == 5
+    assert rank_of({"distributedInfo": {"rank": 0}}, "rank7.json") == 0
+
+
+@pytest.mark.parametrize("info", [None, [], "nccl", 3, {}, *({"rank": r} for r in (None, -1, "0", True, 1 << 63, 0.0))])
+def test_distributed_info_that_tells_no_rank_is_passed_over(info: Any) -> None:
+    assert rank_of({"distributedInfo": info}, "trace.json") is None
+    assert rank_of({"distributedInfo": info}, "rank7.json") == 7
+
+
+@pytest.mark.parametrize(("told", "size"), [(8, 8), (None, None), ("8", None), (-1, None), (1 << 64, None)])
+def test_the_world_size_is_a_whole_number_or_unknown(told: Any, size: int | None) -> None:
+    assert world_size_of({"distributedInfo": {"world_size": told}}) == size
+    assert world_size_of({}) is None

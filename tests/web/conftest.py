@@ -1,0 +1,114 @@
+"""A real Chromium whose every request is watched, and the traces that its tests look at."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ProxySettings, ViewportSize, expect, sync_playwright
+
+from tests.conftest import SHARED, needs_shared
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+from tests.web.elsewhere import Elsewhere, Watch
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OWN_ERRANDS = "AutofillServerCommunication,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Translate"
+"""What Chromium asks its makers for, whatever the page: it would hide what pages ask for."""
+SWITCHES = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", f"--disable-features={OWN_ERRANDS}",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE_MS = 30_000
+
+OpenContext = Callable[..., BrowserContext]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("browser")
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium, as the system has it."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed: get one, as with `apt-get install chromium`")
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        expect.set_options(timeout=PATIENCE_MS)
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    """The rest of the world, as the browser sees it."""
+    with Elsewhere() as one:
+        yield one
+
+
+@pytest.fixture
+def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext]:
+    """Opens contexts (a person's browser each). No test passes in which a page broke or asked another host."""
+    opened: list[tuple[BrowserContext, Watch]] = []
+
+    def open_one(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
+        # what is no loopback address goes to the proxy, which is `elsewhere`
+        context = browser.new_context(
+            proxy=ProxySettings(server=elsewhere.address, bypass="127.0.0.1,localhost,[::1]"),
+            viewport=ViewportSize(width=width, height=800),
+            color_scheme=scheme,
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        opened.append((context, Watch(context)))
+        return context
+
+    yield open_one
+    for context, watch in opened:
+        context.close()
+        assert watch.page_errors == []
+        assert watch.hosts() <= {"127.0.0.1", "localhost"}
+    assert elsewhere.asked == []
+
+
+@pytest.fixture(scope="package")
+def gpu_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three steps on one GPU, with NCCL on stream 7."""
+    return write_trace(tmp_path_factory.mktemp("gpu") / "rank0.pt.trace.json", TraceShape(streams=(20, 7)))
+
+
+@pytest.fixture(scope="package")
+def gpu_id(server: Server, gpu_trace: Path) -> str:
+    """`gpu_trace` on the server."""
+    return str(server.upload(gpu_trace)["id"])
+
+
+@pytest.fixture(scope="package")
+def long_name() -> str:
+    """A name that would be markup, and finds no place to break a line."""
+    return f"<img src=x onerror=window.broken=1>{'rank_of_a_very_long_run' * 6}.pt.trace.json"
+
+
+@pytest.fixture(scope="package")
+def long_name_id(server: Server, gpu_trace: Path, long_name: str) -> str:
+    """`gpu_trace` under `long_name`."""
+    return str(server.upload(gpu_trace, long_name)["id"])
+
+
+@pytest.fixture(scope="package")
+def failed_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file that is cut off in the middle of a string."""
+    path = tmp_path_factory.mktemp("failed") / "cut.pt.trace.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "aten::a')
+    trace = server.upload(path)
+    assert trace["state"] == "failed"
+    return str(trace["id"])
+
+
+@pytest.fixture(params=["made", pytest.param("a100", marks=needs_shared)])
+def real_trace(request: pytest.FixtureRequest, gpu_trace: Path) -> Path:
+    """A trace with a stream 7: one of ours, and one of an A100."""
+    return gpu_trace if request.param == "made" else SHARED / "a100_nccl_3_steps.pt.trace.json.gz"

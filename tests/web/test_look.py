@@ -1,0 +1,120 @@
+"""The pages serve those who have no mouse, a small window, or tired eyes."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server import Server
+from tests.web.conftest import OpenContext
+from tests.web.look import faint_texts, overhang, tab_through
+
+WIDE = "select name, 'a' || hex(zeroblob(300)) as wide, ts, dur, category, depth from slice limit 20"
+
+Visit = Callable[[Page], None]
+
+
+@pytest.fixture(params=["list", "no match", "ready", "failed", "unknown", "rows", "SQL error", "deletion"])
+def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, failed_id: str) -> Visit:
+    """Leads a tab to a page in one of its states; names there are long."""
+    trace = f"{server.url}/traces/{long_name_id}"
+
+    def sql(page: Page, text: str, shows: str) -> None:
+        page.goto(trace)
+        page.get_by_test_id("sql-input").fill(text)
+        page.get_by_test_id("sql-input").press("Control+Enter")
+        expect(page.get_by_test_id(shows)).to_be_visible()
+
+    def at(url: str, shows: str) -> Visit:
+        def go(page: Page) -> None:
+            page.goto(url)
+            expect(page.get_by_test_id(shows)).to_be_visible()
+
+        return go
+
+    def deletion(page: Page) -> None:
+        page.goto(trace)
+        page.get_by_test_id("delete-trace").click()
+
+    def ready(page: Page) -> None:
+        page.goto(trace)
+        expect(page.get_by_test_id("listener")).to_be_visible()
+        for process in page.locator("summary").all():
+            process.click()
+
+    visits: dict[str, Visit] = {
+        "list": at(server.url, "trace-list"),
+        "no match": at(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
+        "ready": ready,
+        "failed": at(f"{server.url}/traces/{failed_id}", "trace-failure"),
+        "unknown": at(f"{server.url}/traces/{'0' * 12}", "trace-problem"),
+        "rows": lambda page: sql(page, WIDE, "sql-result"),
+        "SQL error": lambda page: sql(page, f"select {'nonsense' * 20} from slice", "sql-error"),
+        "deletion": deletion,
+    }
+    return visits[request.param]
+
+
+def test_a_window_of_360_pixels_needs_no_sideways_scroll(open_context: OpenContext, visit: Visit) -> None:
+    page = open_context(width=360).new_page()
+    visit(page)
+    assert overhang(page) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out(open_context: OpenContext, visit: Visit, scheme: Literal["light", "dark"]) -> None:
+    page = open_context(scheme=scheme).new_page()
+    visit(page)
+    assert faint_texts(page) == []
+
+
+def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
+    open_context: OpenContext, server: Server, long_name_id: str
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{server.url}/?name=rank_of_a_very_long_run")
+    expect(page.get_by_test_id("trace-row")).to_have_count(1)
+    stops = tab_through(page)
+    assert [stop["name"] for stop in stops if not stop["outlined"]] == []
+    names = [stop["name"] for stop in stops]
+    assert names[:4] == ["Skip to content", "Tracedock", "Traces", "API"]
+    assert names[4:6] == ["file-input", "name-filter"]
+    assert names[-2:] == ["open-perfetto", "delete-trace"]
+
+
+def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
+    open_context: OpenContext, server: Server, gpu_id: str
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    expect(page.get_by_test_id("listener")).to_be_visible()
+    stops = tab_through(page)
+    assert [stop["name"] for stop in stops if not stop["outlined"]] == []
+    names = [stop["name"] for stop in stops]
+    order = ["open-perfetto", "download-trace", "delete-trace", "Top kernels"]
+    order += ["sql-input", "sql-run", "sql-limit", "sql-csv"]
+    assert [name for name in names if name in order] == order
+    assert len([name for name in names if "·" in name]) == page.locator("summary").count()
+
+
+def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
+    page = open_context().new_page()
+    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.goto(server.url)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_test_id("file-input").press("Enter")
+    assert chooser.value.is_multiple()
+
+
+def test_a_trace_is_deleted_or_kept_by_keyboard(open_context: OpenContext, server: Server, gpu_id: str) -> None:
+    page = open_context().new_page()
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    delete = page.get_by_test_id("delete-trace")
+    for leave in ("Enter", "Escape"):  # Enter by habit keeps
+        delete.press("Enter")
+        expect(page.get_by_test_id("confirm-cancel")).to_be_focused()
+        page.keyboard.press(leave)
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        expect(delete).to_be_focused()
+    assert server.api.get(f"/traces/{gpu_id}").status_code == 200

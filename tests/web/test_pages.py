@@ -1,0 +1,177 @@
+"""A person with a trace and a browser: uploads it, reads what it holds, asks it SQL."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server import Server
+from tests.traces import TraceShape, expected, sized, write_trace
+from tests.web.conftest import OpenContext
+
+ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
+
+
+@pytest.fixture
+def page(open_context: OpenContext) -> Page:
+    return open_context().new_page()
+
+
+@pytest.fixture
+def trace_page(page: Page, server: Server, gpu_id: str) -> Page:
+    """The page of `gpu_trace`."""
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    expect(page.get_by_test_id("sql-input")).to_be_visible()
+    return page
+
+
+def ask(page: Page, sql: str) -> None:
+    page.get_by_test_id("sql-input").fill(sql)
+    page.get_by_test_id("sql-input").press("Control+Enter")
+
+
+def slow_down(page: Page, upload_bytes_per_s: int) -> None:
+    """Limit what the page can send; -1 lifts the limit."""
+    session = page.context.new_cdp_session(page)
+    limits = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": upload_bytes_per_s}
+    session.send("Network.enable")
+    session.send("Network.emulateNetworkConditions", limits)
+
+
+def test_a_trace_is_uploaded_by_the_page_followed_and_found_ready(page: Page, server: Server, tmp_path: Path) -> None:
+    shape = sized(TraceShape(), 80 * 10**6)  # seconds of ingest
+    path = write_trace(tmp_path / "followed.pt.trace.json.gz", shape, compress="gzip")
+    page.goto(server.url)
+    slow_down(page, path.stat().st_size // 2)
+    page.get_by_test_id("file-input").set_input_files(path)
+    upload = page.get_by_test_id("upload-row").filter(has_text=path.name)
+    expect(upload).to_contain_text(re.compile(r"\d MB of \d.*/s · \d+ s left"))
+    bar = upload.locator("progress").element_handle()
+    page.wait_for_function("bar => bar.value > 0 && bar.value < bar.max", arg=bar)
+    slow_down(page, -1)
+    expect(upload).to_have_attribute("data-state", "stored")
+
+    row = page.get_by_test_id("trace-row").filter(has_text=path.name)
+    expect(row).to_contain_text(re.compile(r"ingesting.*of .* events"))
+    row.get_by_role("link", name=path.name).first.click()
+    progress = page.get_by_test_id("ingest-progress")
+    expect(progress).to_contain_text(re.compile(r"of .* events"))
+    expect(page.get_by_test_id("trace-state")).to_have_text("ready", timeout=60_000)
+    expect(progress).to_be_hidden()
+    expect(page.get_by_test_id("trace-facts")).to_contain_text(f"{expected(shape).events:,}")
+
+
+def test_a_traces_page_shows_its_facts_steps_and_streams(trace_page: Page) -> None:
+    found = expected(TraceShape(streams=(20, 7)))
+    facts = trace_page.get_by_test_id("trace-facts")
+    for fact in ("0 of 8", "nccl", f"{found.events:,}", f"{found.end_ns - found.start_ns} ns", str(found.base_ns)):
+        expect(facts).to_contain_text(fact)
+    steps = trace_page.get_by_test_id("trace-steps").locator("tbody tr")
+    expect(steps).to_have_count(len(found.steps))
+    for row, step in zip(steps.all(), found.steps, strict=True):
+        expect(row).to_contain_text(step.name)
+        expect(row.get_by_title(f"{step.end_ns - step.start_ns} ns", exact=True)).to_be_visible()
+    for stream in found.streams:
+        expect(trace_page.get_by_test_id("trace-devices").get_by_text(stream, exact=True)).to_be_visible()
+    expect(trace_page.get_by_test_id("trace-devices")).to_contain_text("No event on the other devices 1, 2")
+    counts = trace_page.get_by_test_id("trace-counts")
+    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{found.counts['X|kernel']}")
+
+
+def test_sql_answers_with_rows_of_exact_values(trace_page: Page) -> None:
+    ask(
+        trace_page,
+        "select 9007199254740993 as big, -9223372036854775808 as least, 0.1 as tenth, "
+        "null as gone, 'NULL' as word, '' as empty",
+    )
+    cells = trace_page.get_by_test_id("sql-result").locator("tbody td")
+    expect(cells).to_have_text(["9007199254740993", "-9223372036854775808", "0.1", "NULL", "NULL", ""])
+    expect(cells.nth(3)).to_have_class(re.compile("null"))
+    expect(cells.nth(4)).not_to_have_class(re.compile("null"))
+    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("1 row in")
+
+
+def test_a_sample_query_finds_the_kernels(trace_page: Page) -> None:
+    trace_page.get_by_role("button", name="Top kernels").click()
+    trace_page.get_by_test_id("sql-run").click()
+    result = trace_page.get_by_test_id("sql-result")
+    expect(result).to_contain_text("ampere_sgemm_128x64_tn")
+    expect(result).to_contain_text("ncclDevKernel_AllReduce")
+
+
+def test_wrong_sql_shows_the_engines_message_and_leads_to_the_place(trace_page: Page) -> None:
+    ask(trace_page, "select name,\n  nonsense from slice")
+    error = trace_page.get_by_test_id("sql-error")
+    expect(error).to_contain_text("no such column: nonsense")
+    error.get_by_role("button", name="Go to line 2, column 3").click()
+    selected = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+    assert trace_page.get_by_test_id("sql-input").evaluate(selected) == "nonsense"
+
+
+def test_an_endless_query_is_cancelled_and_the_next_one_answers(trace_page: Page, server: Server, gpu_id: str) -> None:
+    with trace_page.expect_request(lambda request: "/query" in request.url):
+        ask(trace_page, ENDLESS)
+    expect(trace_page.get_by_test_id("sql-status")).to_contain_text(re.compile(r"Running…\s+\d\.\d s"))
+    trace_page.get_by_test_id("sql-cancel").click()
+    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Cancelled after")
+    ask(trace_page, "select 6 * 7 as answer")
+    expect(trace_page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
+
+
+def test_csv_holds_every_row_whatever_the_table_shows(trace_page: Page, server: Server, gpu_id: str) -> None:
+    [[rows]] = server.rows(gpu_id, "select count(*) from slice")
+    trace_page.get_by_test_id("sql-limit").select_option("100")
+    ask(trace_page, "select id, name from slice")
+    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Truncated: only the first 100")
+    with trace_page.expect_download() as download:
+        trace_page.get_by_test_id("sql-csv").click()
+    assert download.value.suggested_filename == "rank0.csv"
+    assert len(download.value.path().read_text().splitlines()) == 1 + int(str(rows))
+
+
+def test_a_failed_trace_says_what_is_wrong_and_where(page: Page, server: Server, failed_id: str) -> None:
+    error = server.api.get(f"/traces/{failed_id}").json()["error"]
+    page.goto(f"{server.url}/traces/{failed_id}")
+    failure = page.get_by_test_id("trace-failure")
+    for part in (error["code"], error["title"], error["detail"], f"byte {error['offset']}"):
+        expect(failure).to_contain_text(part)
+    expect(page.get_by_test_id("trace-facts")).not_to_contain_text("unknown")
+    expect(page.get_by_test_id("open-perfetto")).to_have_count(0)
+    page.goto(server.url)
+    expect(page.locator(f"[data-id='{failed_id}']")).to_contain_text(error["title"])
+
+
+def test_a_name_is_text_wherever_it_is_shown(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
+    page.goto(server.url)
+    row = page.locator(f"[data-id='{long_name_id}']")
+    expect(row.get_by_role("link", name=long_name, exact=True)).to_be_visible()
+    row.get_by_test_id("delete-trace").click()
+    expect(page.get_by_role("dialog")).to_contain_text(long_name)
+    page.get_by_test_id("confirm-cancel").click()
+    page.goto(f"{server.url}/traces/{long_name_id}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(long_name)
+    expect(page).to_have_title(f"{long_name} · Tracedock")
+    page.get_by_test_id("open-perfetto").evaluate("link => link.removeAttribute('target')")
+    page.get_by_test_id("open-perfetto").click()
+    expect(page.locator(".pf-sidebar__trace-file-name")).to_have_text(long_name)
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img[src='x']").count() == 0
+
+
+def test_a_trace_is_deleted_after_a_question(page: Page, server: Server, gpu_trace: Path) -> None:
+    trace_id = server.upload(gpu_trace, "to_be_deleted.json")["id"]
+    page.goto(f"{server.url}/traces/{trace_id}")
+    page.get_by_test_id("delete-trace").click()
+    expect(page.get_by_test_id("confirm-cancel")).to_be_focused()
+    page.get_by_test_id("confirm-ok").click()
+    expect(page.get_by_test_id("trace-list")).to_be_visible()
+    expect(page.locator(f"[data-id='{trace_id}']")).to_have_count(0)
+    assert server.api.get(f"/traces/{trace_id}").status_code == 404
+
+
+def test_the_api_page_needs_no_other_host(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.get_by_role("link", name="API").click()
+    expect(page.locator(".opblock").first).to_be_visible()
+    expect(page.locator("body")).to_contain_text("/api/v1/traces/{trace_id}/query")

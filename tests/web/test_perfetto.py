@@ -1,0 +1,248 @@
+"""Our own copy of the Perfetto UI opens any trace, in any number of tabs, and talks to nobody else."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Error, expect
+
+from service.engine import provision
+from service.settings import Settings
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+from tests.web.conftest import OpenContext
+from tests.web.elsewhere import Elsewhere, Watch
+from tests.web.viewer import Viewer
+
+KERNEL_OF_STREAM_7_ALONE = """
+    with kernel as (
+        select slice.name, count(*) as n from slice
+        join thread_track on slice.track_id = thread_track.id join thread using (utid)
+        where slice.category = 'kernel' and instr(slice.name, '*') = 0
+        group by slice.name having min(tid) = 7 and max(tid) = 7 order by n desc limit 1
+    )
+    select kernel.name, count(*) from kernel join slice on instr(slice.name, kernel.name)
+"""
+SGEMMS = "select count(*) from slice where name glob '*sgemm*'"
+
+
+def url_of(server: Server, trace_id: object) -> str:
+    return f"{server.url}/api/v1/traces/{trace_id}/perfetto"
+
+
+def gpu_process(server: Server, trace_id: object) -> str:
+    """The title of the UI's group of tracks with a GPU's streams."""
+    [[name]] = server.rows(
+        trace_id, "select distinct process.name from thread join process using (upid) where tid = 7 and pid = 0"
+    )
+    return f"{name} 0"
+
+
+def test_the_button_opens_the_ui_on_the_trace_and_stream_7_is_there(
+    server: Server, open_context: OpenContext, real_trace: Path
+) -> None:
+    trace_id = server.upload(real_trace)["id"]
+    [[kernel, count]] = server.rows(trace_id, KERNEL_OF_STREAM_7_ALONE)
+    context = open_context()
+    page = context.new_page()
+    page.goto(f"{server.url}/traces/{trace_id}")
+    with context.expect_page() as opened:
+        page.get_by_test_id("open-perfetto").click()
+    viewer = Viewer(opened.value)
+    viewer.expect_tracks()
+    expect(viewer.page).to_have_title(f"{real_trace.name} - Perfetto UI")
+    expect(viewer.page.locator(".pf-sidebar__trace-file-name")).to_have_text(real_trace.name)
+
+    viewer.unfold(gpu_process(server, trace_id))
+    expect(viewer.track("stream 7 7")).to_be_visible()
+    assert viewer.search(str(kernel)) == count
+    expect(viewer.details()).to_contain_text(str(kernel))
+    expect(viewer.details()).to_contain_text(re.compile(r"Thread\s*stream 7"))
+    viewer.expect_no_dialog()
+
+
+def test_tabs_on_one_trace_and_on_another_work_at_once_while_scripts_ask_sql(
+    server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
+) -> None:
+    other = write_trace(tmp_path / "other.json", TraceShape(kernels=40, streams=(7, 33), seed=2))
+    other_id = server.upload(other)["id"]
+    counts = {trace_id: server.rows(trace_id, SGEMMS) for trace_id in (gpu_id, other_id)}
+    assert [[0]] != counts[gpu_id] != counts[other_id] != [[0]]
+    done = Event()
+
+    def ask(trace_id: object) -> int:
+        asked = 0
+        while not done.is_set():
+            assert server.rows(trace_id, SGEMMS) == counts[trace_id]
+            asked += 1
+        return asked
+
+    with ThreadPoolExecutor() as scripts:
+        asking = [scripts.submit(ask, trace_id) for trace_id in (gpu_id, gpu_id, other_id)]
+        try:
+            context = open_context()
+            tabs = [(trace_id, context.new_page()) for trace_id in (gpu_id, gpu_id, other_id)]
+            for trace_id, page in tabs:
+                page.goto(url_of(server, trace_id), wait_until="commit")
+            viewers = [(trace_id, Viewer(page)) for trace_id, page in tabs]
+            for trace_id, viewer in viewers:
+                viewer.page.bring_to_front()
+                viewer.expect_tracks()
+                viewer.unfold(gpu_process(server, trace_id))
+                expect(viewer.track("stream 7 7")).to_be_visible()
+                expect(viewer.track("stream 33 33")).to_have_count(int(trace_id == other_id))
+                assert [[viewer.search("sgemm")]] == counts[trace_id]
+
+            again = viewers[0][1]
+            again.page.bring_to_front()
+            again.page.reload()
+            again.expect_tracks()
+            assert [[again.search("sgemm")]] == counts[gpu_id]
+            for _, viewer in viewers:
+                viewer.expect_no_dialog()
+        finally:
+            done.set()
+        assert all(one.result() > 0 for one in asking)
+
+
+def test_under_the_name_localhost_it_asks_no_other_host_either(
+    server: Server, open_context: OpenContext, gpu_id: str
+) -> None:
+    context = open_context()
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    viewer = Viewer.open(context.new_page(), url_of(server, gpu_id).replace("127.0.0.1", "localhost"))
+    assert viewer.search("sgemm") > 0
+    assert any(url.startswith("http://localhost:") for url in asked)
+    # `open_context` holds all requests to our host
+
+
+def test_what_pages_and_workers_ask_of_other_hosts_is_noticed(browser: Browser, elsewhere: Elsewhere) -> None:
+    """The other tests hold because the instrument works."""
+    context = browser.new_context(proxy={"server": elsewhere.address})
+    watch = Watch(context)
+    page = context.new_page()
+    page.evaluate("fetch('http://elsewhere.example/page').catch(() => null)")
+    page.evaluate(
+        """new Promise((resolve) => {
+            const source = "fetch('http://elsewhere.example/worker').catch(() => 0).then(() => postMessage(0))";
+            new Worker(URL.createObjectURL(new Blob([source]))).onmessage = resolve;
+        })"""
+    )
+    page.evaluate("new Promise((end) => { new WebSocket('ws://elsewhere.example/socket').onclose = () => end(); })")
+    context.close()
+    assert watch.hosts() == {"elsewhere.example"}
+    asked = " ".join(elsewhere.asked)
+    assert "http://elsewhere.example/page" in asked
+    assert "http://elsewhere.example/worker" in asked
+    assert "CONNECT elsewhere.example" in asked
+
+
+def test_the_ui_is_not_allowed_to_ask_another_host(
+    server: Server, browser: Browser, elsewhere: Elsewhere, gpu_id: str
+) -> None:
+    context = browser.new_context(proxy={"server": elsewhere.address, "bypass": "127.0.0.1"})
+    viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
+    with pytest.raises(Error, match="Failed to fetch"):
+        viewer.page.evaluate("fetch('http://elsewhere.example/')")
+    context.close()
+    assert elsewhere.asked == []
+
+
+def test_what_sql_created_outlives_the_attach_and_the_reload_of_a_ui(
+    server: Server, open_context: OpenContext, gpu_trace: Path
+) -> None:
+    trace_id = server.upload(gpu_trace, "mine.json")["id"]
+    server.rows(trace_id, "create perfetto table mine as select 42 as answer")
+    viewer = Viewer.open(open_context().new_page(), url_of(server, trace_id))
+    viewer.page.reload()
+    viewer.expect_tracks()
+    assert server.rows(trace_id, "select answer from mine") == [[42]]
+
+
+def test_while_the_engine_loads_the_ui_says_so(
+    start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"  # a pipe, on which the engine waits until the test writes to it
+    os.mkfifo(gate)
+    script = tmp_path / "engine"
+    engine = shlex.quote(str(provision.engine_path(Settings())))
+    script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
+    script.chmod(0o755)
+    server = start_server(engine=script)
+    trace_id = server.upload(gpu_trace)["id"]
+
+    page = open_context().new_page()
+    page.goto(url_of(server, trace_id))
+    viewer = Viewer(page)
+    expect(viewer.notice).to_have_text(re.compile(r"^The engine is loading the trace: \d+ MB so far\.$"))
+    gate.write_text("go")
+    viewer.expect_tracks()
+
+
+def test_an_engine_that_cannot_start_is_told(
+    start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "engine"
+    script.write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
+    script.chmod(0o755)
+    server = start_server(engine=script)
+    trace_id = server.upload(gpu_trace)["id"]
+    page = open_context().new_page()
+    page.goto(url_of(server, trace_id))
+    expect(Viewer(page).notice).to_contain_text("The trace can't be opened.")
+    expect(Viewer(page).notice).to_contain_text("out of luck")
+
+
+def test_a_killed_engine_is_told_and_a_reload_brings_a_new_one(
+    server: Server, open_context: OpenContext, gpu_trace: Path
+) -> None:
+    trace_id = server.upload(gpu_trace, "killed.json")["id"]
+    viewer = Viewer.open(open_context().new_page(), url_of(server, trace_id))
+    group = gpu_process(server, trace_id)
+    engine = psutil.Process(server.api.get(f"/traces/{trace_id}/session").json()["engine"]["pid"])
+    engine.kill()
+    engine.wait()
+
+    viewer.unfold(group)  # the UI asks for what it shows
+    expect(viewer.notice).to_contain_text("out of reach until this page is reloaded. The engine was killed by SIGKILL.")
+    viewer.expect_no_dialog()
+    viewer.notice.get_by_role("button", name="Reload").click()
+    viewer.expect_tracks()
+    viewer.unfold(group)
+    expect(viewer.track("stream 7 7")).to_be_visible()
+
+
+def test_a_server_that_goes_away_is_told(
+    start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path
+) -> None:
+    server = start_server()
+    trace_id = server.upload(gpu_trace)["id"]
+    viewer = Viewer.open(open_context().new_page(), url_of(server, trace_id))
+    server.kill()
+    expect(viewer.notice).to_contain_text("The connection to the server is lost.")
+    viewer.expect_no_dialog()
+    server.start()
+    viewer.notice.get_by_role("button", name="Reload").click()
+    viewer.expect_tracks()
+
+
+def test_a_file_opened_beside_the_trace_is_read_by_the_browser_itself(
+    server: Server, open_context: OpenContext, gpu_id: str, step_trace: Path
+) -> None:
+    before = server.rows(gpu_id, "select count(*) from slice")
+    page = open_context().new_page()
+    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    viewer = Viewer.open(page, url_of(server, gpu_id))
+    with page.expect_file_chooser() as chooser:
+        page.get_by_text("Open trace file").click()
+    chooser.value.set_files(step_trace)
+    expect(viewer.page).to_have_title(re.compile(re.escape(step_trace.name)))
+    viewer.expect_tracks()
+    assert server.rows(gpu_id, "select count(*) from slice") == before
