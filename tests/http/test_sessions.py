@@ -71,9 +71,11 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
     assert [one["trace"] for one in server.api.get("/sessions").json()["sessions"]] == [second]
     question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
     with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
-        assert next(running.iter_lines()) == "x"
+        lines = running.iter_lines()  # which closes the stream when it goes
+        assert next(lines) == "x"
         refused = server.query(first, "SELECT 1")
-    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert refused.status_code == 503, refused.text
+    assert refused.json()["code"] == "engine_unavailable"
     assert refused.json()["in_use"] == [second]
     assert refused.headers["retry-after"] == "10"
 
