@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
+from hypothesis import strategies as st
 
 from service.engine import provision, wire
 from service.engine.result import Cell, Result
@@ -19,6 +20,16 @@ from tests.conftest import DATA
 DOUBLES = Path(__file__).parent / "doubles"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+
+CELLS = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    st.binary(),
+)
+TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=30))
+Row = tuple[Cell, ...]
 
 OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
 

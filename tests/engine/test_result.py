@@ -10,19 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine import wire
-from service.engine.result import MEMORY_MAX, Batch, Cell, Result
+from service.engine.result import MEMORY_MAX, Batch, Result
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
-from tests.engine.conftest import answer, cells_batch, within
-
-CELLS = st.one_of(
-    st.none(),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False),
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
-    st.binary(),
-)
-TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=30))
-Row = tuple[Cell, ...]
+from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
 
 
 def result_of(*answers: Any, limit: int | None = None, max_bytes: int = 1 << 30, done: bool = True) -> Result:

@@ -12,21 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from service.engine.result import Cell, Result
 from service.http.tables import ARROW, CSV, ENCODERS, JSON, NDJSON, accepted, distinct
-from tests.engine.conftest import answer
-
-CELLS = st.one_of(
-    st.none(),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False),
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
-    st.binary(),
-)
-TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=20))
-Row = tuple[Cell, ...]
+from tests.engine.conftest import TABLES, Row, answer
 
 
 def encoded(form: str, rows: list[Row], names: tuple[str, ...] | None = None, limit: int | None = None) -> bytes:

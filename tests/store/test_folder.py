@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ folder.open()
 print("open", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    one = Folder(tmp_path / "data")
-    one.open()
-    yield one
-    one.close()
 
 
 def test_it_is_made_where_it_is_missing(tmp_path: Path) -> None:

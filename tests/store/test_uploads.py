@@ -20,14 +20,6 @@ CONTENT = b'{"traceEvents": []}'
 ID = "9f2c41d07a3b"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    one = Folder(tmp_path / "data")
-    one.open()
-    yield one
-    one.close()
-
-
 def files(folder: Folder) -> list[Path]:
     return [*folder.incoming.iterdir(), *folder.originals.iterdir()]
 
