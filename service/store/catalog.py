@@ -93,6 +93,14 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare(path)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
+        """Set up the connection, and the tables in a file that is new."""
         self._db.row_factory = sqlite3.Row
         self._db.create_function("casefold", 1, str.casefold, deterministic=True)
         self._db.execute("PRAGMA journal_mode = WAL")
