@@ -69,6 +69,7 @@ class Dock:
             load_timeout_s=settings.engine_load_timeout_s,
             stop_s=settings.engine_stop_s,
             max_result_bytes=settings.max_result_bytes,
+            scratch=folder.incoming,  # emptied at each start, should the system have no files without names
         )
         fleet = Fleet(
             lambda: provision.engine_path(settings), limits,

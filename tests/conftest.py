@@ -1,5 +1,6 @@
 """What all tests share: where traces lie, and a server."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from tests.server import Server
 
 hypothesis.settings.register_profile("shared machine", deadline=None)  # its pace says nothing about the code
 hypothesis.settings.load_profile("shared machine")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and its children, ignore it
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"

@@ -19,6 +19,7 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the server ended before the kernel was asked to watch it
         sys.exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a script's shell starts in the background
     try:
         os.execv(command[0], command)  # noqa: S606 - this is the launcher's purpose
     except OSError as error:

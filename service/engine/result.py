@@ -9,6 +9,7 @@ import struct
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,13 +87,21 @@ class Result:
         limit: rows to keep; None keeps all.
         max_bytes: the largest result, as the engine packs it.
         on_enough: is called once when nothing more is wanted.
+        scratch: the folder of the temporary file, which has no name there; the system's by default.
     """
 
-    def __init__(self, *, limit: int | None, max_bytes: int, on_enough: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int | None,
+        max_bytes: int,
+        on_enough: Callable[[], None],
+        scratch: Path | None = None,
+    ) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
         self._on_enough = on_enough
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_MAX)  # noqa: SIM115 - closed by `close`
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_MAX, dir=None if scratch is None else str(scratch))  # noqa: SIM115 - closed by `close`
         self._written = 0
         self._news = asyncio.Event()
         self._started = time.perf_counter()

@@ -35,11 +35,12 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """How long an engine may take, in seconds, and how large a result may get, in bytes."""
+    """How long an engine may take, in seconds, how large a result may get, in bytes, and where a large one lies."""
 
     load_timeout_s: float
     stop_s: float
     max_result_bytes: int
+    scratch: Path | None = None
 
 
 class Exchange:
@@ -184,7 +185,12 @@ class Session:
 
         request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
         exchange = Exchange(request, deliver, end)
-        result = Result(limit=limit, max_bytes=self._limits.max_result_bytes, on_enough=exchange.abandon)
+        result = Result(
+            limit=limit,
+            max_bytes=self._limits.max_result_bytes,
+            on_enough=exchange.abandon,
+            scratch=self._limits.scratch,
+        )
         timer = asyncio.get_running_loop().call_later(timeout_s, expire)
         self.submit(exchange)
         return result

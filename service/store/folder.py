@@ -2,7 +2,7 @@
 
 catalog.sqlite      the catalog
 lock                held by the one server that works here
-incoming/           uploads on their way; emptied at each start
+incoming/           uploads and large results on their way; emptied at each start
 originals/{id}      the bytes as they came
 columns/{id}/       what ingest made of them
 """

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,15 @@ from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
 from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
 
 
-def result_of(*answers: Any, limit: int | None = None, max_bytes: int = 1 << 30, done: bool = True) -> Result:
+def result_of(
+    *answers: Any,
+    limit: int | None = None,
+    max_bytes: int = 1 << 30,
+    done: bool = True,
+    scratch: Path | None = None,
+) -> Result:
     """A result that has taken those answers."""
-    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None)
+    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, scratch=scratch)
     for one in answers:
         result.take(one)
     if done:
@@ -125,10 +132,11 @@ def test_a_result_beyond_its_bound_is_an_error_and_not_cut() -> None:
         read(result)
 
 
-def test_a_result_beyond_memory_goes_to_disk_and_comes_back() -> None:
+def test_a_result_beyond_memory_goes_to_the_disk_it_is_given_and_comes_back(tmp_path: Path) -> None:
     rows: list[Row] = [(number, "x" * 1000) for number in range(2 * MEMORY_MAX // 1000)]
-    result = result_of(*answers_of(rows, 500))
-    assert result._file._rolled  # type: ignore[attr-defined] # there is no public way to ask
+    result = result_of(*answers_of(rows, 500), scratch=tmp_path)
+    open_files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert any(file.is_relative_to(tmp_path) for file in open_files)
     assert read(result) == rows
 
 
