@@ -107,10 +107,17 @@ async def get_status(session: Chosen) -> Response:
 
 
 @rpc.post("/query")
-async def query(request: Request, session: Loaded) -> Response:
-    """Rows of a query: the concatenation of its batches, which protobuf reads as one ``QueryResult``."""
+async def query(request: Request, parts: Parts) -> Response:
+    """Rows of a query: the concatenation of its batches, which protobuf reads as one ``QueryResult``.
+
+    A client reads nothing else, whatever the status, so it is told there, too, why it can't have an answer.
+    """
     question = wire.request(wire.QUERY_STREAMING)
     _read(await request.body(), question.query_args)
+    try:
+        session = await loaded_session(await chosen_session(parts))
+    except TracedockError as error:
+        return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
     async def batches() -> AsyncIterator[bytes]:
         async with aclosing(ask(session, question)) as responses:

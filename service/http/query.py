@@ -25,8 +25,15 @@ class QueryRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sql: str = Field(min_length=1, max_length=SQL_MAX, description="statements; the last one's rows are the answer")
-    limit: int | None = Field(-1, ge=-1, description="rows to answer with; null: all; -1 or absent: the server's limit")
+    sql: str = Field(
+        min_length=1,
+        max_length=SQL_MAX,
+        pattern=r"^[^\x00]+$",  # the engine would read no further
+        description="statements; the last one's rows are the answer",
+    )
+    limit: int | None = Field(
+        -1, ge=-1, strict=True, description="rows to answer with; null: all; -1 or absent: the server's limit"
+    )
     timeout_s: float | None = Field(None, gt=0, le=86400, allow_inf_nan=False, description="deadline; null: server's")
 
 

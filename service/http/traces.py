@@ -18,7 +18,7 @@ from service.store.catalog import State, Trace, new_trace_id
 from service.store.uploads import Upload, plain_name
 from service.streaming.ingest import Progress
 from service.trace.census import Summary
-from service.trace.errors import BadCursor, IncompleteBody, NotReady
+from service.trace.errors import BadCursor, DiskFull, IncompleteBody, NotReady
 
 BLOCK = 1 << 20
 WAIT_MAX_S = 3600.0
@@ -155,7 +155,11 @@ async def describe_trace(trace_id: str, parts: Parts, wait: Wait = 0) -> Respons
 @router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was made of it")
 async def delete_trace(trace_id: str, parts: Parts) -> Response:
     """Stop what works on the trace and remove it from catalog and disk."""
-    await asyncio.to_thread(parts.catalog.remove, trace_id)  # first: from here on nobody can begin anything on it
+    try:
+        await asyncio.to_thread(parts.catalog.remove, trace_id)  # first: from here on nobody can begin anything on it
+    except DiskFull:  # for the catalog's own note of it; the trace's bytes make room for that
+        await asyncio.to_thread(parts.folder.remove, trace_id)
+        await asyncio.to_thread(parts.catalog.remove, trace_id)
     await parts.runner.cancel(trace_id)
     await parts.fleet.shut(trace_id)
     await asyncio.to_thread(parts.folder.remove, trace_id)
@@ -164,12 +168,15 @@ async def delete_trace(trace_id: str, parts: Parts) -> Response:
     return Response(status_code=204)
 
 
+@router.head("/{trace_id}/download", include_in_schema=False)
 @router.get("/{trace_id}/download", summary="The original bytes")
-def download_trace(trace_id: str, parts: Parts) -> Response:
-    """The bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``."""
+def download_trace(trace_id: str, request: Request, parts: Parts) -> Response:
+    """The bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``; 304 to who has them already."""
     trace = parts.catalog.get(trace_id)
     path = parts.folder.original(trace.id)
     if not path.exists():
         raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
+    if trace.sha256 in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
     return FileResponse(path, filename=trace.name, media_type="application/octet-stream", headers=headers)

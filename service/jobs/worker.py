@@ -23,6 +23,7 @@ from service.streaming.ingest import Progress
 from service.trace.errors import NotATrace, TracedockError
 
 PROGRESS_EVERY_S = 0.1
+DIGITS_MAX = 100_000  # of one number; ijson does not outlive one that Python refuses to read
 MEMORY_MAX = 2 << 30
 """Bytes of address space. An ordinary trace takes a twentieth, the largest envelope about half."""
 
@@ -61,6 +62,7 @@ def main() -> int:
     end_with_server()
     with suppress(ValueError, OSError):  # there is a lower limit already, or the system knows none
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+    sys.set_int_max_str_digits(DIGITS_MAX)
     original, columns, file_name = sys.argv[1:]
     reporter = Reporter()
     try:

@@ -154,8 +154,10 @@ class Document:
         self._held_bytes += len(chunk)
         if self._held_bytes > ENVELOPE_MAX:
             raise NotATrace(
-                f"{self._held_bytes} bytes after byte {self._held_from} hold no end of a trace event.",
+                f"The {self._held_bytes} bytes after byte {self._held_from} hold no end of a trace event:"
+                f" at most {ENVELOPE_MAX} may stand before, in or after one.",
                 offset=self._held_from,
+                limit=ENVELOPE_MAX,
             )
 
     def envelope_text(self) -> bytes:

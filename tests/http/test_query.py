@@ -137,6 +137,7 @@ def test_wrong_sql_is_a_problem_in_every_form(server: Server, trace: str, accept
         b'{"sql": "SELECT 1", "limit": -2}', b'{"sql": "SELECT 1", "limit": 0.5}',
         b'{"sql": "SELECT 1", "timeout_s": 0}', b'{"sql": "SELECT 1", "timeout_s": NaN}',
         b'{"sql": "SELECT 1", "timeout_s": 1e9}', b'{"sql": "\\ud800"}', b"\xff",
+        b'{"sql": "SELECT 1\\u0000 and more"}', b'{"sql": "SELECT 1", "limit": true}',
     ],
 )  # fmt: skip
 def test_a_question_that_cannot_be_understood_is_refused(server: Server, trace: str, body: bytes) -> None:

@@ -233,6 +233,21 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None
         assert server.stop() == 0
 
 
+def test_on_a_full_disk_a_trace_can_be_deleted(small_disk: Path) -> None:
+    server = Server(small_disk / "data").start()
+    ballast = small_disk / "ballast"
+    try:
+        padded = GOOD + b" " * 500_000
+        trace = server.api.put("/traces/padded", params={"wait": 30}, content=padded).json()
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize
+        ballast.write_bytes(bytes(free))
+        assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
+        assert (files(server), traces(server)) == ([], [])
+    finally:
+        ballast.unlink(missing_ok=True)
+        assert server.stop() == 0
+
+
 def test_on_a_disk_that_is_almost_full_an_upload_is_whole_or_nothing(small_disk: Path) -> None:
     server = Server(small_disk / "data").start()
     ballast = small_disk / "ballast"
@@ -298,6 +313,15 @@ def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> No
     assert answer.headers["repr-digest"] == field("sha256", content)
     assert answer.headers["accept-ranges"] == "bytes"
     assert step_trace.name in answer.headers["content-disposition"]
+
+
+def test_who_has_the_bytes_already_is_spared_them(server: Server, trace: str) -> None:
+    head = server.api.head(f"/traces/{trace}/download")
+    assert (head.status_code, head.content) == (200, b"")
+    again = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": head.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": '"another"'})
+    assert len(other.content) == int(head.headers["content-length"])
 
 
 def test_parts_of_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:

@@ -90,6 +90,12 @@ def test_it_ends_when_its_input_closes(tmp_path: Path) -> None:
         os.close(end)
 
 
+def test_a_number_of_thousands_of_digits_is_read(tmp_path: Path) -> None:
+    original = tmp_path / "digits.json"
+    original.write_text('{"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"args":{"n":%s}}]}' % ("9" * 50_000))
+    assert told(original)[-1]["result"]["events"] == {"in": 1, "kept": 1, "refused": 0}
+
+
 @pytest.mark.parametrize("bracket", [b"[", b'{"":'])
 def test_brackets_that_stay_open_by_the_million_are_refused_in_bounded_memory(tmp_path: Path, bracket: bytes) -> None:
     (tmp_path / "t").write_bytes(zlib.compress(b'{"traceEvents": [' + bracket * 1_000_000, wbits=31))
