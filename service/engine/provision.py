@@ -7,7 +7,6 @@ wheel whose hash is written here, and of the wheel only the files we need. Nothi
 import hashlib
 import os
 import platform
-import shutil
 import stat
 import subprocess
 import sys
@@ -208,9 +207,3 @@ def provide(settings: Settings) -> tuple[Path, Path]:
     if not settings.ui:
         fetch(UI)
     return engine_path(settings), ui_path(settings)
-
-
-def forget(part: Part) -> None:
-    """Remove a part from this environment."""
-    shutil.rmtree(part.place.parent, ignore_errors=True)
-    verified.cache_clear()

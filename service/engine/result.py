@@ -101,7 +101,8 @@ class Result:
         self._limit = limit
         self._max_bytes = max_bytes
         self._on_enough = on_enough
-        self._file = tempfile.SpooledTemporaryFile(MEMORY_MAX, dir=None if scratch is None else str(scratch))  # noqa: SIM115 - closed by `close`
+        folder = None if scratch is None else str(scratch)
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_MAX, dir=folder)  # noqa: SIM115 - closed by `close`
         self._written = 0
         self._news = asyncio.Event()
         self._started = time.perf_counter()

@@ -59,6 +59,16 @@ def test_without_a_trace_it_says_what_to_do(listening: Server, door: httpx.Clien
         tab.recv(5)
 
 
+def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_trace: Path, port: int) -> None:
+    trace = listening.upload(step_trace)["id"]
+    assert listening.api.put("/listener", json={"trace": trace}).status_code == 200
+    with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
+        assert [row.n for row in perfetto.query("SELECT 1 AS n")] == [1]
+        listening.api.delete(f"/traces/{trace}").raise_for_status()
+        with pytest.raises(Exception, match="No trace is chosen"):
+            perfetto.query("SELECT 1")
+
+
 def test_the_perfetto_client_asks_sql(listening: Server, chosen: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
