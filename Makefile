@@ -49,6 +49,8 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@echo "Fetching trace_processor v54.0 and the Perfetto UI v52.0, 20 MB, by hash: a few seconds."
 	@$(BIN)/python -m service.engine
+	@echo "Compiling the reader of traces: about ten seconds."
+	@$(BIN)/python -m service.streaming.scan
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -16,7 +16,7 @@ from service import __version__
 from service.engine import provision
 from service.engine.fleet import Fleet
 from service.engine.session import EngineLimits
-from service.http import errors, health, listener, perfetto, query, sessions, shapes, traces
+from service.http import download, errors, health, listener, perfetto, query, sessions, shapes, traces
 from service.http.services import Services
 from service.jobs.runner import Runner
 from service.settings import Settings
@@ -47,7 +47,7 @@ class Dock:
         )
         errors.install(app)
         api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
-        for router in (query.router, sessions.router, perfetto.api, listener.api, traces.router):
+        for router in (query.router, sessions.router, perfetto.api, listener.api, download.router, traces.router):
             api.include_router(router)
         app.include_router(api)
         app.include_router(perfetto.pages)
@@ -99,6 +99,8 @@ class Dock:
             async with asyncio.timeout(self.settings.shutdown_s):
                 await self.services.runner.close()
                 await self.services.fleet.close()
+                await self.services.exports.close()
+                await self.services.copies.close()
         except TimeoutError:
             log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
 
@@ -196,6 +198,6 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     host = _reachable(settings.host)
     config = uvicorn.Config(
         TwoDoors(dock), log_level="warning", access_log=False, lifespan="on", ws_max_size=16 << 20,
-        timeout_graceful_shutdown=max(1, int(settings.shutdown_s)),
+        timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)

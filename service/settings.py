@@ -25,7 +25,12 @@ class Settings(BaseSettings):
     engine: Path | None = Field(None, description="another trace_processor_shell to run instead of the pinned one")
     ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
-    ingest_workers: int = Field(1, ge=1, description="worker processes that read traces at the same time")
+    ingest_workers: int = Field(
+        1,
+        ge=1,
+        description="worker processes that read traces at the same time; as many more follow uploads. Each takes up to"
+        " 1 GB and as many processors as there are, up to eight",
+    )
     ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")

@@ -6,9 +6,17 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
+
+
+def bytes_read(process: psutil.Process, name: str) -> int:
+    """How far a process has read the file of that name; 0 if it has none open."""
+    with suppress(psutil.NoSuchProcess):
+        return next((file.position for file in process.open_files() if Path(file.path).name == name), 0)
+    return 0
 
 
 class Server:
@@ -80,12 +88,12 @@ class Server:
 
     # -- what tests do again and again ------------------------------------------------------------------------
 
-    def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, object]:
+    def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, Any]:
         """Upload a file and return its trace once it is ready or failed."""
         with path.open("rb") as file:
             answer = self.api.put(f"/traces/{name or path.name}", params={"wait": wait}, content=file)
         assert answer.status_code == 201, answer.text
-        trace: dict[str, object] = answer.json()
+        trace: dict[str, Any] = answer.json()
         return trace
 
     def query(self, trace_id: object, sql: str, **more: object) -> httpx.Response:

@@ -3,6 +3,7 @@
 import hashlib
 import random
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -63,7 +64,7 @@ class Round:
         self.cleanup: list[Callable[[], object]] = []
 
     def upload(self) -> None:
-        """Stop in the middle of an upload."""
+        """Stop in the middle of an upload, which is followed if more than a little of it has come."""
         part = put_part(self.server, self.body, self.chance.randrange(len(self.body)))
         self.cleanup.append(part.close)
 
@@ -100,6 +101,13 @@ class Round:
             if {"worker": "service.jobs.worker", "engine": "--stdiod"}[target] in words:
                 child.kill()
 
+    def eventually(self, condition: Callable[[], bool]) -> None:
+        """Ask the server for nothing until the condition holds: it may still tidy up after a client that left."""
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while not condition():
+            assert time.monotonic() < deadline
+            self.server.api.get("/traces")
+
     def check(self, what: str) -> None:
         """Everything that was acknowledged becomes ready, and the data folder holds just that."""
         folder, digest = self.server.data, hashlib.sha256(self.body).hexdigest()
@@ -110,11 +118,11 @@ class Round:
             one = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
             assert (one["state"], one["sha256"], one["error"]) == ("ready", digest, None), what
             assert (folder / "originals" / trace_id).stat().st_size == len(self.body)
-        assert {path.name for path in (folder / "originals").iterdir()} == ids
-        assert {path.name for path in (folder / "columns").iterdir()} == ids
         for close in self.cleanup:
             close()
         self.cleanup.clear()
+        assert {path.name for path in (folder / "originals").iterdir()} == ids
+        self.eventually(lambda: {path.name for path in (folder / "columns").iterdir()} == ids)
         for trace_id in ids:
             self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
         self.acknowledged.clear()

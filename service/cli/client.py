@@ -14,16 +14,23 @@ import json
 import os
 import re
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 
-from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
+from service.cli.errors import (
+    AmbiguousTraceError,
+    ApiError,
+    DamagedDownloadError,
+    DigestMismatchError,
+    UnreachableError,
+)
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_LIMIT = 100_000
@@ -38,7 +45,32 @@ _SAFE_S = 600.0  # a server that makes gigabytes safe on a slow disk answers lat
 
 Json: TypeAlias = dict[str, Any]
 BytesSent: TypeAlias = Callable[[int, int], None]  # bytes sent, bytes in all
+BytesReceived: TypeAlias = Callable[[int, int], None]  # bytes received, bytes in all or 0 where nobody knows
 Watcher: TypeAlias = Callable[[Json], None]  # a trace or a session, whenever it has moved
+
+
+class Download:
+    """A trace on its way; made by `Client.download`. `name` is a plain file name, `size` 0 where nobody knows it."""
+
+    def __init__(self, response: httpx.Response, fallback: str) -> None:
+        headers = response.headers
+        self.name = _attached_name(headers.get("content-disposition", "")) or fallback
+        self.size = int(headers.get("content-length", 0))
+        self._digest = _sha256_of(headers.get("repr-digest", ""))
+        self._response = response
+
+    def write_to(self, file: BinaryIO, on_bytes: BytesReceived | None = None) -> None:
+        """Write all of it. `DamagedDownloadError` when the server tells a digest, and the bytes have another."""
+        digest, received = hashlib.sha256(), 0
+        for chunk in self._response.iter_raw(_CHUNK):
+            file.write(chunk)
+            received += len(chunk)
+            if self._digest:
+                digest.update(chunk)
+            if on_bytes:
+                on_bytes(received, self.size)
+        if self._digest and digest.digest() != self._digest:
+            raise DamagedDownloadError(self.name, promised=self._digest.hex(), found=digest.hexdigest())
 
 
 class Client:
@@ -149,6 +181,19 @@ class Client:
         if len(found) > 1:
             raise AmbiguousTraceError(text, found)
         return self.trace(found[0]["id"])
+
+    @contextmanager
+    def download(
+        self, trace_id: str, *, form: str = "original", order: str = "time", redact: bool = False
+    ) -> Iterator[Download]:
+        """The trace's bytes as they came, or its events as `json`, `json.gz` or `parquet`; see the API for the rest."""
+        with self._send(
+            "GET",
+            f"{_at(trace_id)}/download",
+            params={"format": form, "order": order, "redact": redact},
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),  # it may wait for its turn, and sort
+        ) as response:
+            yield Download(response, fallback=trace_id)
 
     def delete(self, trace_id: str) -> None:
         """Delete the trace with everything made from it."""
@@ -295,6 +340,20 @@ def _base(url: str) -> httpx.URL:
 
 def _at(trace_id: str) -> str:
     return f"traces/{quote(trace_id, safe='')}"
+
+
+def _attached_name(disposition: str) -> str | None:
+    """The file name that a response is to be saved under; a plain one, whatever the server says."""
+    found = re.search(r"filename\*=utf-8''([^;]+)", disposition, re.IGNORECASE)
+    name = unquote(found[1]) if found else None
+    if not name and (quoted := re.search(r'filename="([^"]+)"', disposition)):
+        name = quoted[1]
+    return None if not name or name in {".", ".."} or re.search(r"[/\\\0]", name) else name
+
+
+def _sha256_of(digests: str) -> bytes | None:
+    found = re.search(r"sha-256=:([A-Za-z0-9+/=]+):", digests)
+    return b64decode(found[1]) if found else None
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ ClientError
 ├── UnreachableError     nobody answers, or the connection broke
 ├── ApiError             the server refused, and says why
 ├── DigestMismatchError  the server holds other bytes than were sent
+├── DamagedDownloadError other bytes came than the server sent
 └── AmbiguousTraceError  several traces fit what was asked for
 """
 
@@ -70,6 +71,13 @@ class DigestMismatchError(ClientError):
             f"the bytes changed on their way: sent sha256 {sent}, but the server holds {trace['sha256']} "
             f"as trace {trace['id']}. Remove it and send the file again."
         )
+
+
+class DamagedDownloadError(ClientError):
+    """The bytes that came are not those of the digest that the server told."""
+
+    def __init__(self, name: str, *, promised: str, found: str) -> None:
+        super().__init__(f"the bytes of {name} changed on their way: sha256 {found} came, not {promised}. Try again.")
 
 
 class AmbiguousTraceError(ClientError):

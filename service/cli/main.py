@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import server, sql, traces
+from service.cli import download, server, sql, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -71,6 +71,7 @@ app.command()(server.serve)
 app.command()(traces.upload)
 app.command("ls")(traces.list_traces)
 app.command()(traces.show)
+app.command()(download.download)
 app.command()(sql.query)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)

@@ -17,7 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from service.cli.client import BytesSent, Watcher
+from service.cli.client import BytesReceived, BytesSent, Watcher
 from service.cli.render import grouped, size, visible
 
 
@@ -37,6 +37,10 @@ class Stages:
     def uploading(self, name: str) -> BytesSent:
         """For `Client.upload(on_bytes=…)`."""
         return self._start(f"upload {visible(name)}").update
+
+    def downloading(self, name: str) -> BytesReceived:
+        """For `Download.write_to(on_bytes=…)`."""
+        return self._start(f"download {visible(name)}").update
 
     def ingesting(self, name: str) -> Watcher:
         """For `Client.follow`: bytes of the file read, and events found in them."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from enum import StrEnum
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
 from service.cli.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client
+from service.cli.output import whole
 from service.cli.progress import stages
 from service.cli.render import on_terminal, print_result, write_lines
 from service.cli.report import note
@@ -111,7 +110,7 @@ def _write_table(table: dict[str, Any], output: Path | None) -> None:
     if output is None:
         print_result(table)
     else:
-        with _whole(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+        with whole(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
             write_lines(text, [column["name"] for column in table["columns"]], table["rows"])
     if table["truncated"]:
         note(f"Cut after {len(table['rows'])} rows; there are more (--limit).")
@@ -122,22 +121,5 @@ def _write_bytes(chunks: Iterable[bytes], output: Path | None) -> None:
         sys.stdout.buffer.writelines(chunks)
         sys.stdout.buffer.flush()
     else:
-        with _whole(output) as file:
+        with whole(output) as file:
             file.writelines(chunks)
-
-
-@contextmanager
-def _whole(output: Path) -> Iterator[BinaryIO]:
-    """The file to write: it takes its name only once it is whole. A pipe or a device is written as it is."""
-    if output.exists() and not output.is_file():
-        with output.open("wb") as file:
-            yield file
-        return
-    target = output.resolve()  # a link stays a link
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as file:
-            yield file
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

@@ -34,8 +34,30 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
         yield from _times(trace)
     yield from _contents(trace)
     for remark in trace["health"].get("notes", []):
-        text = f"{remark['code']}: {remark['detail']}"
-        yield "note", text, visible(text)
+        yield from _noted(remark)
+
+
+def damage(trace: dict[str, Any]) -> str | None:
+    """What was refused and repaired, in a few words; None of a file that was read as it came."""
+    health = trace["health"]
+    lost = health.get("refused", 0)
+    parts = [f"{grouped(lost)} refused"] if lost else []
+    if not lost and any(remark["kind"] == "refused" for remark in health.get("notes", [])):
+        parts.append("incomplete")
+    if health.get("repaired"):
+        parts.append(f"{grouped(health['repaired'])} repaired")
+    return ", ".join(parts) or None
+
+
+def _noted(remark: dict[str, Any]) -> Iterator[Fact]:
+    """What was refused, repaired or odd, and below it the first places."""
+    said = f"({remark['code']}) {remark['detail']}"
+    yield remark["kind"], f"{remark['count']} {said}", f"{grouped(remark['count'])} {visible(said)}"
+    for example in remark["examples"]:
+        offset, text = example["offset"], example["text"] or ""
+        place = [] if offset is None else [f"byte {offset}:"]
+        exact = " ".join([*place, text])
+        yield "example", exact, f"  {visible(exact)}"
 
 
 def _times(trace: dict[str, Any]) -> Iterator[Fact]:

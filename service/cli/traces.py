@@ -16,7 +16,7 @@ from service.cli.errors import ApiError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_table, size, visible
 from service.cli.report import failure, note, report
-from service.cli.summary import facts
+from service.cli.summary import damage, facts
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As the API gives it.")]
@@ -50,6 +50,8 @@ def upload(
             refused = True
             continue
         _print_sent(trace)
+        if said := damage(trace):
+            note(f"{file.name}: {said}; `tracedock show {trace['id']}` tells what and where.")
         failed = failure(trace)
         if failed:
             report(failed)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from service.engine.session import EngineLimits, Session
@@ -50,8 +50,13 @@ class Fleet:
         """The session of a trace, if it has one."""
         return self._sessions.get(trace_id)
 
-    def open(self, trace_id: str, original: Path) -> Session:
+    def open(self, trace_id: str, original: Path, prepare: Callable[[], Awaitable[object]] | None = None) -> Session:
         """The session of a trace, begun if it has none that can be used.
+
+        Args:
+            trace_id: the trace.
+            original: its file.
+            prepare: makes that file, if it has to be made.
 
         Raises:
             EngineUnavailable: no engine is installed, or all that may be alive are in use.
@@ -63,7 +68,7 @@ class Fleet:
         if session:
             self._retire(session)
         self._make_room()
-        session = self._sessions[trace_id] = Session(trace_id, original, binary, self._limits)
+        session = self._sessions[trace_id] = Session(trace_id, original, binary, self._limits, prepare)
         return session
 
     async def shut(self, trace_id: str) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,11 +78,20 @@ class Session:
         original: its file.
         binary: the engine.
         limits: its bounds.
+        prepare: makes the file, if it has to be made.
     """
 
-    def __init__(self, trace_id: str, original: Path, binary: Path, limits: EngineLimits) -> None:
+    def __init__(
+        self,
+        trace_id: str,
+        original: Path,
+        binary: Path,
+        limits: EngineLimits,
+        prepare: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         self.trace_id = trace_id
         self.original = original
+        self.size = 0  # bytes of the file, once it is there
         self.state = SessionState.LOADING
         self.error: TracedockError | None = None
         self.version = ""
@@ -92,6 +102,7 @@ class Session:
         self.created: set[str] = set()  # by UI tabs, as they said it
         self._binary = binary
         self._limits = limits
+        self._prepare = prepare
         self._engine: EngineProcess | None = None
         self._queue: asyncio.Queue[Exchange] = asyncio.Queue()
         self._current: Exchange | None = None
@@ -235,10 +246,14 @@ class Session:
 
     async def _load(self) -> None:
         started = time.monotonic()
-        feeds = await asyncio.to_thread(format_of, self.original) is Format.ZSTD  # which the engine can't read
-        self._engine = await EngineProcess.start(self._binary, None if feeds else self.original)
-        if feeds:
-            await self._engine.feed(plain_chunks(self.original))
+        if self._prepare:
+            await self._prepare()
+        with self.original.open("rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            feeds = await asyncio.to_thread(format_of, file) is Format.ZSTD  # which the engine can't read
+            self._engine = await EngineProcess.start(self._binary, None if feeds else self.original)
+            if feeds:
+                await self._engine.feed(plain_chunks(file))
         answer = await self._engine.ask(wire.request(wire.GET_STATUS))
         self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
         self.load_s = round(time.monotonic() - started, 3)

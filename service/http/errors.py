@@ -34,6 +34,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.SqlError: 400,
     errors.QueryTimeout: 504,
     errors.ResultTooLarge: 413,
+    errors.NotRedactable: 422,
+    errors.ExportError: 502,
 }
 
 

@@ -31,7 +31,7 @@ def described(session: Session, parts: Services) -> dict[str, Any]:
             "pid": session.pid,
             "rss_bytes": _resident_bytes(session.pid),
         },
-        "progress": {"bytes": session.loaded_bytes, "bytes_total": trace.size},
+        "progress": {"bytes": session.loaded_bytes, "bytes_total": session.size or trace.size},
         "clients": session.clients,
         "queries": session.queries,
         "idle_s": round(session.idle_s, 3),

@@ -83,16 +83,28 @@ class Progress(Shape):
     events: int
 
 
-class Note(Shape):
-    """Something that ingest found worth telling."""
+class Example(Shape):
+    """Where something was found, and the text there: no longer than a line, and without its secrets."""
 
-    code: str
+    offset: int | None = Field(description="byte of the document, once unpacked; of the file for `bad_compression`")
+    text: str | None
+
+
+class Note(Shape):
+    """Something that ingest found: it refused it, repaired it, or finds it only odd."""
+
+    code: str = Field(description="stable: scripts may rely on it")
+    kind: Literal["refused", "repaired", "oddity"]
     detail: str
+    count: int
+    examples: list[Example] = Field(description="the first few")
 
 
 class Health(Shape):
-    """What is odd about a trace."""
+    """What was refused, repaired or found odd, in that order; all else came through as it is."""
 
+    repaired: int = Field(0, description="repairs")
+    refused: int = Field(0, description="elements left out")
     notes: list[Note] = []
 
 
@@ -140,6 +152,12 @@ class Traces(Shape):
     next: str | None = Field(description="cursor of the following page")
 
 
+class Envelope(BaseModel):
+    """The keys of a trace's document, but its events; which there are is up to who wrote it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class Column(Shape):
     """A column of a table; its type is that of its cells, ``mixed`` where they differ."""
 
@@ -167,7 +185,7 @@ class Engine(Shape):
 
 
 class Loaded(Shape):
-    """Bytes that the engine has taken, as it counts them, and the size of the trace's file."""
+    """Bytes that the engine has taken, as it counts them, and the size of the file that it loads."""
 
     bytes: int
     bytes_total: int

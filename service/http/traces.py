@@ -1,4 +1,4 @@
-"""``/traces``: upload, list, describe, download, delete."""
+"""``/traces``: upload, list, describe, delete."""
 
 import asyncio
 import base64
@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
 from starlette.requests import ClientDisconnect
 
 from service.http import shapes
-from service.http.digests import promised_digests, repr_digest
+from service.http.digests import promised_digests
 from service.http.services import Parts, Services
+from service.jobs.runner import Following
 from service.store.catalog import State, Trace, new_trace_id
 from service.store.uploads import Upload, plain_name
-from service.streaming.ingest import Progress
-from service.trace.census import Summary
-from service.trace.errors import BadCursor, DiskFull, IncompleteBody, NotReady
+from service.streaming.source import Progress
+from service.trace.errors import BadCursor, DiskFull, IncompleteBody
+from service.trace.summary import Summary
 
 BLOCK = 1 << 20
 WAIT_MAX_S = 3600.0
@@ -67,8 +67,11 @@ def as_json(value: Any, status: int = 200, **headers: str) -> Response:
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
 
 
-async def _receive(request: Request, upload: Upload) -> None:
-    """Write the body as it comes, in blocks, each in a thread: hashing and the disk must not hold the loop."""
+async def _receive(request: Request, upload: Upload, following: Following) -> None:
+    """Write the body as it comes, in blocks, each in a thread: hashing and the disk must not hold the loop.
+
+    Who follows hears of each whole block; a body of less than one is read at once when it is kept.
+    """
     announced = request.headers.get("content-length")
     if announced and announced.isdecimal():
         upload.check_size(int(announced))
@@ -78,6 +81,7 @@ async def _receive(request: Request, upload: Upload) -> None:
             block += chunk
             if len(block) >= BLOCK:
                 await asyncio.to_thread(upload.write, block)
+                following.grew(upload.size)
                 block = bytearray()
     except ClientDisconnect as error:
         raise IncompleteBody(f"The client left after {upload.size + len(block)} bytes.") from error
@@ -95,7 +99,7 @@ async def _settled(parts: Services, trace: Trace, wait: float) -> Trace:
     responses={201: {"model": shapes.Trace}},
 )
 async def upload_trace(filename: str, request: Request, parts: Parts, wait: Wait = 0) -> Response:
-    """Stream the body to disk and queue its ingest.
+    """Stream the body to disk and ingest it, as it comes or in its turn.
 
     Answers 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
     ``Content-Digest`` are verified when they are sent.
@@ -105,12 +109,13 @@ async def upload_trace(filename: str, request: Request, parts: Parts, wait: Wait
     promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
     trace_id = new_trace_id()
     with Upload(parts.folder, trace_id, limit=parts.settings.max_upload_bytes, digests=promised) as upload:
-        await _receive(request, upload)
-        received = await asyncio.to_thread(upload.keep)
-        trace = await asyncio.to_thread(
-            parts.catalog.add, trace_id, name=name, size=received.size, sha256=received.sha256
-        )
-    parts.runner.wake()
+        async with parts.runner.following(trace_id, name) as following:
+            await _receive(request, upload, following)
+            received = await asyncio.to_thread(upload.keep)
+            trace = await asyncio.to_thread(
+                parts.catalog.add, trace_id, name=name, size=received.size, sha256=received.sha256
+            )
+            following.kept()
     trace = await _settled(parts, trace, wait)
     return as_json(described(trace, parts.runner.progress(trace.id)), 201, Location=f"/api/v1/traces/{trace.id}")
 
@@ -166,17 +171,3 @@ async def delete_trace(trace_id: str, parts: Parts) -> Response:
     if parts.listening_on == trace_id:
         parts.listening_on = None
     return Response(status_code=204)
-
-
-@router.head("/{trace_id}/download", include_in_schema=False)
-@router.get("/{trace_id}/download", summary="The original bytes")
-def download_trace(trace_id: str, request: Request, parts: Parts) -> Response:
-    """The bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``; 304 to who has them already."""
-    trace = parts.catalog.get(trace_id)
-    path = parts.folder.original(trace.id)
-    if not path.exists():
-        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
-    headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
-    if trace.sha256 in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return FileResponse(path, filename=trace.name, media_type="application/octet-stream", headers=headers)

@@ -1,20 +1,28 @@
-"""The ingest of one trace, as a worker runs it: a call on paths, which leaves its result whole or not at all."""
+"""The ingest of one trace, as a worker runs it: it leaves its result whole or not at all."""
 
+import os
 import shutil
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from service.store.folder import disk_errors, sync_folder, write_whole
-from service.streaming.ingest import Progress, survey
-from service.trace.census import Summary
+from service.store.census import take_census
+from service.store.columns import ColumnsWriter
+from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
+from service.streaming.codec import format_of, plain_chunks
+from service.streaming.document import Document
+from service.streaming.scan.nesting import Nesting
+from service.streaming.source import Progress
+from service.trace.summary import Summary
 
 
-def ingest(original: Path, columns: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
-    """Read a trace and keep what stands around its events in `columns`.
+def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
+    """Read a trace once, and keep its events as columns and what stands around them in `columns`.
 
     Args:
-        original: the trace's bytes.
+        original: the trace's bytes, which may still be coming; they end only where the trace does, so that a result
+            is there only once they are safe.
         columns: the folder to make; one that a killed worker left there is replaced.
         file_name: the name the trace was given.
         on_progress: hears how far the pass has come.
@@ -23,14 +31,49 @@ def ingest(original: Path, columns: Path, file_name: str, on_progress: Callable[
         IngestError: the file can't be read as a trace.
         DiskFull: there was no room for the result.
     """
-    summary, envelope = survey(original, file_name=file_name, on_progress=on_progress)
-    partial = columns.with_name(f"{columns.name}.partial")
+    partial = partial_of(columns)
     for leftover in (partial, columns):
         if leftover.exists():
             shutil.rmtree(leftover)
     with disk_errors():
         partial.mkdir()
-        write_whole(partial / "envelope.json", envelope)
-        partial.replace(columns)
-        sync_folder(columns.parent)
+        try:
+            summary = _read(original, partial, file_name, on_progress)
+            partial.replace(columns)
+            sync_folder(columns.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    return summary
+
+
+def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
+    progress = Progress()
+
+    def on_read(taken: int) -> None:
+        progress.bytes, progress.events = taken, document.kept
+        on_progress(progress)
+
+    packed = format_of(original)
+    document = Document(plain_chunks(original, on_read))
+    nesting = Nesting()
+    with ColumnsWriter(folder) as writer:
+        for events in document.events():
+            for batch in events.batches:
+                writer.add(batch)
+        progress.events = document.kept
+        on_progress(progress)
+        written = writer.finish(nesting.add)
+    if written != document.kept:
+        raise RuntimeError(f"{document.kept} events came in and {written} were written")
+    envelope, members = document.envelope()
+    for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
+        if count:
+            document.health.add(code, count=count)
+    summary = take_census(folder, members, document.health, file_name=file_name, packed=packed)
+    summary.events = {"in": document.kept + document.refused, "kept": document.kept, "refused": document.refused}
+    summary.health = document.health.as_dict(refused=document.refused)
+    write_whole(folder / ENVELOPE, envelope)
+    with (folder / EVENTS).open("rb") as file:
+        os.fsync(file.fileno())
     return summary

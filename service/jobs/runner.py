@@ -2,22 +2,47 @@
 
 import asyncio
 import logging
-import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import orjson
-
+from service.jobs.process import Ending, WorkerProcess
 from service.store.catalog import Catalog, Job, Trace
 from service.store.folder import Folder
-from service.streaming.ingest import Progress
-from service.trace.census import Summary
+from service.streaming.source import Progress
 from service.trace.errors import DiskFull, UnknownTrace, WorkerDied
+from service.trace.summary import Summary
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Running:
+    """A job that runs: the worker that has it, and the task that awaits its answer."""
+
+    worker: WorkerProcess
+    task: asyncio.Task[None]
+
+
+class Following:
+    """An upload whose trace may be read while it is received; made by `Runner.following`."""
+
+    def __init__(self, runner: "Runner", trace_id: str, name: str) -> None:
+        self._runner = runner
+        self._trace_id = trace_id
+        self._name = name
+        self._worker: WorkerProcess | None = None
+
+    def grew(self, to_bytes: int) -> None:
+        """Say that so many bytes are on disk. The first time that there is room for one, a worker begins to read."""
+        self._worker = self._worker or self._runner.follow(self._trace_id, self._name)
+        if self._worker:
+            self._worker.grew(to_bytes)
+
+    def kept(self) -> None:
+        """Say that the trace is safe and in the catalog: its job is the worker's now, or has its turn."""
+        self._runner.hand_over(self._trace_id)
 
 
 class Runner:
@@ -26,18 +51,21 @@ class Runner:
     Args:
         catalog: the queue.
         folder: where the traces lie.
-        workers: processes at a time.
+        workers: processes at a time. So many more may follow uploads: these have places of their own, lest a slow
+            upload hold up the jobs that wait.
         attempts: how often a job is begun before a dying worker fails it.
     """
 
     def __init__(self, catalog: Catalog, folder: Folder, *, workers: int, attempts: int) -> None:
         self._catalog = catalog
         self._folder = folder
+        self._workers = workers
         self._attempts = attempts
-        self._free = asyncio.Semaphore(workers)
         self._work = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._running: dict[str, tuple[asyncio.Task[None], Progress]] = {}
+        self._running: dict[str, _Running] = {}
+        self._following: dict[str, WorkerProcess] = {}  # of traces that are received
+        self._followers: set[WorkerProcess] = set()  # all of these that live, also after their upload
         self._main: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -48,10 +76,15 @@ class Runner:
 
     async def close(self) -> None:
         """Stop at once; what is not finished stays queued."""
-        tasks = [task for task, _ in self._running.values()] + ([self._main] if self._main else [])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        main, self._main = self._main, None
+        if main:
+            main.cancel()
+        await asyncio.gather(
+            *([main] if main else []),
+            *map(self._stop, self._running.values()),
+            *map(self._give_up, list(self._following)),
+            return_exceptions=True,
+        )
 
     def wake(self) -> None:
         """Say that there may be a new job."""
@@ -60,7 +93,7 @@ class Runner:
     def progress(self, trace_id: str) -> Progress | None:
         """How far the job of a trace has come; None when none is running."""
         running = self._running.get(trace_id)
-        return running[1] if running else None
+        return running.worker.progress if running else None
 
     async def settled(self, trace_id: str, *, within_s: float) -> Trace:
         """The trace once it is ready or failed, or as it is after `within_s` seconds."""
@@ -72,9 +105,55 @@ class Runner:
     async def cancel(self, trace_id: str) -> None:
         """Stop the job of a trace, if one is running, wait until its worker is gone, and let who waits look again."""
         if running := self._running.get(trace_id):
-            running[0].cancel()
-            await asyncio.gather(running[0], return_exceptions=True)
+            await self._stop(running)
         await self._tell()
+
+    # -- uploads that are followed --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def following(self, trace_id: str, name: str) -> AsyncIterator[Following]:
+        """Let a worker read a trace while it is received; left before the trace is `Following.kept`, nothing stays.
+
+        Args:
+            trace_id: the id of the upload, and of the trace it becomes.
+            name: the name the trace was given.
+        """
+        try:
+            yield Following(self, trace_id, name)
+        finally:
+            await self._give_up(trace_id)
+
+    async def _give_up(self, trace_id: str) -> None:
+        if worker := self._following.pop(trace_id, None):
+            await worker.end()
+            await asyncio.to_thread(self._folder.remove_columns, trace_id)
+
+    def follow(self, trace_id: str, name: str) -> WorkerProcess | None:
+        """A worker that reads what is received, or None where there is no room for it now."""
+        if not self._main or len(self._followers) >= self._workers:
+            return None
+        worker = self._following[trace_id] = WorkerProcess(self._folder, trace_id, name)
+        self._followers.add(worker)
+        worker.ended.add_done_callback(partial(self._ended, trace_id, worker))
+        return worker
+
+    def _ended(self, trace_id: str, worker: WorkerProcess, task: asyncio.Task[Ending]) -> None:
+        self._followers.discard(worker)
+        if trace_id in self._following and worker.failed and not task.cancelled():
+            why = task.exception() or task.result()
+            log.warning("the upload %s is followed no more: %s", trace_id, why)
+
+    def hand_over(self, trace_id: str) -> None:
+        """Give the job of a trace to the worker that follows it, past the queue, or else leave it in the queue."""
+        worker = self._following.get(trace_id)
+        if worker and not worker.failed and self._main and (job := self._next_job(trace_id)):
+            self._begin(job)
+        elif worker:  # another may soon be at it
+            del self._following[trace_id]
+            worker.ended.cancel()
+        self.wake()
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -82,79 +161,52 @@ class Runner:
 
     async def _take_jobs(self) -> None:
         while True:
-            await self._free.acquire()
-            while (job := self._next_job()) is None:
-                self._work.clear()
-                await self._work.wait()
-            progress = Progress()
-            task = asyncio.create_task(self._run(job, progress))
-            self._running[job.trace] = task, progress
-            task.add_done_callback(partial(self._done, job.trace))
+            self._work.clear()
+            while len(self._running) < self._workers and (job := self._next_job()):
+                self._begin(job)
+            await self._work.wait()
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self, trace_id: str | None = None) -> Job | None:
         try:
-            return self._catalog.take_job()
+            return self._catalog.take_job(trace_id)
         except DiskFull:
             log.exception("no job can be begun; the next upload tries again")
             return None
 
-    def _done(self, trace_id: str, task: asyncio.Task[None]) -> None:
+    def _begin(self, job: Job) -> None:
+        worker = self._following.pop(job.trace, None)
+        if not worker or worker.failed:
+            try:
+                worker = WorkerProcess(self._folder, job.trace, self._catalog.get(job.trace).name)
+            except UnknownTrace:  # deleted between the queue and here
+                return
+        worker.complete()
+        running = self._running[job.trace] = _Running(worker, asyncio.create_task(self._run(job, worker)))
+        running.task.add_done_callback(partial(self._done, job.trace, running))
+
+    def _done(self, trace_id: str, running: _Running, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             log.error("the job of trace %s broke; it is begun anew at the next start", trace_id, exc_info=error)
-        self._running.pop(trace_id, None)
-        self._free.release()
+        if self._running.get(trace_id) is running:  # and not yet its next attempt
+            del self._running[trace_id]
         self.wake()
 
-    async def _run(self, job: Job, progress: Progress) -> None:
-        try:
-            trace = self._catalog.get(job.trace)
-        except UnknownTrace:  # deleted between the queue and here
-            return
-        answer, ending = await self._ask_worker(trace, progress)
+    async def _run(self, job: Job, worker: WorkerProcess) -> None:
+        answer, how = await worker.ended
         if "result" in answer:
             self._catalog.finish(job, Summary(**answer["result"]))
-        elif "error" in answer:
-            self._catalog.fail(job, answer["error"])
+        elif error := answer.get("error") or answer.get("failure"):
+            self._catalog.fail(job, error)
         elif job.attempts < self._attempts:
-            log.warning("worker of trace %s %s; trying again", job.trace, ending)
+            log.warning("worker of trace %s %s; trying again", job.trace, how)
             self._catalog.retry(job)
         else:
-            died = WorkerDied(f"The worker {ending}, {job.attempts} times.", attempts=job.attempts)
+            await asyncio.to_thread(self._folder.remove_columns, job.trace)
+            died = WorkerDied(f"The worker {how}, {job.attempts} times.", attempts=job.attempts)
             self._catalog.fail(job, died.as_dict())
         await self._tell()
 
-    async def _ask_worker(self, trace: Trace, progress: Progress) -> tuple[dict[str, dict[str, Any]], str]:
-        """What the worker told last, and in words how it ended."""
-        try:
-            worker = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "service.jobs.worker",
-                str(self._folder.original(trace.id)), str(self._folder.columns_of(trace.id)), trace.name,
-                stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30,
-            )  # fmt: skip
-        except OSError as error:
-            return {}, f"could not be started: {error}"
-        try:
-            answer = await self._listen(worker, progress)
-            status = await worker.wait()
-        finally:
-            if worker.returncode is None:
-                with suppress(ProcessLookupError):
-                    worker.kill()
-                await worker.wait()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return answer, how
-
     @staticmethod
-    async def _listen(worker: Process, progress: Progress) -> dict[str, dict[str, Any]]:
-        answer: dict[str, dict[str, Any]] = {}
-        if worker.stdout is None:
-            raise RuntimeError("a worker is started with a pipe for its output")
-        async for line in worker.stdout:
-            if not line.endswith(b"\n"):  # killed in the middle of a line
-                break
-            told = orjson.loads(line)
-            if "progress" in told:
-                progress.bytes, progress.events = told["progress"]["bytes"], told["progress"]["events"]
-            else:
-                answer = told
-        return answer
+    async def _stop(running: _Running) -> None:
+        await running.worker.end()  # which ends the task too
+        await asyncio.wait({running.task})

@@ -1,8 +1,9 @@
 """A worker process: does one job and tells of it in lines of JSON on its standard output.
 
-Its input is a pipe that the server holds open and never writes to: when the server ends, however it ends, the
-pipe closes, and the worker ends too. Its memory has a limit, for what a small file can ask for has none: the parser
-keeps the path of each open bracket, and a hundred thousand brackets that stay open fill gigabytes.
+On its input the server tells, in such lines too, what there is of the trace: ``grown``, to so many bytes, now and
+then while it is received, and ``complete`` once it is safe on disk. When the server ends, however it ends, or gives
+the trace up, this pipe closes, and the worker ends too. Its memory has a limit, lest a file that nobody thought of take
+the machine down.
 """
 
 import os
@@ -13,23 +14,28 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import asdict
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from service.jobs.ingest import ingest
-from service.streaming.ingest import Progress
-from service.trace.errors import NotATrace, TracedockError
+from service.streaming.codec import READ_SIZE
+from service.streaming.source import GrowingFile, Progress
+from service.trace.errors import IngestError, NotATrace, TracedockError
 
 PROGRESS_EVERY_S = 0.1
-DIGITS_MAX = 100_000  # of one number; ijson does not outlive one that Python refuses to read
-MEMORY_MAX = 2 << 30
-"""Bytes of address space. An ordinary trace takes a twentieth, the largest envelope about half."""
+MEMORY_MAX = 4 << 30
+"""Bytes that may be allocated, used or not. DuckDB and the compiler take a third of that for any trace, but use little
+of it; address space as such has no limit, for each thread sets aside much more than it may ever use."""
 
 
 class Reporter:
-    """Writes the lines: ``progress`` now and then, and at the end ``result`` or ``error``."""
+    """Writes the lines: ``progress`` now and then, and at the end one more.
+
+    ``result``; ``error``, which lies in the trace; or ``failure``, which says nothing of it.
+    """
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -47,37 +53,53 @@ class Reporter:
         sys.stdout.buffer.flush()
 
 
-def end_with_server() -> None:
-    """End this process when its input closes."""
+def opened(incoming: Path, original: Path) -> GrowingFile:
+    """The trace's file, from where it is received or, once it is kept, from where it lies."""
+    with suppress(FileNotFoundError):
+        return GrowingFile(incoming)
+    return GrowingFile(original)
 
-    def wait() -> None:
-        os.read(sys.stdin.fileno(), 1)
+
+def listen(original: GrowingFile) -> None:
+    """Pass on what the server tells; end this process when it tells no more."""
+
+    def follow() -> None:
+        for line in sys.stdin.buffer:
+            news = orjson.loads(line)
+            if "grown" in news:
+                original.grow(news["grown"])
+            else:
+                original.finish()
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def main() -> int:
-    """Ingest the trace that the command line names: ORIGINAL COLUMNS NAME."""
-    end_with_server()
+    """Ingest the trace that the command line names: INCOMING ORIGINAL COLUMNS NAME."""
     with suppress(ValueError, OSError):  # there is a lower limit already, or the system knows none
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
-    sys.set_int_max_str_digits(DIGITS_MAX)
-    original, columns, file_name = sys.argv[1:]
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
+    incoming, original, columns, file_name = sys.argv[1:]
     reporter = Reporter()
     try:
-        summary = ingest(Path(original), Path(columns), file_name, reporter.progress)
+        source = opened(Path(incoming), Path(original))
+        listen(source)
+        file: BufferedReader = BufferedReader(source, READ_SIZE)
+        with file:
+            summary = ingest(file, Path(columns), file_name, reporter.progress)
         reporter.tell("result", asdict(summary))
-    except TracedockError as error:
+    except IngestError as error:
         reporter.tell("error", error.as_dict())
     except MemoryError:
         detail = f"Reading the file takes more than {MEMORY_MAX >> 20} MiB of memory, as no trace does."
         reporter.tell("error", NotATrace(detail).as_dict())
+    except TracedockError as error:
+        reporter.tell("failure", error.as_dict())
     except Exception as error:  # noqa: BLE001 - the process ends here, and the server must hear why
         traceback.print_exc()
-        reporter.tell("error", {"code": "internal", "title": "The service has a bug", "detail": repr(error)})
+        reporter.tell("failure", {"code": "internal", "title": "The service has a bug", "detail": repr(error)})
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # all is told and flushed; an orderly end would wait for the thread that listens, and for DuckDB

@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
-from service.trace.census import Summary
 from service.trace.errors import DiskFull, TracedockError, UnknownTrace
+from service.trace.summary import Summary
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE trace (
     id TEXT PRIMARY KEY,
@@ -111,11 +111,15 @@ class Catalog:
             if version == 0:
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            elif version == 1:  # made no columns: every trace is read anew
+                db.execute("UPDATE trace SET state = ?, error = NULL, summary = NULL", (State.QUEUED,))
+                db.execute("DELETE FROM job")
+                db.execute("INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace")
             elif version != _SCHEMA_VERSION:
                 raise TracedockError(
                     f"{path} has the schema version {version}; this version of the service reads {_SCHEMA_VERSION}."
                 )
+            db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file."""
@@ -191,13 +195,15 @@ class Catalog:
             db.execute("UPDATE job SET state = 'queued' WHERE state = 'running'")
             db.execute("UPDATE trace SET state = ? WHERE state = ?", (State.QUEUED, State.INGESTING))
 
-    def take_job(self) -> Job | None:
-        """Begin the oldest job that waits, or None."""
+    def take_job(self, trace_id: str | None = None) -> Job | None:
+        """Begin the oldest job that waits, or that waits for one trace; None if there is none."""
         with self._transaction() as db:
             row = db.execute(
                 "UPDATE job SET state = 'running', attempts = attempts + 1"
-                " WHERE id = (SELECT id FROM job WHERE state = 'queued' ORDER BY id LIMIT 1)"
-                " RETURNING id, kind, trace, attempts"
+                " WHERE id = (SELECT id FROM job WHERE state = 'queued' AND trace = ifnull(?, trace)"
+                " ORDER BY id LIMIT 1)"
+                " RETURNING id, kind, trace, attempts",
+                (trace_id,),
             ).fetchone()
             if row is None:
                 return None

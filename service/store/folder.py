@@ -4,7 +4,7 @@ catalog.sqlite      the catalog
 lock                held by the one server that works here
 incoming/           uploads and large results on their way; emptied at each start
 originals/{id}      the bytes as they came
-columns/{id}/       what ingest made of them
+columns/{id}/       what ingest made of them, and a sound copy for the engine; {id}.partial while it does
 """
 
 import errno
@@ -16,6 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from service.trace.errors import CatalogInUse, DiskFull
+
+EVENTS, ENVELOPE = "events.parquet", "envelope.json"
+"""The files that ingest makes of a trace."""
+COLUMNS_VERSION = "1"
+"""Of their format: the value of ``tracedock.columns`` in the key-value metadata of `EVENTS`."""
 
 
 class Folder:
@@ -51,6 +56,10 @@ class Folder:
             os.close(self._lock)
             self._lock = None
 
+    def received(self, trace_id: str) -> Path:
+        """The path of a trace's bytes while they are received."""
+        return self.incoming / trace_id
+
     def original(self, trace_id: str) -> Path:
         """The path of a trace's original bytes."""
         return self.originals / trace_id
@@ -63,8 +72,14 @@ class Folder:
         """Remove all files of a trace; what is gone already is fine."""
         with suppress(FileNotFoundError):
             self.original(trace_id).unlink()
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self.columns_of(trace_id))
+        self.remove_columns(trace_id)
+
+    def remove_columns(self, trace_id: str) -> None:
+        """Remove what ingest made of a trace, whole or not; what is gone already is fine."""
+        columns = self.columns_of(trace_id)
+        for made in (columns, partial_of(columns)):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(made)
 
     def sweep(self, known: Iterable[str]) -> None:
         """Remove what no trace in the catalog owns: the remains of uploads and ingests that were killed."""
@@ -77,6 +92,11 @@ class Folder:
         for columns in self.columns.iterdir():
             if columns.name not in keep:
                 shutil.rmtree(columns)
+
+
+def partial_of(columns: Path) -> Path:
+    """The folder that becomes `columns` once it is whole."""
+    return columns.with_name(f"{columns.name}.partial")
 
 
 def sync_folder(folder: Path) -> None:

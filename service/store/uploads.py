@@ -46,7 +46,7 @@ class Upload:
         self._limit = limit
         self._promised = dict(digests or {})
         self._hashes = {name: hashlib.new(name) for name in {"sha256", *self._promised}}
-        self._partial = folder.incoming / trace_id
+        self._partial = folder.received(trace_id)
         self._file: BinaryIO | None = None
         self.size = 0
 

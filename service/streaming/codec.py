@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from pathlib import Path
+from io import BufferedReader
 from typing import Protocol
 
 from isal import isal_zlib
 
+from service.streaming.source import HEAD_SIZE
 from service.trace.errors import BadCompression, NotJson, Truncated
 
 if sys.version_info >= (3, 14):
@@ -167,29 +168,27 @@ def sniff(head: bytes) -> Format:
     return Format.JSON
 
 
-def format_of(path: Path) -> Format:
-    """The format of the file at `path`."""
-    with path.open("rb") as file:
-        return sniff(file.read(16))
+def format_of(file: BufferedReader) -> Format:
+    """The format of a file that is not begun yet; its bytes are still to be read."""
+    return sniff(file.peek(HEAD_SIZE)[:HEAD_SIZE])
 
 
-def plain_chunks(path: Path, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    """Stream the plain bytes of the file at `path`, decompressed as its magic bytes say.
+def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    """Stream the plain bytes of a file, decompressed as its magic bytes say, as they become readable.
 
     Args:
-        path: the file.
+        file: the file, from its beginning; it is never sought in.
         on_read: is told the number of the file's bytes read so far, after each read.
 
     Raises:
         BadCompression, Truncated: the compressed stream is damaged or cut; every sound piece before was yielded.
         NotJson: the file is of a format known to hold no JSON.
     """
-    decoder = _DECODERS[format_of(path)]()
+    decoder = _DECODERS[format_of(file)]()
     taken = 0
-    with path.open("rb") as file:
-        while chunk := file.read(READ_SIZE):
-            taken += len(chunk)
-            if on_read:
-                on_read(taken)
-            yield from decoder.decode(chunk)
+    while chunk := file.read1(READ_SIZE):
+        taken += len(chunk)
+        if on_read:
+            on_read(taken)
+        yield from decoder.decode(chunk)
     decoder.flush()

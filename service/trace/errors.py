@@ -20,6 +20,9 @@ TracedockError
 │   ├── NotReady             the trace has not been read, or could not be
 │   ├── BadCursor            a page's cursor that was not given out
 │   └── CatalogInUse         another server has the data folder
+├── ExportError
+│   ├── NotRedactable        a form of a trace in which no secrets can be hidden
+│   └── ExportFailed         the document can't be written from the columns
 └── EngineError
     ├── EngineUnavailable    no engine can be had
     ├── EngineFailed         the engine died or could not load the trace
@@ -161,6 +164,22 @@ class CatalogInUse(CatalogError):
     """Another server works on the same data folder."""
 
     code, title = "catalog_in_use", "The data folder is in use"
+
+
+class ExportError(TracedockError):
+    """The trace can't be given in that form."""
+
+
+class NotRedactable(ExportError):
+    """Secrets can't be hidden in that form."""
+
+    code, title = "not_redactable", "Secrets can't be hidden in that form"
+
+
+class ExportFailed(ExportError):
+    """The document could not be written from the trace's columns."""
+
+    code, title = "export_failed", "The trace can't be written back"
 
 
 class EngineError(TracedockError):

@@ -71,7 +71,29 @@ def trace(trace_id: str, name: str, **changed: Any) -> dict[str, Any]:
         "devices": [{"id": 0, "name": "NVIDIA A100", "memory_bytes": 85899345920, "events": 9000}],
         "streams": ["0/7", "0/20"],
         "steps": [{"number": 3, "name": "ProfilerStep#3", "start_ns": 1, "end_ns": 2}],
-        "health": {"notes": [{"code": "repaired", "detail": "2 strings were not UTF-8"}]},
+        "health": {
+            "repaired": 1200,
+            "refused": 0,
+            "notes": [
+                {
+                    "code": "invalid_utf8",
+                    "kind": "repaired",
+                    "detail": "Bytes that are no UTF-8: replaced by U+FFFD.",
+                    "count": 1200,
+                    "examples": [
+                        {"offset": 40960, "text": '"name": "caf\ufffd\x1b[2J"'},
+                        {"offset": 50000, "text": None},
+                    ],
+                },
+                {
+                    "code": "unlinked_kernels",
+                    "kind": "oddity",
+                    "detail": "Work on a device whose launch is not in the trace.",
+                    "count": 1,
+                    "examples": [{"offset": None, "text": "gemm, ts 5 ns"}],
+                },
+            ],
+        },
         "progress": {"bytes": 816469, "bytes_total": 816469, "events": 12000},
     }
     return whole | changed

@@ -136,12 +136,45 @@ def test_show_tells_a_pipe_every_fact_exactly(run: Run, two: Server) -> None:
     assert facts["base_ns"] == "1700000000000000001"
     assert facts["streams"] == "0/7,0/20"
     assert facts["counts"] == "s|ac2g 6401,X|kernel 4350,M| 36"
-    assert facts["note"] == "repaired: 2 strings were not UTF-8"
+    assert facts["repaired"] == "1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD."
+    assert facts["oddity"] == "1 (unlinked_kernels) Work on a device whose launch is not in the trace."
 
 
 def test_show_tells_a_person_seconds_to_the_nanosecond(on_terminal: OnTerminal, two: Server) -> None:
     _, drawn, _ = on_terminal("show", "rank0.json")
     assert "1.000000001 s" in drawn
+
+
+def test_show_tells_of_damage_and_where_it_is(run: Run, on_terminal: OnTerminal, two: Server) -> None:
+    lines = run("show", "rank0.json").stdout.splitlines()
+    where = lines.index("repaired\t1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD.") + 1
+    assert lines[where : where + 2] == ['example\tbyte 40960: "name": "caf\ufffd\\x1b[2J"', "example\tbyte 50000: "]
+    assert lines[-1] == "example\tgemm, ts 5 ns"
+    _, drawn, _ = on_terminal("show", "rank0.json")
+    assert "1,200 (invalid_utf8) Bytes that are no UTF-8" in drawn
+    assert "\x1b[2J" not in drawn
+
+
+def test_upload_says_when_a_file_was_not_read_as_it_came(run: Run, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"[]")
+    sent = run("upload", str(tmp_path / "a.json"))
+    (kept,) = server.traces
+    assert f"a.json: 1,200 repaired; `tracedock show {kept['id']}` tells what and where." in sent.stderr
+    assert sent.exit_code == 0
+    assert sent.stdout == f"{kept['id']}\n"
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"), [(3, "a.json: 3 refused, 1 repaired;"), (0, "a.json: incomplete, 1 repaired;")]
+)
+def test_upload_says_what_is_lost(run: Run, server: Server, tmp_path: Path, refused: int, said: str) -> None:
+    (tmp_path / "a.json").write_bytes(b"[]")
+    cut = {"code": "cut", "kind": "refused", "detail": "The file ends here.", "count": 1, "examples": []}
+    health = {"repaired": 1, "refused": refused, "notes": [cut]}
+    kept = trace("0a" * 6, "a.json", sha256=hashlib.sha256(b"[]").hexdigest(), health=health)
+    server.traces = [kept]
+    server.script("PUT", "/traces/a.json", json_answer(kept, 201))
+    assert said in run("upload", str(tmp_path / "a.json")).stderr
 
 
 def test_show_json_keeps_big_integers(run: Run, two: Server) -> None:

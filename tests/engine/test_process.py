@@ -42,10 +42,12 @@ async def test_an_engine_is_the_leader_of_a_session_of_its_own(engine: Path, ste
 
 async def test_a_trace_can_be_fed(engine: Path, step_trace: Path) -> None:
     process = await EngineProcess.start(engine, None)
-    await process.feed(plain_chunks(step_trace))
+    with step_trace.open("rb") as file:
+        chunks = list(plain_chunks(file))
+    await process.feed(chunks)
     result = (await process.ask(query("SELECT count(*) FROM slice"))).query_result
     assert list(result.batch[0].varint_cells) == [487]
-    assert process.loaded_bytes == sum(map(len, plain_chunks(step_trace)))
+    assert process.loaded_bytes == sum(map(len, chunks))
     await process.stop(5)
 
 

@@ -28,7 +28,8 @@ STEP_TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
 
 
 def zstd_of(trace: Path) -> bytes:
-    packed: bytes = zstd.compress(b"".join(plain_chunks(trace)))
+    with trace.open("rb") as file:
+        packed: bytes = zstd.compress(b"".join(plain_chunks(file)))
     return packed
 
 

@@ -1,12 +1,16 @@
 """The engines that are alive."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pytest
 
 from tests.http.conftest import until
 from tests.server import Server
+from tests.traces import TraceShape, write_trace
 
 StartServer = Callable[..., Server]
 
@@ -97,3 +101,57 @@ def test_an_engine_that_does_not_start_is_told(start_server: StartServer, step_t
     assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")
     assert "the moon is in the way" in answer.json()["detail"]
     assert server.api.get(f"/traces/{trace}/session").json()["error"]["code"] == "engine_failed"
+
+
+def damaged(whole: bytes, how: str) -> bytes:
+    """A file that the engine can't load."""
+    match how:
+        case "cut":
+            return whole[: len(whole) // 2]
+        case "cut gzip":
+            packed = gzip.compress(whole)
+            return packed[: len(packed) // 2]
+        case "byte order mark":
+            return b"\xef\xbb\xbf" + whole
+        case "two documents":
+            return whole + whole
+        case _:
+            return whole.replace(b'"aten::', b'"at"en::', 3)
+
+
+@pytest.mark.parametrize("how", ["cut", "cut gzip", "byte order mark", "two documents", "quotes"])
+def test_a_damaged_trace_is_asked_as_it_was_read(server: Server, tmp_path: Path, how: str) -> None:
+    whole = write_trace(tmp_path / "whole", TraceShape(kernels=50)).read_bytes()
+    path = tmp_path / "damaged.pt.trace.json"
+    path.write_bytes(damaged(whole, how))
+    trace: dict[str, Any] = server.upload(path)
+
+    slices = sum(count for key, count in trace["counts"].items() if key.startswith(("X|", "i|")))
+    assert server.rows(trace["id"], "SELECT count(*) FROM slice") == [[slices]]
+
+    (copy,) = (server.data / "columns" / trace["id"]).glob("sound*")
+    session = server.api.get(f"/traces/{trace['id']}/session").json()
+    assert session["progress"]["bytes_total"] == copy.stat().st_size
+    made = copy.stat().st_mtime_ns
+    server.api.delete(f"/traces/{trace['id']}/session")
+    assert server.rows(trace["id"], "SELECT 1") == [[1]]
+    assert copy.stat().st_mtime_ns == made  # once
+    server.api.delete(f"/traces/{trace['id']}")
+    assert not copy.exists()
+
+
+def test_a_sound_trace_is_asked_as_it_came(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    assert not list((server.data / "columns" / str(trace)).glob("*sound*"))
+
+
+def test_a_copy_that_cannot_be_written_is_told_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    whole = write_trace(tmp_path / "whole", TraceShape(kernels=50)).read_bytes()
+    (tmp_path / "cut.json").write_bytes(damaged(whole, "cut"))
+    trace = server.upload(tmp_path / "cut.json")["id"]
+    columns = server.data / "columns" / str(trace)
+    (columns / "events.parquet").unlink()
+    answer = server.query(trace, "SELECT 1")
+    assert (answer.status_code, answer.json()["code"]) == (502, "export_failed")
+    assert not list(columns.glob("*sound*"))

@@ -28,6 +28,21 @@ def test_a_trace_that_waits_and_one_that_failed_have_the_same_shape(server: Serv
     shapes.Trace.model_validate(failed)
 
 
+def test_a_damaged_trace_has_the_documented_shape_and_a_report(server: Server, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('[null, {"ph": "X", "name": "a\tb", "ts": 1}, {"ph": "X')
+    trace = shapes.Trace.model_validate(server.upload(broken))
+    assert (trace.events.in_, trace.events.kept, trace.health.refused, trace.health.repaired) == (3, 1, 2, 1)
+    notes = {
+        note.code: (note.kind, note.count, note.examples[0].offset) for note in trace.health.notes if note.examples
+    }
+    assert notes["control_character"] == ("repaired", 1, 29)
+    assert notes["not_an_event"] == ("refused", 1, 1)
+    assert notes["cut"] == ("refused", 1, 44)
+    listed = shapes.Traces.model_validate(server.api.get("/traces").json()).traces
+    assert next(one for one in listed if one.id == trace.id).health == trace.health
+
+
 def test_a_page_of_traces_has_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
     shapes.Traces.model_validate(server.api.get("/traces").json())
 

@@ -35,6 +35,25 @@ class Dock:
         self.catalog.add(trace_id, name=name, size=self.folder.original(trace_id).stat().st_size, sha256="00")
         return trace_id
 
+    def receive(self, trace: Path, size: int | None = None) -> str:
+        """An upload of which so many bytes have come."""
+        trace_id = new_trace_id()
+        self.folder.received(trace_id).write_bytes(trace.read_bytes()[:size])
+        return trace_id
+
+    def receive_pipe(self) -> "Pipe":
+        """An upload whose bytes never come."""
+        trace_id = new_trace_id()
+        os.mkfifo(self.folder.received(trace_id))
+        return Pipe(trace_id, self.folder.received(trace_id))
+
+    def keep(self, trace_id: str, trace: Path | None = None) -> None:
+        """The rest of an upload has come: it is a trace, queued."""
+        if trace:
+            self.folder.received(trace_id).write_bytes(trace.read_bytes())
+        original = self.folder.received(trace_id).rename(self.folder.original(trace_id))
+        self.catalog.add(trace_id, name="t.json", size=original.stat().st_size, sha256="00")
+
     def add_pipe(self) -> "Pipe":
         """A trace whose bytes never come, queued: its worker waits in the middle of its work."""
         trace_id = new_trace_id()

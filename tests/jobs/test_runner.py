@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from service.jobs.runner import Runner
@@ -63,7 +64,7 @@ def test_a_trace_that_comes_later_is_taken_when_the_runner_is_woken(dock: Dock, 
 
 def test_a_file_that_is_no_trace_fails_with_the_reason_at_once(dock: Dock) -> None:
     async def work() -> None:
-        trace_id = dock.add(b'{"traceEvents": [NaN]}')
+        trace_id = dock.add(b"PK\x03\x04 a zip archive")
         runner = dock.runner()
         runner.start()
 
@@ -71,7 +72,7 @@ def test_a_file_that_is_no_trace_fails_with_the_reason_at_once(dock: Dock) -> No
 
         assert found.state is State.FAILED
         assert found.error
-        assert (found.error["code"], found.error["offset"]) == ("not_json", 17)
+        assert (found.error["code"], found.error["offset"]) == ("not_json", 0)
         await runner.close()
 
     run(work())
@@ -135,7 +136,7 @@ def test_a_trace_that_kills_its_workers_does_not_hold_up_the_next(dock: Dock, tr
 def test_a_worker_that_cannot_be_started_fails_the_trace_in_the_end(
     dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.jobs.runner.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("service.jobs.process.sys.executable", "/nowhere/python")
 
     async def work() -> None:
         trace_id = dock.add(trace)
@@ -287,6 +288,135 @@ def test_no_more_workers_run_than_are_allowed(dock: Dock) -> None:
     run(work())
 
 
+# -- uploads that are followed ----------------------------------------------------------------------------------
+
+
+async def at_work(dock: Dock) -> psutil.Process:
+    """The one worker, once it has begun to read."""
+
+    def until_begun() -> None:
+        while not list(dock.folder.columns.iterdir()):
+            pass
+
+    await asyncio.to_thread(until_begun)
+    (worker,) = workers()
+    return worker
+
+
+def test_the_worker_that_follows_an_upload_has_its_job(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        runner = dock.runner(attempts=1)
+        runner.start()
+        trace_id = dock.receive(trace, 1000)
+        async with runner.following(trace_id, "t.json") as upload:
+            upload.grew(1000)
+            worker = await at_work(dock)
+            assert runner.progress(trace_id) is None  # of a trace that is not there
+            dock.keep(trace_id, trace)
+            upload.kept()
+            assert dock.catalog.get(trace_id).state is State.INGESTING
+
+        found = await runner.settled(trace_id, within_s=WAIT_S)
+
+        assert found.state is State.READY
+        assert found.summary
+        assert found.summary["counts"] == expected(SHAPE).counts
+        assert not worker.is_running()
+        await runner.close()
+
+    run(work())
+
+
+def test_an_upload_that_comes_to_nothing_ends_its_worker_and_takes_its_columns_along(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        runner = dock.runner()
+        runner.start()
+        trace_id = dock.receive(trace)
+        async with runner.following(trace_id, "t.json") as upload:
+            upload.grew(1000)
+            worker = await at_work(dock)
+
+        assert not worker.is_running()
+        assert list(dock.folder.columns.iterdir()) == []
+        await runner.close()
+
+    run(work())
+
+
+def test_closing_ends_the_workers_that_follow_and_no_more_are_begun(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        runner = dock.runner(workers=2)
+        runner.start()
+        first, second = (dock.receive(trace) for _ in range(2))
+        async with runner.following(first, "t.json") as one, runner.following(second, "t.json") as other:
+            one.grew(1000)
+            await at_work(dock)
+
+            await runner.close()
+
+            one.grew(2000)
+            other.grew(1000)
+            assert workers() == []
+            dock.keep(first)
+            one.kept()
+        assert dock.catalog.get(first).state is State.QUEUED
+        assert list(dock.folder.columns.iterdir()) == []
+
+    run(work())
+
+
+def test_a_worker_whose_upload_is_complete_counts_as_one_that_works(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        runner = dock.runner(workers=1)
+        runner.start()
+        pipe, later = dock.receive_pipe(), dock.receive(trace)
+        async with runner.following(pipe.id, "t.json") as upload:
+            upload.grew(1)
+            await pipe.opened()
+            dock.keep(pipe.id)
+            upload.kept()
+        async with runner.following(later, "t.json") as upload:
+            upload.grew(1000)
+            dock.keep(later)
+            upload.kept()
+        assert len(workers()) == 1
+        assert [dock.catalog.get(one).state for one in (pipe.id, later)] == ["ingesting", "queued"]
+
+        os.close(pipe.end)
+
+        assert (await runner.settled(later, within_s=WAIT_S)).state is State.READY
+        assert dock.catalog.get(pipe.id).state is State.FAILED
+        await runner.close()
+
+    run(work())
+
+
+def test_a_job_that_cannot_be_handed_over_has_its_turn(
+    dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(_: object) -> None:
+        monkeypatch.undo()
+        raise DiskFull("no room")
+
+    async def work() -> None:
+        runner = dock.runner(attempts=1)
+        runner.start()
+        trace_id = dock.receive(trace)
+        async with runner.following(trace_id, "t.json") as upload:
+            upload.grew(1000)
+            worker = await at_work(dock)
+            dock.keep(trace_id)
+            monkeypatch.setattr(dock.catalog, "take_job", no_room)
+            upload.kept()
+
+        assert (await runner.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        assert not worker.is_running()
+        assert "no job can be begun" in caplog.text
+        await runner.close()
+
+    run(work())
+
+
 # -- the end of the server, and the next one --------------------------------------------------------------------
 
 
@@ -323,7 +453,9 @@ def test_what_a_killed_worker_left_is_replaced(dock: Dock, trace: Path) -> None:
         runner.start()
         await runner.settled(trace_id, within_s=WAIT_S)
 
-        assert [path.name for path in dock.folder.columns.rglob("*")] == [trace_id, "envelope.json"]
+        left = {path.name for path in dock.folder.columns.rglob("*")}
+        assert left >= {trace_id, "envelope.json"}
+        assert not left & {f"{trace_id}.partial", "stale"}
         await runner.close()
 
     run(work())
@@ -371,7 +503,7 @@ def test_a_catalog_without_room_is_asked_again_at_the_next_upload(
 ) -> None:
     asked = asyncio.Event()
 
-    def no_room() -> None:
+    def no_room(_: object) -> None:
         monkeypatch.undo()
         asked.set()
         raise DiskFull("no room")

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.store.catalog import Catalog, Job, State, Trace, new_trace_id
-from service.trace.census import Summary
 from service.trace.errors import DiskFull, TracedockError, UnknownTrace
+from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
 
@@ -55,6 +55,18 @@ def test_a_job_taken_is_ingesting_and_not_taken_again(catalog: Catalog) -> None:
 
     assert catalog.get("a").state is State.INGESTING
     assert catalog.take_job() is None
+
+
+def test_the_job_of_one_trace_can_be_taken_before_its_turn(catalog: Catalog) -> None:
+    for trace_id in ("a", "b"):
+        add(catalog, trace_id)
+
+    job = catalog.take_job("b")
+
+    assert job
+    assert job.trace == "b"
+    assert catalog.take_job("b") is None
+    assert take(catalog).trace == "a"
 
 
 def test_a_finished_job_makes_its_trace_ready(catalog: Catalog) -> None:
@@ -221,13 +233,31 @@ def test_a_filter_finds_what_contains_it_in_any_case(tmp_path: Path, names: list
 # -- what goes wrong --------------------------------------------------------------------------------------------
 
 
+def test_traces_of_the_first_version_are_read_anew(tmp_path: Path) -> None:
+    first = Catalog(tmp_path / "catalog.sqlite")
+    for trace_id in ("a" * 12, "b" * 12):
+        first.add(trace_id, name="t.json", size=1, sha256="0" * 64)
+    done, damaged = first.take_job(), first.take_job()
+    assert done
+    assert damaged
+    first.finish(done, Summary(format="json"))
+    first.fail(damaged, {"code": "not_json"})
+    first._db.execute("PRAGMA user_version = 1")
+    first.close()
+    now = Catalog(tmp_path / "catalog.sqlite")
+    assert {(now.get(one).state, now.get(one).error) for one in now.ids()} == {(State.QUEUED, None)}
+    jobs = [now.take_job(), now.take_job(), now.take_job()]
+    assert [job.trace if job else None for job in jobs] == ["a" * 12, "b" * 12, None]
+    now.close()
+
+
 def test_a_catalog_of_another_version_is_refused_and_told(tmp_path: Path) -> None:
     path = tmp_path / "c"
     first = Catalog(path)
     first._db.execute("PRAGMA user_version = 7")
     first.close()
 
-    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 1"):
+    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 2"):
         Catalog(path)
 
 

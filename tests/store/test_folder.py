@@ -104,14 +104,14 @@ def test_the_sweep_removes_what_no_trace_owns_and_nothing_else(folder: Folder) -
 
 def test_removing_a_trace_removes_all_its_files_and_may_be_done_again(folder: Folder) -> None:
     folder.original("a").write_bytes(b"x")
-    folder.columns_of("a").mkdir()
-    (folder.columns_of("a") / "f").write_bytes(b"x")
+    for columns in ("a", "a.partial"):
+        folder.columns_of(columns).mkdir()
+        (folder.columns_of(columns) / "f").write_bytes(b"x")
 
     folder.remove("a")
     folder.remove("a")
 
-    assert not folder.original("a").exists()
-    assert not folder.columns_of("a").exists()
+    assert [*folder.originals.iterdir(), *folder.columns.iterdir()] == []
 
 
 def test_a_file_is_written_whole_over_the_one_before(tmp_path: Path) -> None:

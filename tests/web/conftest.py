@@ -108,6 +108,26 @@ def failed_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(trace["id"])
 
 
+@pytest.fixture(scope="package")
+def damaged_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace whose names would be markup, are torn by quotes and hold a secret; with oddities, and cut off."""
+    kernel = '{"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": %d, "name": "%s"}'
+    names = ["<img src=x onerror=window.broken=1> C:\\data", 'say "hello" \\u202e', f"hf_{'abcDEF0123456789' * 2}\x01"]
+    events = [kernel % (1000 * at, 9, name) for at, name in enumerate([*names, "k" * 300])]
+    events += [kernel % (10_000, -1, "<b>backwards</b>"), "null", '{"ph": "X", "cat": "ker']
+    path = tmp_path_factory.mktemp("damaged") / "damaged.pt.trace.json"
+    path.write_text('{"traceEvents": [' + ", ".join(events))
+    return path
+
+
+@pytest.fixture(scope="package")
+def damaged_id(server: Server, damaged_trace: Path) -> str:
+    """`damaged_trace` on the server."""
+    trace = server.upload(damaged_trace)
+    assert trace["state"] == "ready"
+    return str(trace["id"])
+
+
 @pytest.fixture(params=["made", pytest.param("a100", marks=needs_shared)])
 def real_trace(request: pytest.FixtureRequest, gpu_trace: Path) -> Path:
     """A trace with a stream 7: one of ours, and one of an A100."""

@@ -15,8 +15,8 @@ WIDE = "select name, 'a' || hex(zeroblob(300)) as wide, ts, dur, category, depth
 Visit = Callable[[Page], None]
 
 
-@pytest.fixture(params=["list", "no match", "ready", "failed", "unknown", "rows", "SQL error", "deletion"])
-def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, failed_id: str) -> Visit:
+@pytest.fixture(params=["list", "no match", "ready", "damaged", "failed", "unknown", "rows", "SQL error", "deletion"])
+def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, damaged_id: str, failed_id: str) -> Visit:
     """Leads a tab to a page in one of its states; names there are long."""
     trace = f"{server.url}/traces/{long_name_id}"
 
@@ -47,6 +47,7 @@ def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, fai
         "list": at(server.url, "trace-list"),
         "no match": at(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
         "ready": ready,
+        "damaged": at(f"{server.url}/traces/{damaged_id}", "trace-health"),
         "failed": at(f"{server.url}/traces/{failed_id}", "trace-failure"),
         "unknown": at(f"{server.url}/traces/{'0' * 12}", "trace-problem"),
         "rows": lambda page: sql(page, WIDE, "sql-result"),

@@ -142,6 +142,53 @@ def test_a_failed_trace_says_what_is_wrong_and_where(page: Page, server: Server,
     expect(page.locator(f"[data-id='{failed_id}']")).to_contain_text(error["title"])
 
 
+def test_a_damaged_trace_says_what_was_refused_repaired_and_odd_and_where(
+    page: Page, server: Server, damaged_trace: Path
+) -> None:
+    page.goto(server.url)
+    page.get_by_test_id("file-input").set_input_files(damaged_trace)
+    page.get_by_test_id("upload-row").filter(has_text=damaged_trace.name).get_by_role("link").first.click()
+    health = page.get_by_test_id("trace-health")
+    expect(health).to_be_visible()
+    trace = server.api.get(f"/traces/{page.url.rsplit('/', 1)[1]}").json()
+    said = f"{trace['health']['refused']} refused · {trace['health']['repaired']} repairs"
+    expect(health.locator("summary")).to_contain_text(said)
+    assert {note["kind"] for note in trace["health"]["notes"]} == {"refused", "repaired", "oddity"}
+    for note in trace["health"]["notes"]:
+        shown = health.get_by_role("listitem").filter(has=page.get_by_text(note["code"], exact=True))
+        expect(shown).to_contain_text(note["detail"])
+        expect(shown).to_contain_text(str(note["count"]) if note["count"] > 1 else "")
+        for example in note["examples"]:
+            if example["offset"] is not None:
+                expect(shown).to_contain_text(f"byte {example['offset']:,}")
+    expect(health).to_contain_text("<b>backwards</b>")
+    expect(health).not_to_contain_text("hf_abc")
+    expect(health).to_contain_text("␁")
+    assert page.evaluate("window.broken") is None
+    assert health.locator("img, b").count() == 0
+
+    health.locator("summary").click()
+    expect(health.get_by_role("listitem").first).to_be_hidden()
+    page.goto(server.url)
+    expect(page.locator(f"[data-id='{trace['id']}']")).to_contain_text(said)
+
+
+def test_a_sound_trace_says_so_in_a_line_and_keeps_its_oddities_folded(
+    page: Page, server: Server, gpu_id: str, step_trace: Path
+) -> None:
+    health = page.get_by_test_id("trace-health")
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    expect(health).to_have_text(re.compile(r"^\s*Health\s*Nothing lost, nothing repaired\.\s*$"))
+    trace_id = server.upload(step_trace)["id"]
+    page.goto(f"{server.url}/traces/{trace_id}")
+    expect(health.locator("summary")).to_have_text("Nothing lost, nothing repaired · 1 oddity")
+    expect(health.get_by_text("unknown_rank")).to_be_hidden()
+    health.locator("summary").click()
+    expect(health.get_by_text("unknown_rank")).to_be_visible()
+    page.goto(server.url)
+    expect(page.locator(f"[data-id='{trace_id}']")).not_to_contain_text("repair")
+
+
 def test_a_name_is_text_wherever_it_is_shown(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
     page.goto(server.url)
     row = page.locator(f"[data-id='{long_name_id}']")

@@ -1,6 +1,7 @@
-// The tables of what ingest found: steps, counts, devices, processes, health.
+// The tables of what ingest found: steps, counts, devices, processes; and the report of its health.
 import { bar, byId, el, table } from "./dom.js";
 import { bytes, count, duration, plural, span } from "./format.js";
+import { healthOf } from "./health.js";
 
 const SHORT = 12; // rows a table shows before it asks
 
@@ -27,13 +28,6 @@ function panel(name, content) {
 
 const column = (text, kind) => ({ text, class: kind });
 const unknown = () => el("span", { class: "muted" }, "unknown");
-
-function healthOf({ state, health }) {
-  const notes = health?.notes ?? [];
-  if (notes.length === 0) return state === "ready" ? el("p", { class: "muted" }, "Nothing to note: every event was understood as it came.") : null;
-  const note = ({ code, detail }) => el("li", {}, el("code", { class: "code" }, code), " ", detail);
-  return el("ul", { class: "notes" }, notes.map(note));
-}
 
 function stepsOf({ steps, bounds }) {
   if (steps.length === 0) return el("p", { class: "muted" }, "No ProfilerStep annotations in this trace.");

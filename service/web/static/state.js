@@ -1,6 +1,7 @@
 // A trace's state: its badge, and how far ingest has come.
 import { bytes, roughly } from "./format.js";
 import { el, setText } from "./dom.js";
+import { damage } from "./health.js";
 
 const FINAL = new Set(["ready", "failed"]);
 
@@ -20,8 +21,10 @@ export class StateView {
   update(trace) {
     setText(this.badge, trace.state);
     this.badge.dataset.state = trace.state;
-    setText(this.why, trace.error?.title ?? "");
+    const damaged = trace.state === "ready" ? damage(trace.health) : null;
+    setText(this.why, trace.error?.title ?? damaged ?? "");
     this.why.title = trace.error?.detail ?? "";
+    this.why.classList.toggle("warm", damaged !== null);
     this.progress.hidden = isFinal(trace) || trace.state === "queued";
     if (!this.progress.hidden) {
       showProgress(this.bar, trace.progress);

@@ -1,0 +1,158 @@
+"""``/traces/{id}/download`` and ``/envelope``: a trace given back, in each of its forms."""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from starlette.types import Send
+
+from service.http import shapes
+from service.http.digests import repr_digest
+from service.http.errors import as_problem
+from service.http.services import Parts, Services
+from service.store.catalog import Trace
+from service.store.export import Order, beside_events
+from service.store.folder import EVENTS
+from service.trace.errors import NotReady, NotRedactable, TracedockError
+
+Format = Literal["original", "json", "json.gz", "parquet"]
+
+MEDIA_TYPES: dict[Format, str] = {
+    "original": "application/octet-stream",
+    "json": "application/json",
+    "json.gz": "application/gzip",
+    "parquet": "application/vnd.apache.parquet",
+}
+WRITTEN: tuple[Format, ...] = ("json", "json.gz")
+"""The forms that are written anew, so that secrets can be left out."""
+
+_SUFFIXES = re.compile(r"(?:\.(?:json|gz|zst|tmp))+$", re.IGNORECASE)
+
+router = APIRouter(prefix="/traces", tags=["traces"])
+
+
+@router.head("/{trace_id}/download", include_in_schema=False)
+@router.get(
+    "/{trace_id}/download",
+    summary="A trace's bytes, or its events in another form",
+    response_class=Response,
+    responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
+)
+def download_trace(
+    trace_id: str,
+    request: Request,
+    parts: Parts,
+    form: Annotated[
+        Format,
+        Query(alias="format", description="the file that was uploaded, a JSON document written anew, or the columns"),
+    ] = "original",
+    order: Annotated[
+        Order, Query(description="of the events in `json` and `json.gz`: by time, or as in the uploaded file")
+    ] = "time",
+    redact: Annotated[bool, Query(description="leave out what looks like a secret: `json` and `json.gz` only")] = False,
+) -> Response:
+    """The whole trace.
+
+    ``original`` are the bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``; ``parquet`` are the columns
+    of its events, with ``Range`` and ``ETag``; both answer 304 to who has them already. ``json`` and ``json.gz`` are a
+    document with an event on each line, written as it is sent: a connection that ends early means that it failed.
+    """
+    if redact and form not in WRITTEN:
+        detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is given as it is."
+        raise NotRedactable(detail, formats=WRITTEN)
+    trace = parts.catalog.get(trace_id) if form == "original" else parts.ready_trace(trace_id)
+    if form == "original":
+        return _original(trace, request, parts)
+    if form == "parquet":
+        return _columns(trace, request, parts)
+    headers = _attachment(file_name(trace.name, form, redact=redact))
+    if request.method == "HEAD":
+        head = Response(media_type=MEDIA_TYPES[form], headers=headers)
+        del head.headers["Content-Length"]  # nobody knows it yet
+        return head
+    pieces = parts.exports.document(
+        parts.folder.columns_of(trace.id), pack=form == "json.gz", order=order, redact=redact
+    )
+    return Export(pieces, MEDIA_TYPES[form], headers)
+
+
+@router.get(
+    "/{trace_id}/envelope",
+    summary="What stands beside the events",
+    response_class=Response,
+    responses={200: {"model": shapes.Envelope}},
+)
+def trace_envelope(trace_id: str, parts: Parts) -> Response:
+    """All keys of the document but its events: devices, versions, what the program noted.
+
+    Secrets are always left out of it. An envelope of more than 8 MiB is not shown, but 413: it comes with a download.
+    """
+    trace = parts.ready_trace(trace_id)
+    return Response(beside_events(parts.folder.columns_of(trace.id)), media_type="application/json")
+
+
+class Export(StreamingResponse):
+    """A document as its process writes it.
+
+    What fails before the first byte is a problem; what fails later cuts the connection, for a body that ends as it
+    should would pass for a whole one. A client that leaves ends the process.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[bytes], media_type: str, headers: dict[str, str]) -> None:
+        self._pieces = pieces
+        super().__init__(pieces, media_type=media_type, headers=headers)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send it all."""
+        async with aclosing(self._pieces):
+            try:
+                first = await anext(self._pieces, b"")
+            except TracedockError as error:
+                await _send_whole(as_problem(error), send)
+                return
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            async for piece in self._pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_whole(response: Response, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+
+def file_name(name: str, form: Format, *, redact: bool) -> str:
+    """What a trace of that name is called in another form: its old suffixes make room for the new one."""
+    return f"{_SUFFIXES.sub('', name) or 'trace'}{'.redacted' if redact else ''}.{form}"
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"}
+
+
+def _original(trace: Trace, request: Request, parts: Services) -> Response:
+    path = parts.folder.original(trace.id)
+    if not path.exists():
+        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
+    headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
+    if trace.sha256 in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return FileResponse(path, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers)
+
+
+def _columns(trace: Trace, request: Request, parts: Services) -> Response:
+    path = parts.folder.columns_of(trace.id) / EVENTS
+    if not path.exists():
+        raise NotReady(f"The trace {trace.id} was read by a version that kept no columns, or they are gone.")
+    status = path.stat()
+    tag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
+    headers = {"ETag": f'"{tag}"'}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    name = file_name(trace.name, "parquet", redact=False)
+    return FileResponse(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)

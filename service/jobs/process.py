@@ -1,0 +1,103 @@
+"""One worker process, as the server sees it: what it is told, what it tells, and how it ends."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import orjson
+
+from service.store.folder import Folder
+from service.streaming.source import Progress
+
+
+class Ending(NamedTuple):
+    """How a worker ended: its answer, which is its last line or nothing, and in words its fate."""
+
+    answer: dict[str, dict[str, Any]]
+    how: str
+
+
+class WorkerProcess:
+    """A worker that reads one trace; it starts at once, and waits for bytes until it hears of them.
+
+    Args:
+        folder: where the trace lies.
+        trace_id: its id.
+        name: the name it was given.
+    """
+
+    def __init__(self, folder: Folder, trace_id: str, name: str) -> None:
+        columns = folder.columns_of(trace_id)
+        self._arguments = [*map(str, (folder.received(trace_id), folder.original(trace_id), columns)), name]
+        self._stdin: asyncio.StreamWriter | None = None
+        self._there = 0
+        self._complete = False
+        self.progress = Progress()
+        self.ended: asyncio.Task[Ending] = asyncio.create_task(self._live())
+        """Ends with the process; to cancel it kills the process."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended and said nothing of the trace."""
+        ended = self.ended
+        return ended.done() and (ended.cancelled() or bool(ended.exception()) or "error" not in ended.result().answer)
+
+    def grew(self, to_bytes: int) -> None:
+        """Tell that so many bytes are there. A worker that does not listen is not told: the next time will do."""
+        self._there = to_bytes
+        if self._stdin and not self._stdin.transport.get_write_buffer_size():
+            self._tell()
+
+    def complete(self) -> None:
+        """Tell that all bytes are there, and safe."""
+        self._complete = True
+        self._tell()
+
+    async def end(self) -> None:
+        """Kill it if it lives, and return once it is gone."""
+        if not self.ended.cancelling():  # a second time would interrupt the killing
+            self.ended.cancel()
+        await asyncio.wait({self.ended})
+
+    def _tell(self) -> None:
+        if self._stdin and not self._stdin.is_closing():
+            news = {"complete": True} if self._complete else {"grown": self._there}
+            self._stdin.write(orjson.dumps(news) + b"\n")
+
+    async def _live(self) -> Ending:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "service.jobs.worker", *self._arguments,
+                stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30,
+            )  # fmt: skip
+        except OSError as error:
+            return Ending({}, f"could not be started: {error}")
+        try:
+            self._stdin = process.stdin
+            self._tell()
+            answer = await self._listen(process)
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return Ending(answer, how)
+
+    async def _listen(self, process: Process) -> dict[str, dict[str, Any]]:
+        answer: dict[str, dict[str, Any]] = {}
+        if process.stdout is None:
+            raise RuntimeError("a worker is started with a pipe for its output")
+        async for line in process.stdout:
+            if not line.endswith(b"\n"):  # killed in the middle of a line
+                break
+            told = orjson.loads(line)
+            if "progress" in told:
+                self.progress = Progress(**told["progress"])
+            else:
+                answer = told
+        return answer

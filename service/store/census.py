@@ -1,0 +1,202 @@
+"""What a trace holds, asked of its columns: the first thing that anyone wants to know of it."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from service.store.folder import EVENTS
+from service.store.oddities import note_oddities
+from service.streaming.scan.columns import decoded
+from service.trace.health import Health
+from service.trace.rank import distributed_info, rank_of, whole_number, world_size_of
+from service.trace.summary import GPU_CATEGORIES, TIMELESS_PHASES, Key, Summary
+
+THREADS, MEMORY = 2, "512MB"
+
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
+"""The metadata events that name something, and the argument that holds the name."""
+
+_END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() passes over nulls, and ends stay 64-bit
+_TALLY = f"""
+CREATE TEMP TABLE tally AS
+SELECT
+    * REPLACE (coalesce(ph, '') AS ph, coalesce(cat, '') AS cat),
+    coalesce(cat IN $work, false) AS is_work,
+    coalesce(ph IN $timeless, false) AS is_timeless
+FROM (
+    SELECT
+        ph, cat, pid, pid_text, tid, tid_text, device, stream,
+        count(*) AS events,
+        min(ts_ns) AS start_ns,
+        max({_END}) AS end_ns,
+        count(ts_ns) AS timed,
+        count(*) FILTER (ts_ns < 0) AS before_zero,
+        count(*) FILTER (ts_ns = 0) AS at_zero,
+        count(dur_ns) AS lasting,
+        count(*) FILTER (dur_ns < 0) AS negative
+    FROM events GROUP BY ALL
+)
+"""  # noqa: S608 - of constants
+_COUNTS = "SELECT ph, cat, sum(events)::BIGINT FROM tally GROUP BY ALL ORDER BY ALL"
+_BOUNDS = "SELECT min(start_ns), max(end_ns) FROM tally WHERE NOT is_timeless"
+_TRACKS = "SELECT pid, pid_text, tid, tid_text, sum(events)::BIGINT FROM tally WHERE ph <> 'M' GROUP BY ALL"
+_STREAMS = """
+SELECT DISTINCT device, stream FROM tally WHERE is_work AND device NOTNULL AND stream NOTNULL ORDER BY ALL
+"""
+_DEVICES = """
+SELECT device, sum(events)::BIGINT, min(start_ns), max(end_ns) FROM tally
+WHERE is_work AND device NOTNULL GROUP BY device
+"""
+_STEPS = f"""
+SELECT name, ts_ns, {_END}, cat FROM events
+WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
+"""  # noqa: S608 - of constants
+_NAMES = """
+SELECT name, pid, pid_text, tid, tid_text, args FROM events
+WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
+"""
+
+
+def opened(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A connection in which the view ``events`` is the trace in `folder`; it loads no code from anywhere.
+
+    Beside the columns, ``file_row_number`` counts the events in order of time.
+    """
+    connection = duckdb.connect(
+        config={
+            "threads": THREADS,
+            "memory_limit": MEMORY,
+            "temp_directory": str(folder / "spill"),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+    )
+    path = str(folder / EVENTS).replace("'", "''")
+    connection.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{path}', file_row_number = true)")  # noqa: S608 - the path is ours
+    return connection
+
+
+def take_census(folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str) -> Summary:
+    """All that is told of a trace before anyone asks a question of its own.
+
+    Args:
+        folder: where its columns lie.
+        envelope: the document's members beside its events.
+        health: what was found so far; what is odd about the events is added.
+        file_name: the trace's name; it may tell the rank.
+        packed: the file's format.
+    """
+    host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
+    with opened(folder) as db:
+        db.execute(_TALLY, {"work": list(GPU_CATEGORIES), "timeless": list(TIMELESS_PHASES)})
+        names = _names(db)
+        tracks = _tracks(db)
+        processes: Counter[Key] = Counter()
+        for (pid, _), events in tracks.items():
+            processes[pid] += events
+        summary = Summary(
+            format=packed,
+            rank=rank_of(envelope, file_name),
+            world_size=world_size_of(envelope),
+            backend=backend if isinstance(backend, str) else None,
+            host=host if isinstance(host, str) else None,
+            bounds=_bounds(*db.execute(_BOUNDS).fetchall()[0]),
+            base_ns=whole_number(envelope.get("baseTimeNanoseconds")),
+            counts={f"{ph}|{cat}": events for ph, cat, events in db.execute(_COUNTS).fetchall()},
+            processes=[
+                {
+                    "pid": pid,
+                    "name": names.get(("process_name", pid)),
+                    "labels": names.get(("process_labels", pid)),
+                    "events": processes[pid],
+                }
+                for pid in sorted(processes, key=lambda pid: _ordered([pid]))
+            ],
+            threads=[
+                {"pid": pid, "tid": tid, "name": names.get(("thread_name", pid, tid)), "events": tracks[pid, tid]}
+                for pid, tid in sorted(tracks, key=_ordered)
+            ],
+            devices=_devices(db, envelope.get("deviceProperties")),
+            streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
+            steps=_steps(db),
+        )
+        note_oddities(db, envelope, summary, health)
+    return summary
+
+
+def _bounds(start: int | None, end: int | None) -> dict[str, int] | None:
+    return None if start is None or end is None else {"start_ns": start, "end_ns": end}
+
+
+def _tracks(db: duckdb.DuckDBPyConnection) -> Counter[tuple[Key, Key]]:
+    """Events of each pid and tid."""
+    tracks: Counter[tuple[Key, Key]] = Counter()
+    for pid, pid_text, tid, tid_text, events in db.execute(_TRACKS).fetchall():
+        tracks[_key(pid, pid_text), _key(tid, tid_text)] += events
+    return tracks
+
+
+def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
+    """The names that metadata events give: the last one counts."""
+    names: dict[tuple[Key, ...], str] = {}
+    rows = db.execute(_NAMES, {"naming": list(_NAMING)})
+    while batch := rows.fetchmany(10_000):
+        for kind, pid, pid_text, tid, tid_text, args in batch:
+            told = json.loads(args, parse_int=float)  # some are longer than Python reads as integers
+            name = told.get(_NAMING[kind]) if isinstance(told, dict) else None
+            if isinstance(name, str):
+                key = (kind, _key(pid, pid_text)) + ((_key(tid, tid_text),) if kind == "thread_name" else ())
+                names[key] = name.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return names
+
+
+def _steps(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    steps = [
+        {"number": int(match[1]), "name": name, "start_ns": start, "end_ns": end}
+        for name, start, end, category in db.execute(_STEPS).fetchall()
+        if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
+    ]
+    return sorted(steps, key=lambda step: (step["start_ns"], step["number"]))
+
+
+def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[dict[str, Any]]:
+    told = {
+        one["id"]: one
+        for one in (properties if isinstance(properties, list) else [])
+        if isinstance(one, Mapping) and type(one.get("id")) is int and abs(one["id"]) < 1 << 63
+    }
+    worked = {device: (events, _bounds(*times)) for device, events, *times in db.execute(_DEVICES).fetchall()}
+    facts = []
+    for device in sorted({*told, *worked}):
+        one, (events, bounds) = told.get(device, {}), worked.get(device, (0, None))
+        name, memory = one.get("name"), whole_number(one.get("totalGlobalMem"))
+        facts.append(
+            {
+                "id": device,
+                "name": name if isinstance(name, str) and name else None,
+                "memory_bytes": memory,
+                "events": events,
+                "bounds": bounds,
+            }
+        )
+    return facts
+
+
+def _key(number: int | None, text: str | None) -> Key:
+    """A pid or tid as it was: an integer, or a string; any other JSON value as its text, and "" for none."""
+    if number is not None:
+        return number
+    if text is None:
+        return ""
+    return decoded(text[1:-1].encode()) if text.startswith('"') else text
+
+
+def _ordered(track: Iterable[Key]) -> list[tuple[bool, Key]]:
+    """What sorts integers before strings, each in their own order."""
+    return [(type(part) is str, part) for part in track]

@@ -1,0 +1,211 @@
+"""A trace's events as columns: one Parquet file, sorted by time, however large the trace and whatever its order.
+
+Batches come in the order of the file. They are sorted in runs, which lie compressed on disk while there are more to
+come; then all runs are merged, a slab of time after the other.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from service.store.folder import COLUMNS_VERSION, EVENTS, disk_errors
+from service.streaming.scan.columns import SCHEMA
+
+ROW_GROUP = 1 << 15
+RUN_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 14  # of a run: what is read of it at a time
+_SLAB_ROWS = 1 << 17
+_RUNS_AHEAD = 2  # being sorted while more batches come
+_UNTIMED = np.iinfo(np.int64).max  # sorts events without a time behind all others
+
+_ENCODINGS = {  # measured: each is the smallest for its column, and no slower than the others
+    **dict.fromkeys(("ts_ns", "correlation", "external_id", "bytes"), "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(("position", "dur_ns", "id"), "BYTE_STREAM_SPLIT"),
+    **dict.fromkeys(("args", "rest"), "DELTA_LENGTH_BYTE_ARRAY"),
+}
+_WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
+_PRUNED = [  # what questions filter by: statistics of the others cost a seventh of the writing
+    *("position", "cat", "name", "pid", "tid", "ts_ns", "dur_ns", "id"),
+    *("device", "stream", "correlation", "external_id", "bytes"),
+]
+_SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_WRITTEN = SCHEMA.with_metadata({"tracedock.columns": COLUMNS_VERSION})
+
+Times = npt.NDArray[np.int64]
+
+
+class ColumnsWriter:
+    """Writes `events.parquet` into `folder`, which exists.
+
+    Give it every batch in the order of the file, then `finish`. Leaving the ``with`` block removes what it needed
+    meanwhile.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spill = folder / "runs"
+        self._threads = ThreadPoolExecutor(_RUNS_AHEAD, "columns")
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._position = 0
+        self._runs: list[Future[_Run]] = []
+
+    def __enter__(self) -> "ColumnsWriter":
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        shutil.rmtree(self._spill, ignore_errors=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the next events; blocks while too many wait to be sorted."""
+        position = pa.array(np.arange(self._position, self._position + len(batch)))
+        self._position += len(batch)
+        self._batches.append(batch.set_column(0, SCHEMA.field(0), position))
+        self._rows += len(batch)
+        if self._rows >= RUN_ROWS:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        if len(self._runs) >= _RUNS_AHEAD:
+            self._runs[-_RUNS_AHEAD].result()
+        with disk_errors():
+            self._spill.mkdir(exist_ok=True)
+        path = self._spill / f"{len(self._runs)}.arrow"
+        self._runs.append(self._threads.submit(_spilled, self._batches, path))
+        self._batches, self._rows = [], 0
+
+    def finish(self, on_slab: Callable[[pa.Table], object]) -> int:
+        """Write the file; the number of its rows.
+
+        Args:
+            on_slab: is given the events, in order of time and then of the file, some at a time.
+        """
+        runs = [run.result() for run in self._runs]
+        if self._batches or not runs:
+            runs.append(_Run.sorted(self._batches))
+            self._batches = []
+        with disk_errors(), pq.ParquetWriter(
+            self._folder / EVENTS,
+            _WRITTEN,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_WORDS,
+            column_encoding=_ENCODINGS,
+            write_statistics=_PRUNED,
+            write_page_index=True,
+            write_batch_size=ROW_GROUP,
+        ) as file:  # fmt: skip
+            written: Future[None] | None = None
+            for slab in _merged(runs):
+                if written:
+                    written.result()
+                written = self._threads.submit(file.write_table, slab, row_group_size=ROW_GROUP)
+                on_slab(slab)
+            if written:
+                written.result()
+        return self._position
+
+
+class _Run:
+    """Sorted events: in memory or, batch by batch, in the file at `path`."""
+
+    def __init__(self, table: pa.Table, times: Times, path: Path | None = None) -> None:
+        self.first = int(times[0]) if len(times) else _UNTIMED
+        self.fences = times[_BATCH_ROWS - 1 :: _BATCH_ROWS]
+        self._table = table
+        self._path = path
+        self._batches: Iterator[pa.Table] | None = None
+        self._head: pa.Table | None = None
+
+    @classmethod
+    def sorted(cls, batches: list[pa.RecordBatch], path: Path | None = None) -> "_Run":
+        """The batches as one run."""
+        table, times = _by_time(pa.Table.from_batches(batches, SCHEMA))
+        return cls(table, times, path)
+
+    def spill(self) -> None:
+        """Move the events to disk."""
+        with disk_errors(), pa.OSFile(str(self._path), "wb") as file, pa.ipc.new_stream(
+            file, SCHEMA, options=_SPILL
+        ) as stream:  # fmt: skip
+            stream.write_table(self._table, max_chunksize=_BATCH_ROWS)
+        self._table = SCHEMA.empty_table()
+
+    def before(self, time: int | None) -> list[pa.Table]:
+        """Take the events before a time, or all that are left."""
+        taken: list[pa.Table] = []
+        while (table := self._next()) is not None:
+            size = len(table) if time is None else int(np.searchsorted(_times(table), time))
+            if size:
+                taken.append(table.slice(0, size))
+            if size < len(table):
+                self._head = table.slice(size)
+                break
+        return taken
+
+    def _next(self) -> pa.Table | None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            return head
+        if self._batches is None:
+            self._batches = self._read()
+        return next(self._batches, None)
+
+    def _read(self) -> Iterator[pa.Table]:
+        if not self._path:
+            yield self._table
+            return
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                yield pa.Table.from_batches([batch])
+
+
+def _spilled(batches: list[pa.RecordBatch], path: Path) -> _Run:
+    run = _Run.sorted(batches, path)
+    run.spill()
+    return run
+
+
+def _merged(runs: list[_Run]) -> Iterator[pa.Table]:
+    """All events in order, in slabs of about `_SLAB_ROWS`."""
+    fences = np.sort(np.concatenate([run.fences for run in runs]))
+    crowded = {int(time) for time in fences[1:][fences[1:] == fences[:-1]]}
+    step = _SLAB_ROWS // _BATCH_ROWS
+    for cut in sorted({*fences[step - 1 :: step].tolist(), *crowded, _UNTIMED}):
+        if pieces := [piece for run in runs if run.first < cut for piece in run.before(cut)]:
+            yield _by_time(pa.concat_tables(pieces))[0]
+        if cut in crowded or cut == _UNTIMED:  # of one time there may be more than memory holds
+            yield from _one_by_one(runs, cut + 1 if cut < _UNTIMED else None)
+
+
+def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
+    """The next events of each run, for those of all runs have the same time."""
+    pieces: list[pa.Table] = []
+    for run in runs:
+        pieces += run.before(before) if before is None or run.first < before else []
+        if sum(map(len, pieces)) >= _SLAB_ROWS or (pieces and run is runs[-1]):
+            yield pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
+            pieces = []
+
+
+def _by_time(table: pa.Table) -> tuple[pa.Table, Times]:
+    """The rows in order of time, then of their coming, in one chunk, and their times."""
+    table = table.unify_dictionaries().combine_chunks()
+    times = _times(table)
+    order = np.argsort(times, kind="stable")
+    return table.take(pa.array(order)), times[order]
+
+
+def _times(table: pa.Table) -> Times:
+    times: Times = table["ts_ns"].fill_null(_UNTIMED).to_numpy()
+    return times

@@ -1,0 +1,349 @@
+"""Arrow columns of the events that a scan has found."""
+
+import json
+import re
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from service.streaming.scan.compiled import compiled
+from service.streaming.scan.events import (
+    ARGS,
+    BYTES,
+    CAT,
+    CORRELATION,
+    DEVICE,
+    DUR_DECIMALS,
+    DUR_NS,
+    END,
+    EXTERNAL_ID,
+    HAS_INT,
+    HAS_MEMBER,
+    ID,
+    ID_INT,
+    NAME,
+    PH,
+    PID,
+    PID_INT,
+    ROOM,
+    SPANS,
+    START,
+    STREAM,
+    TID,
+    TID_INT,
+    TS_DECIMALS,
+    TS_NS,
+    VERBATIM,
+    Table,
+)
+from service.streaming.scan.grammar import Text
+from service.streaming.scan.machine import PADDING, copy_lanes, word_at
+from service.trace.summary import GPU_CATEGORIES
+from service.trace.time import is_time, to_ns
+
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("ph", _WORDS),
+        pa.field("cat", _WORDS),
+        pa.field("name", _WORDS),
+        pa.field("pid", pa.int64()),
+        pa.field("pid_text", _WORDS),
+        pa.field("tid", pa.int64()),
+        pa.field("tid_text", _WORDS),
+        pa.field("ts_ns", pa.int64()),
+        pa.field("ts_digits", pa.int8()),
+        pa.field("dur_ns", pa.int64()),
+        pa.field("dur_digits", pa.int8()),
+        pa.field("id", pa.int64()),
+        pa.field("id_text", _WORDS),
+        pa.field("device", pa.int64()),
+        pa.field("stream", pa.int64()),
+        pa.field("correlation", pa.int64()),
+        pa.field("external_id", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("args", pa.string()),
+        pa.field("rest", pa.string()),
+        pa.field("verbatim", pa.bool_(), nullable=False),
+    ]
+)
+"""The columns of a trace's events.
+
+An event is written back as its ``rest`` alone where it is ``verbatim``, else as an object of its columns that are not
+null, its ``args`` and the members of its ``rest``. ``pid_text`` (and likewise) is the JSON text of a value that is no
+integer of at most 18 digits; ``ts_digits`` is the number of decimals of the text of ts, in µs.
+"""
+
+_SLOTS = 1 << 18  # of the hash table: four times the words there can be
+_STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # as a tid, before April 2022
+_OPEN, _COMMA, _CLOSE = b"{,}"
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@compiled
+def _hash(text: Text, at: int, end: int) -> int:
+    value = end - at
+    while at < end:
+        word = word_at(text, at)
+        if end - at < 8:
+            word &= (1 << 8 * (end - at)) - 1
+        value = (value ^ word) * 0x2545F4914F6CDD1D
+        value ^= (value >> 29) & 0x7FFFFFFFF
+        at += 8
+    return value
+
+
+@compiled
+def _equal(text: Text, one: int, other: int, length: int) -> bool:
+    while length >= 8:
+        if word_at(text, one) != word_at(text, other):
+            return False
+        one, other, length = one + 8, other + 8, length - 8
+    mask = (1 << 8 * length) - 1
+    return word_at(text, one) & mask == word_at(text, other) & mask
+
+
+@compiled
+def _encode(
+    text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any, *, skip_ints: bool
+) -> int:
+    """Number the different texts of a member in the order they appear; -1 where an event has none.
+
+    With `skip_ints`, neither has an event whose member has a value in its integer column.
+    """
+    slots[:] = -1
+    start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
+    for event in range(count):
+        codes[event] = -1
+        if not events[event, HAS_MEMBER] >> member & 1:
+            continue
+        if skip_ints and events[event, HAS_INT] >> (member - PID + PID_INT) & 1:
+            continue
+        at, length = events[event, start], events[event, end] - events[event, start]
+        slot = _hash(text, at, at + length) & (slots.size - 1)
+        while slots[slot] >= 0:
+            word = words[slots[slot]]
+            if events[word, end] - events[word, start] == length and _equal(text, events[word, start], at, length):
+                break
+            slot = (slot + 1) & (slots.size - 1)
+        if slots[slot] < 0:
+            words[known] = event
+            slots[slot] = known
+            known += 1
+        codes[event] = slots[slot]
+    return known
+
+
+@compiled
+def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
+    """Copy a piece of the text, and some more behind it; the offset behind the piece."""
+    behind = to + end - at
+    while at < end:
+        copy_lanes(text, at, out, to)
+        at, to = at + PADDING, to + PADDING
+    return behind
+
+
+@compiled
+def _args_length(events: Table, count: int) -> int:
+    length = 0
+    for event in range(count):
+        if events[event, HAS_MEMBER] >> ARGS & 1:
+            length += events[event, SPANS + 2 * ARGS + 1] - events[event, SPANS + 2 * ARGS]
+    return length
+
+
+@compiled
+def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text) -> None:
+    to = 0
+    for event in range(count):
+        offsets[event] = to
+        if events[event, HAS_MEMBER] >> ARGS & 1:
+            to = _copy(text, events[event, SPANS + 2 * ARGS], events[event, SPANS + 2 * ARGS + 1], out, to)
+    offsets[count] = to
+
+
+@compiled
+def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
+    length = 2 * members  # each has a bracket or a comma before it, and some have one behind
+    for event in range(count):
+        if events[event, VERBATIM]:
+            length += events[event, END] - events[event, START]
+    for member in range(members):
+        if not events[rest[member, 0], VERBATIM]:
+            length += rest[member, 2] - rest[member, 1]
+    return length
+
+
+@compiled
+def _gather_rest(
+    text: Text, events: Table, count: int, rest: Table, members: int, offsets: Any, has: Any, out: Text
+) -> None:
+    """The text of an object of the members without a column, or of the whole event where it is verbatim."""
+    to, member = 0, 0
+    for event in range(count):
+        offsets[event] = to
+        first = to
+        while member < members and rest[member, 0] == event:
+            if not events[event, VERBATIM]:
+                out[to] = _OPEN if to == first else _COMMA
+                to = _copy(text, rest[member, 1], rest[member, 2], out, to + 1)
+            member += 1
+        if events[event, VERBATIM]:
+            to = _copy(text, events[event, START], events[event, END], out, to)
+        elif to > first:
+            out[to] = _CLOSE
+            to += 1
+        has[event] = to > first
+    offsets[count] = to
+
+
+def decoded(text: bytes) -> str:
+    """The string that a JSON text without its quotes stands for; half a surrogate pair becomes U+FFFD."""
+    if b"\\" not in text:
+        return text.decode()
+    string: str = json.loads(b'"%b"' % text)
+    return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Builder:
+    """Makes columns, again and again, with the same scratch memory; one for each thread."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros(_SLOTS, np.int32)
+        self._words = np.zeros(ROOM, np.int64)
+
+    def batch(self, text: Text, events: Table, rest: Table) -> pa.RecordBatch:
+        """The columns of the events.
+
+        Args:
+            text: what was scanned, valid UTF-8, with its padding.
+            events: the rows that the scan filled.
+            rest: likewise.
+
+        Returns:
+            A batch of `SCHEMA`, in the order of the text, `position` counted from 0.
+        """
+        count = len(events)
+        has_int = events[:, HAS_INT]
+        for event in np.flatnonzero(events[:, VERBATIM]):
+            _keep_times(text, events[event])
+
+        def ints(column: int) -> pa.Array:
+            return _nullable(events[:, column], has_int >> column & 1 == 1)
+
+        def decimals(column: int, of: int) -> pa.Array:
+            return _nullable(events[:, column].astype(np.int8), (has_int >> of & 1 == 1) & (events[:, column] >= 0))
+
+        cat, tid_text = self._words_of(text, events, CAT), self._words_of(text, events, TID, skip_ints=True)
+        device, stream = _placed(events, cat, tid_text)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.arange(count)),
+                self._words_of(text, events, PH),
+                cat,
+                self._words_of(text, events, NAME),
+                ints(PID_INT),
+                self._words_of(text, events, PID, skip_ints=True),
+                ints(TID_INT),
+                tid_text,
+                ints(TS_NS),
+                decimals(TS_DECIMALS, TS_NS),
+                ints(DUR_NS),
+                decimals(DUR_DECIMALS, DUR_NS),
+                ints(ID_INT),
+                self._words_of(text, events, ID, skip_ints=True),
+                device,
+                stream,
+                ints(CORRELATION),
+                ints(EXTERNAL_ID),
+                ints(BYTES),
+                _args(text, events),
+                _rest(text, events, rest),
+                pa.array(events[:, VERBATIM] != 0),
+            ],
+            schema=SCHEMA,
+        )
+
+    def _words_of(self, text: Text, events: Table, member: int, *, skip_ints: bool = False) -> pa.DictionaryArray:
+        codes = np.empty(len(events), np.int32)
+        known = _encode(text, events, len(events), member, codes, self._slots, self._words, skip_ints=skip_ints)
+        spans = events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2].tolist()
+        as_they_are = member >= PID
+        pieces = [text[start:end].tobytes() for start, end in spans]
+        words = [piece.decode() if as_they_are else decoded(piece) for piece in pieces]
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(words, pa.string()))
+
+
+def _keep_times(text: Text, event: Ints) -> None:
+    """Fill in the times of an event that writes them in an unusual way, ``1e3`` or with a picosecond."""
+    told = json.loads(text[event[START] : event[END]].tobytes(), parse_int=_decimal, parse_float=_decimal)
+    for key, column in (("ts", TS_NS), ("dur", DUR_NS)):
+        if is_time(time := told.get(key)) and (key, told.get("ph")) != ("ts", "M"):
+            event[column] = to_ns(time)
+            event[HAS_INT] |= 1 << column
+
+
+def _decimal(number: str) -> Decimal | None:
+    """The value of a number's text, unless its exponent is beyond all use."""
+    try:
+        return Decimal(number)
+    except InvalidOperation:
+        return None
+
+
+def _nullable(values: npt.NDArray[Any], valid: Flags) -> pa.Array:
+    return pa.array(values, mask=~valid)
+
+
+def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
+    """Device and stream as args tell them, and for work on a device that does not: its pid and tid."""
+    has_int = events[:, HAS_INT]
+    device, stream = events[:, DEVICE], events[:, STREAM]
+    has_device, has_stream = (has_int >> column & 1 == 1 for column in (DEVICE, STREAM))
+    on_gpu = _chosen(cat, [word in GPU_CATEGORIES for word in cat.dictionary.to_pylist()])
+    if (on_gpu & ~(has_device & has_stream)).any():
+        from_pid = on_gpu & ~has_device & (has_int >> PID_INT & 1 == 1)
+        device, has_device = np.where(from_pid, events[:, PID_INT], device), has_device | from_pid
+        from_tid = on_gpu & ~has_stream & (has_int >> TID_INT & 1 == 1)
+        stream, has_stream = np.where(from_tid, events[:, TID_INT], stream), has_stream | from_tid
+        named = [_STREAM.fullmatch(word) for word in tid_text.dictionary.to_pylist()]
+        from_text = on_gpu & ~has_stream & _chosen(tid_text, [match is not None for match in named])
+        numbers = np.array([int(match[1]) if match else 0 for match in named] or [0])
+        codes = np.where(from_text, tid_text.indices.fill_null(0).to_numpy(), 0)
+        stream, has_stream = np.where(from_text, numbers[codes], stream), has_stream | from_text
+    return _nullable(device, has_device), _nullable(stream, has_stream)
+
+
+def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
+    """Which rows hold one of the chosen words."""
+    codes = words.indices.fill_null(len(chosen)).to_numpy()
+    flags: Flags = np.array([*chosen, False])[codes]
+    return flags
+
+
+def _args(text: Text, events: Table) -> pa.Array:
+    count = len(events)
+    out = np.empty(_args_length(events, count) + PADDING, np.uint8)
+    offsets = np.empty(count + 1, np.int32)
+    _gather_args(text, events, count, offsets, out)
+    return _strings(events[:, HAS_MEMBER] >> ARGS & 1 == 1, offsets, out)
+
+
+def _rest(text: Text, events: Table, rest: Table) -> pa.Array:
+    count, members = len(events), len(rest)
+    out = np.empty(_rest_length(events, count, rest, members) + PADDING, np.uint8)
+    offsets, has = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+    _gather_rest(text, events, count, rest, members, offsets, has, out)
+    return _strings(has, offsets, out)
+
+
+def _strings(valid: Flags, offsets: npt.NDArray[np.int32], text: Text) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.StringArray.from_buffers(len(valid), pa.py_buffer(offsets), pa.py_buffer(text), bits)

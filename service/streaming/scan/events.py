@@ -1,0 +1,392 @@
+"""Where the members of each event stand in a text, and the numbers among them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.grammar import (
+    BAD,
+    LONE,
+    MORE,
+    OK,
+    Stack,
+    Text,
+    key_end,
+    new_stack,
+    skip_blanks,
+    string_end,
+    value_end,
+)
+from service.streaming.scan.machine import PADDING, WORD, byte_at, plain_run, word, word_at
+
+CLOSED, FULL = 3, 4
+"""Verdicts beside those of the grammar: the array of events has ended; there is no room for another event."""
+
+ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE = 0, 1, 2
+"""What may come next: anything in an array just opened, an element behind a comma, a comma behind an element."""
+
+PH, CAT, NAME, PID, TID, ID, ARGS, TS, DUR = range(9)
+"""The members with a place of their own, by their bit in `HAS_MEMBER`."""
+PID_INT, TID_INT, ID_INT, TS_NS, DUR_NS, DEVICE, STREAM, CORRELATION, EXTERNAL_ID, BYTES = range(10)
+"""The numbers of an event, by their column and their bit in `HAS_INT`."""
+TS_DECIMALS, DUR_DECIMALS = 10, 11
+"""Columns: the decimals of the texts of ts and dur, where `HAS_INT` has them."""
+HAS_INT, HAS_MEMBER, VERBATIM = 12, 13, 14
+"""Columns: which numbers and members there are, and whether the others can't give the event back."""
+START, END = 15, 16
+"""Columns: where the event stands, of `START` and `END` and, from `SPANS` on, of each member from PH to ARGS."""
+SPANS = 17
+"""Columns: where the text of each member starts and ends, from PH to ARGS; of a string without its quotes."""
+WIDTH = SPANS + 2 * (ARGS + 1)
+ROOM = 1 << 16
+"""Events that one scan holds."""
+
+_OTHER, _NEVER = -1, 1 << 62
+_QUOTE, _BACKSLASH, _COMMA, _MINUS, _DOT = b'"\\,-.'
+_OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
+_ZERO, _NINE, _METADATA = b"09M"
+_DIGITS_MAX = 18  # as many nines are still a signed integer of 64 bits
+_MICRO_DIGITS_MAX = 16  # of whole microseconds, likewise once they are nanoseconds, unless the first is a nine
+_DECIMALS = 3
+
+_INT_BITS = np.zeros(DUR + 1, np.int64)
+for _which, _columns in (
+    (PID, (PID_INT,)),
+    (TID, (TID_INT,)),
+    (ID, (ID_INT,)),
+    (ARGS, (DEVICE, STREAM, CORRELATION, EXTERNAL_ID, BYTES)),
+    (TS, (TS_NS,)),
+    (DUR, (DUR_NS,)),
+):
+    _INT_BITS[_which] = sum(1 << column for column in _columns)
+_MASKS = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)])
+_PH, _CAT, _NAME, _PID, _TID, _ID, _ARGS, _TS, _DUR = map(
+    word, (b"ph", b"cat", b"name", b"pid", b"tid", b"id", b"args", b"ts", b"dur")
+)
+_QUOTED_PH = word(b'"ph"')
+_DEVICE, _STREAM, _BYTES, _BIG_BYTES = map(word, (b"device", b"stream", b"bytes", b"Bytes"))
+_MEMBERS = (
+    (_PH, PH),
+    (_CAT, CAT),
+    (_NAME, NAME),
+    (_PID, PID),
+    (_TID, TID),
+    (_ID, ID),
+    (_ARGS, ARGS),
+    (_TS, TS),
+    (_DUR, DUR),
+)
+_ARGUMENTS = ((_DEVICE, DEVICE), (_STREAM, STREAM), (_BYTES, BYTES), (_BIG_BYTES, BYTES))
+_CORRELA, _TION, _EXTERNA, _BIG_EXTERNA, _L_ID = map(word, (b"correla", b"tion", b"externa", b"Externa", b"l id"))
+
+Table = npt.NDArray[np.int64]
+"""Rows of integers: of events by the columns above, or of members without a column by event, start, end."""
+
+
+class Scratch(NamedTuple):
+    """What a scan fills."""
+
+    events: Table  # (any, WIDTH)
+    rest: Table  # (any, 3)
+    stack: Stack
+
+
+def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
+    """Room for one scan."""
+    return Scratch(np.zeros((room, WIDTH), np.int64), np.zeros((rest, 3), np.int64), new_stack())
+
+
+class Found(NamedTuple):
+    """How a scan ended."""
+
+    events: int
+    rest: int
+    others: int  # elements that are no objects: sound, but no events
+    first_other: int  # where the first of them starts
+    at: int  # where the element starts that the scan stopped in, or what comes behind what it read
+    verdict: int
+    state: int
+    broken: int  # where a `BAD` one breaks
+
+
+@inlined
+def _member(text: Text, at: int, length: int) -> int:
+    """Which member a key names."""
+    if length > len(b"name"):
+        return _OTHER
+    key = word_at(text, at) & _MASKS[length]
+    for name, member in _MEMBERS:
+        if key == name:
+            return member
+    return _OTHER
+
+
+@inlined
+def _arg(text: Text, at: int, length: int) -> int:
+    """Which number a key of args names."""
+    key = word_at(text, at) & _MASKS[min(length, WORD)]
+    if length == len(b"External id"):
+        rest = word_at(text, at + WORD) & _MASKS[length - WORD]
+        if rest == _TION and key == _CORRELA:
+            return CORRELATION
+        return EXTERNAL_ID if rest == _L_ID and (key == _EXTERNA or key == _BIG_EXTERNA) else _OTHER
+    for name, column in _ARGUMENTS:
+        if key == name:
+            return column
+    return _OTHER
+
+
+@inlined
+def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
+    """The value of a number's text, if it is that of an integer as Python would print it."""
+    negative = byte_at(text, at) == _MINUS
+    at += negative
+    if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
+        return 0, False
+    value = 0
+    for offset in range(at, end):
+        byte = byte_at(text, offset)
+        if not _ZERO <= byte <= _NINE:
+            return 0, False
+        value = value * 10 + byte - _ZERO
+    return -value if negative else value, True
+
+
+@inlined
+def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
+    """The ns of a text of µs and its number of decimals; -1 decimals where it is not so simple."""
+    negative = byte_at(text, at) == _MINUS
+    at += negative
+    value, start, dot = 0, at, _NEVER
+    for offset in range(at, min(end, at + _MICRO_DIGITS_MAX + _DECIMALS + 1)):
+        byte = byte_at(text, offset)
+        if byte == _DOT and dot == _NEVER:
+            dot = offset
+        elif _ZERO <= byte <= _NINE:
+            value = value * 10 + byte - _ZERO
+        else:
+            return 0, -1
+    decimals = max(end - dot - 1, 0)
+    digits = min(dot, end) - start
+    too_large = digits > _MICRO_DIGITS_MAX or (digits == _MICRO_DIGITS_MAX and byte_at(text, start) == _NINE)
+    if too_large or decimals > _DECIMALS or (negative and value == 0):
+        return 0, -1
+    for _ in range(_DECIMALS - decimals):
+        value *= 10
+    return -value if negative else value, decimals
+
+
+@inlined
+def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: Stack) -> tuple[int, int]:
+    """Read the object of args, and keep the numbers of it that have a column."""
+    at = skip_blanks(text, at + 1, end)
+    if at >= end:
+        return at, MORE
+    if byte_at(text, at) == _CLOSE_OBJECT:
+        return at + 1, OK
+    while True:
+        key = at + 1
+        at, verdict, stop = key_end(text, at, end)
+        if verdict != OK:
+            return at, verdict
+        start, which = at, _arg(text, key, stop - key)
+        at, verdict = value_end(text, at, end, stack)
+        if verdict != OK:
+            return at, verdict
+        if which != _OTHER:
+            value, is_integer = _integer(text, start, at)
+            events[event, which] = value
+            events[event, HAS_INT] = events[event, HAS_INT] & ~(1 << which) | is_integer << which
+        at = skip_blanks(text, at, end)
+        if at >= end:
+            return at, MORE
+        if byte_at(text, at) == _CLOSE_OBJECT:
+            return at + 1, OK
+        if byte_at(text, at) != _COMMA:
+            return at, BAD
+        at = skip_blanks(text, at + 1, end)
+        if at >= end:
+            return at, MORE
+
+
+@compiled
+def _is_escaped(text: Text, at: int, end: int) -> bool:
+    """Whether a key has escapes; it may then name any member."""
+    run = PADDING
+    while run == PADDING and at < end:
+        run = plain_run(text, at)
+        at += run
+    return at < end
+
+
+@inlined
+def _put_aside(rest: Table, aside: int, event: int, start: int, end: int) -> int:
+    """Note a member that has no column; one too many is only counted."""
+    if aside < rest.shape[0]:
+        rest[aside, 0] = event
+        rest[aside, 1] = start
+        rest[aside, 2] = end
+    return aside + 1
+
+
+@inlined
+def _keep_number(text: Text, at: int, end: int, events: Table, event: int, which: int) -> bool:
+    """Keep the number of an id or a time in its column; False for a time that the column can't give back."""
+    if which < TS:
+        number, is_integer = _integer(text, at, end)
+        events[event, which - PID + PID_INT] = number
+        events[event, HAS_INT] |= is_integer << (which - PID + PID_INT)
+        return True
+    nanoseconds, decimals = _nanoseconds(text, at, end)
+    events[event, which - TS + TS_NS] = nanoseconds
+    events[event, which - TS + TS_DECIMALS] = decimals
+    events[event, HAS_INT] |= (decimals >= 0) << (which - TS + TS_NS)
+    return decimals >= 0
+
+
+@inlined
+def _event_end(
+    text: Text, at: int, end: int, events: Table, event: int, rest: Table, aside: int, stack: Stack
+) -> tuple[int, int, int]:
+    """Read one event from its opening bracket on; the third of the answer is the number of members put aside."""
+    start, seen, ts, ts_end, is_metadata = at, 0, 0, 0, False
+    has_member, verbatim = 0, False
+    events[event, HAS_INT] = 0
+    at = skip_blanks(text, at + 1, end)
+    if at >= end:
+        return at, MORE, aside
+    empty = byte_at(text, at) == _CLOSE_OBJECT
+    while not empty:
+        key = at
+        at, verdict, stop = key_end(text, at, end)
+        if verdict != OK:
+            return at, verdict, aside
+        which, value, first = _member(text, key + 1, stop - key - 1), at, byte_at(text, at)
+        is_string, is_number = first == _QUOTE, first == _MINUS or _ZERO <= first <= _NINE
+        if which != _OTHER:
+            verbatim |= seen >> which & 1 == 1
+            seen |= 1 << which
+            has_member &= ~(1 << which)  # of a key that comes twice the last counts
+            events[event, HAS_INT] &= ~_INT_BITS[which]
+        else:
+            verbatim |= _is_escaped(text, key + 1, stop)
+        held = True
+        if which != _OTHER and which <= NAME and is_string:
+            at, verdict, how = string_end(text, at + 1, end)
+            if verdict != OK:
+                return at, verdict, aside
+            events[event, SPANS + 2 * which] = value + 1
+            events[event, SPANS + 2 * which + 1] = at
+            verbatim |= how == LONE
+            if which == PH:
+                is_metadata = at == value + 2 and byte_at(text, value + 1) == _METADATA
+            at += 1
+        else:
+            if which == ARGS and first == _OPEN_OBJECT:
+                at, verdict = _args_end(text, at, end, events, event, stack)
+            else:
+                at, verdict = value_end(text, at, end, stack)
+            if verdict != OK:
+                return at, verdict, aside
+            if PID <= which <= ARGS:
+                events[event, SPANS + 2 * which] = value
+                events[event, SPANS + 2 * which + 1] = at
+            if which >= PID and which != ARGS and is_number:
+                held = _keep_number(text, value, at, events, event, which)
+                verbatim |= not held
+                if which == TS:
+                    ts, ts_end = key, at
+            else:
+                held = which == ARGS or (PID <= which <= ID and is_string)
+        if held:
+            has_member |= 1 << which
+        else:
+            aside = _put_aside(rest, aside, event, key, at)
+        at = skip_blanks(text, at, end)
+        if at >= end:
+            return at, MORE, aside
+        if byte_at(text, at) == _CLOSE_OBJECT:
+            break
+        if byte_at(text, at) != _COMMA:
+            return at, BAD, aside
+        at = skip_blanks(text, at + 1, end)
+        if at >= end:
+            return at, MORE, aside
+    if is_metadata and events[event, HAS_INT] >> TS_NS & 1:  # happens at no time, and says so anyway
+        events[event, HAS_INT] &= ~(1 << TS_NS)
+        aside = _put_aside(rest, aside, event, ts, ts_end)
+    events[event, HAS_MEMBER] = has_member
+    events[event, VERBATIM] = verbatim
+    events[event, START] = start
+    events[event, END] = at + 1
+    return at + 1, OK, aside
+
+
+@compiled
+def _opens_events(text: Text, at: int, end: int) -> bool:
+    """Whether a bracket stands before an event as Kineto writes it."""
+    at = skip_blanks(text, at + 1, end)
+    if at >= end or byte_at(text, at) != _OPEN_OBJECT:
+        return False
+    at = skip_blanks(text, at + 1, end)
+    return at + 4 <= end and word_at(text, at) & _MASKS[4] == _QUOTED_PH
+
+
+@compiled
+def scan(
+    text: Text, at: int, end: int, state: int, events: Table, rest: Table, stack: Stack
+) -> tuple[int, int, int, int, int, int, int, int]:
+    """Read elements of an array of events, from `at` on, until something stops it.
+
+    Args:
+        text: bytes, with `PADDING` more behind `end`.
+        at: where to begin.
+        end: where the text ends.
+        state: what may come next there.
+        events: a row for each event that is found.
+        rest: a row for each of their members without a column.
+        stack: room for `value_end`.
+
+    Returns:
+        What `Found` tells.
+    """
+    event, aside, others, first_other, start = 0, 0, 0, -1, at
+    while True:
+        at = skip_blanks(text, at, end)
+        start = at
+        if at >= end:
+            return event, aside, others, first_other, end, MORE, state, at
+        byte = byte_at(text, at)
+        if byte == _CLOSE_ARRAY and state != ELEMENT:
+            return event, aside, others, first_other, at + 1, CLOSED, state, at
+        if state == COMMA_OR_CLOSE:
+            if byte != _COMMA:
+                return event, aside, others, first_other, at, BAD, state, at
+            at, state = at + 1, ELEMENT
+            continue
+        if event == events.shape[0]:
+            return event, aside, others, first_other, start, FULL, state, at
+        if byte == _OPEN_OBJECT:
+            at, verdict, more = _event_end(text, at, end, events, event, rest, aside, stack)
+            if verdict == OK and more > rest.shape[0]:
+                verdict = FULL
+            if verdict == OK:
+                event, aside = event + 1, more
+        elif byte == _OPEN_ARRAY and _opens_events(text, at, end):
+            verdict = BAD
+        else:
+            at, verdict = value_end(text, at, end, stack)
+            if verdict == OK:
+                others += 1
+                if first_other < 0:
+                    first_other = start
+        if verdict != OK:
+            return event, aside, others, first_other, start, verdict, state, at
+        state = COMMA_OR_CLOSE
+
+
+def scanned(text: Text, at: int, end: int, state: int, scratch: Scratch) -> Found:
+    """What `scan` tells, by name."""
+    return Found(*scan(text, at, end, state, *scratch))

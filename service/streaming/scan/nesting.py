@@ -1,0 +1,128 @@
+"""Whether the slices of each thread nest, as slices of a call stack do: counted while they pass in order of time."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from service.streaming.scan.compiled import compiled
+
+_NONE = -1
+_TEXT = -(1 << 62)  # ids that are no integers are numbered from here downwards
+Ints = npt.NDArray[np.int64]
+
+
+@compiled
+def _slot(tracks: Any, pid: int, tid: int) -> int:
+    """The row of a track in the hash table, or the free one where it belongs."""
+    mask: int = tracks.shape[0] - 1
+    slot = (pid * 0x2545F4914F6CDD1D ^ tid * 0x5851F42D4C957F2D) >> 20 & mask
+    while tracks[slot, 0] and (tracks[slot, 1] != pid or tracks[slot, 2] != tid):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices: Any, counts: Any) -> None:
+    """Put slices on the stacks of their tracks.
+
+    Args:
+        pids: of the slices, in order of time.
+        tids: likewise.
+        starts: likewise, in ns.
+        ends: likewise.
+        tracks: rows of used, pid, tid and the topmost open slice plus one.
+        slices: rows of start, end and the slice below; the first is the head of the list of free ones.
+        counts: tracks, overlaps, ties, open slices.
+    """
+    for index in range(len(pids)):
+        start, end = starts[index], ends[index]
+        slot = _slot(tracks, pids[index], tids[index])
+        if not tracks[slot, 0]:
+            tracks[slot, 0], tracks[slot, 1], tracks[slot, 2], tracks[slot, 3] = 1, pids[index], tids[index], 0
+            counts[0] += 1
+        top = tracks[slot, 3] - 1
+        while top >= 0 and slices[top, 1] <= start:  # it is over
+            below = slices[top, 2]
+            slices[top, 2], slices[0, 2] = slices[0, 2], top
+            counts[3] -= 1
+            top = below
+        above, below = _NONE, top
+        while below >= 0 and slices[below, 0] == start and slices[below, 1] < end:
+            above, below = below, slices[below, 2]
+        if below >= 0 and slices[below, 1] < end:
+            counts[1] += 1
+        else:
+            counts[2] += above >= 0
+            free = slices[0, 2]
+            slices[0, 2] = slices[free, 2]
+            counts[3] += 1
+            slices[free, 0], slices[free, 1], slices[free, 2] = start, end, below
+            if above >= 0:
+                slices[above, 2] = free
+            else:
+                top = free
+        tracks[slot, 3] = top + 1
+
+
+class Nesting:
+    """Counts slices of all tracks of a trace; its size grows with the tracks and with the slices that are open."""
+
+    def __init__(self) -> None:
+        self._tracks = np.zeros((1 << 10, 4), np.int64)
+        self._slices = _chained(np.zeros((1, 3), np.int64), 1 << 10)
+        self._counts = np.zeros(4, np.int64)
+        self._texts: dict[str | None, int] = {}
+
+    @property
+    def overlaps(self) -> int:
+        """Slices that begin within another of their track and end behind it."""
+        return int(self._counts[1])
+
+    @property
+    def ties(self) -> int:
+        """Slices that stand in the file before the one around them, which begins at the same time."""
+        return int(self._counts[2])
+
+    def add(self, events: pa.Table) -> None:
+        """Count the slices of the next events, which are in order of time and then of the file."""
+        times, durations = events["ts_ns"], events["dur_ns"]
+        is_slice = pa.compute.and_(pa.compute.equal(events["ph"], "X"), pa.compute.greater_equal(durations, 0))
+        chosen = pa.compute.and_(is_slice, times.is_valid()).fill_null(False).to_numpy()
+        starts = times.fill_null(0).to_numpy()[chosen]
+        ends = starts + durations.fill_null(0).to_numpy()[chosen]
+        pids, tids = (self._ids(events, key)[chosen] for key in ("pid", "tid"))
+        self._make_room(len(starts))
+        _nest(pids, tids, starts, ends, self._tracks, self._slices, self._counts)
+
+    def _ids(self, events: pa.Table, key: str) -> Ints:
+        """Pids or tids, with a number for each that is none."""
+        ids, texts = events[key], events[f"{key}_text"].combine_chunks()
+        filled: Ints = ids.fill_null(_TEXT).to_numpy()
+        if ids.null_count:
+            words = [self._texts.setdefault(word, len(self._texts)) for word in [*texts.dictionary.to_pylist(), None]]
+            codes = np.array(words)[texts.indices.fill_null(len(words) - 1).to_numpy()]
+            filled = np.where(ids.is_null().to_numpy(), _TEXT - codes, filled)
+        return filled
+
+    def _make_room(self, more: int) -> None:
+        """Let the tables hold as many tracks and open slices more."""
+        tracks = int(self._counts[0])
+        if 2 * (tracks + more) > len(self._tracks):
+            old = self._tracks[self._tracks[:, 0] != 0]
+            self._tracks = np.zeros((1 << (2 * (tracks + more)).bit_length(), 4), np.int64)
+            for row in old:
+                self._tracks[_slot(self._tracks, row[1], row[2])] = row
+        if int(self._counts[3]) + more >= len(self._slices):
+            self._slices = _chained(self._slices, len(self._slices) + more)
+
+
+def _chained(slices: Any, size: int) -> Any:
+    """A larger table of slices; what is new is free."""
+    grown = np.zeros((size, 3), np.int64)
+    grown[: len(slices)] = slices
+    new = np.arange(len(slices), size)
+    grown[new, 2] = [*new[1:], slices[0, 2]]
+    grown[0, 2] = new[0]
+    return grown

@@ -1,0 +1,175 @@
+"""Secrets that traces carry along: how they are known, and how a text is written without them.
+
+Three things give a secret away: it lies in the dump of an environment (``env``, ``os_environ``…), the key beside it
+says so (``api_key``, ``HF_TOKEN``…), or it looks like one (``hf_…``, ``AKIA…``, ``https://user:password@…``). What is
+hidden becomes ``[redacted]``; all else stays as it is, a JSON text to the very byte.
+"""
+
+import json
+import re
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+REDACTED = "[redacted]"
+
+SUSPECT = (
+    r"(?i)hf_|gh[oprsu]_|github_pat_|glpat-|sk-|xox[a-z]-|a[ks]ia[a-z0-9]{16}|nvapi-|aiza|npm_|eyj|:\\?/\\?/[^\s/]*@"
+    r"|authorization|bearer|cookie|credential|env|jwt|key|passw|passphrase|secret|token|wandb|\\u00[2-7]"
+)
+"""What RE2 and Python find in every JSON text that `redacted_json` changes, and in few others."""
+
+
+class Hidden(IntEnum):
+    """What is hidden below a key; each also hides what those before it do."""
+
+    SECRETS = 0  # what looks like one
+    STRINGS = 1
+    NUMBERS = 2
+    ALL = 3
+
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ENVIRONMENT_KEY = re.compile("env|environ|environment|environment_variables|env_vars|os_environ")
+_DUMP = re.compile(r"\s*[{\[]|.*=")  # unlike `"env": "production"`
+_SECRET_KEY = re.compile(
+    r"_(?:[a-z]*passw(?:or)?ds?|passphrase|secrets?|credentials?|authorization|cookies?|jwt|bearer|apikeys?"
+    r"|(?:access|api|auth|bearer|refresh|session)_?tokens?"
+    r"|(?:access|account|api|auth|encryption|master|private|secret|session|signing|ssh|wandb)_?keys?)_"
+)
+_TOKEN_KEY = re.compile("_token_")  # a language model's, maybe; but then it is a number
+
+_ISSUED = (  # whose makers gave them a mark
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}"
+    r"|sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[a-z]-[\w-]{8,}|A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])"
+    r"|nvapi-[\w-]{16,}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36})"
+)
+_NAMES = r"token|secret|passw(?:or)?d|passphrase|credentials?|(?:access|account|api|auth|private|session)[_-]?key"
+_PATTERNS = {
+    re.compile(pattern): replacement
+    for pattern, replacement in (
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", REDACTED),
+        (_ISSUED, REDACTED),
+        (r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*", REDACTED),
+        (r"(?<=://)[^\s/?#:@\"']*:[^\s/?#\"']*@", f"{REDACTED}@"),
+        (r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", rf"\1{REDACTED}"),
+        (r"(?i)(authorization\W{1,4}basic\s+)[\w+/=-]+", rf"\1{REDACTED}"),
+        (r"(?i)(\bwandb[ \w]{0,30}[:= \"']{0,4})[0-9a-f]{40}\b", rf"\1{REDACTED}"),
+        # as programs are told them, `--password=…` or `?access_token=…`, and as Python shows them, `'token': '…'`
+        (rf"(?i)((?:{_NAMES})=[\"']?)(?!\d+\b|\[redacted])[^\s\"'&,;)\]}}]+", rf"\1{REDACTED}"),
+        (rf"(?i)((?:{_NAMES})'\s*:\s*')[^']+", rf"\1{REDACTED}"),
+    )
+}
+
+_TOKEN = re.compile(
+    r'(?P<string>"(?P<inside>[^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z))(?P<colon>\s*:)?'
+    r'|(?P<open>[{\[])|(?P<close>[}\]])|(?P<scalar>[^\s{}\[\]:,"]++)',
+    re.DOTALL,
+)
+
+
+def redacted_text(text: str) -> str:
+    """A text without its secrets: what looks like one, and in pieces of JSON also what its keys betray."""
+    if '"' in text and ":" in text:
+        text = redacted_json(text)
+    for pattern, replacement in _PATTERNS.items():
+        if pattern.search(text):  # which is seldom, and cheaper
+            text = pattern.sub(replacement, text)
+    return text
+
+
+_safe_key = lru_cache(1 << 12)(redacted_text)
+
+
+def redacted(value: Any, hidden: Hidden = Hidden.SECRETS) -> Any:
+    """A parsed JSON value without its secrets; below objects and arrays that `hidden` says, without more."""
+    match value:
+        case dict():
+            return {_safe_key(key): redacted(item, _below(key, hidden, _opening(item))) for key, item in value.items()}
+        case list():
+            return [redacted(item, hidden) for item in value]
+        case str():
+            return _redacted_string(value, hidden)
+        case None | bool():
+            return REDACTED if hidden is Hidden.ALL else value
+        case _:
+            return REDACTED if hidden >= Hidden.NUMBERS else value
+
+
+def redacted_json(text: str) -> str:
+    """A JSON text without its secrets, and otherwise unchanged; it may be damaged or cut off."""
+    pieces: list[str] = []
+    done = 0
+    around = [Hidden.SECRETS]  # of each open bracket
+    key: str | None = None
+    for token in _TOKEN.finditer(text):
+        shown = whole = token[0]
+        if token["open"]:
+            around.append(_below(key, around[-1], whole))
+        elif token["close"]:
+            if len(around) > 1:
+                around.pop()
+        elif token["colon"]:
+            key = _plain(token["inside"])
+            if (safe := _safe_key(key)) != key:
+                shown = json.dumps(safe) + token["colon"]
+        elif token["string"]:
+            plain = _plain(token["inside"])
+            safe = _redacted_string(plain, _below(key, around[-1], plain))
+            if safe != plain:
+                shown = json.dumps(safe)
+        else:
+            shown = _redacted_scalar(whole, _below(key, around[-1], whole))
+        if not token["colon"]:
+            key = None
+        if shown != whole:
+            pieces += text[done : token.start()], shown
+            done = token.end()
+    return "".join([*pieces, text[done:]]) if pieces else text
+
+
+def _below(key: str | None, hidden: Hidden, value: str) -> Hidden:
+    """What is hidden in the value of a key that stands where `hidden` holds.
+
+    Args:
+        key: the key; None for an element of an array.
+        hidden: what is hidden around it.
+        value: the text of the value, or the bracket that opens it.
+    """
+    if key is None or hidden is Hidden.ALL:
+        return hidden
+    name = _words_of(key)
+    if _ENVIRONMENT_KEY.fullmatch(name) and _DUMP.match(value):
+        return Hidden.ALL
+    if _SECRET_KEY.search(f"_{name}_"):
+        return Hidden.NUMBERS
+    return max(hidden, Hidden.STRINGS) if _TOKEN_KEY.search(f"_{name}_") else hidden
+
+
+@lru_cache(1 << 12)
+def _words_of(key: str) -> str:
+    """The words of a key as snake_case has them."""
+    return "_".join(_WORDS.findall(key)).lower()
+
+
+def _opening(value: Any) -> str:
+    return value if isinstance(value, str) else "{" if isinstance(value, dict | list) else ""
+
+
+def _redacted_string(text: str, hidden: Hidden) -> str:
+    return REDACTED if hidden >= Hidden.STRINGS else redacted_text(text)
+
+
+def _redacted_scalar(text: str, hidden: Hidden) -> str:
+    number = text[0] in "-0123456789"
+    return f'"{REDACTED}"' if hidden >= (Hidden.NUMBERS if number else Hidden.ALL) else text
+
+
+def _plain(inside: str) -> str:
+    """What a string's inside says; of one that can't be read, as it stands."""
+    if "\\" not in inside:
+        return inside
+    try:
+        return str(json.loads(f'"{inside}"', strict=False))
+    except ValueError:
+        return inside

@@ -1,0 +1,34 @@
+"""What is told of a trace before anyone asks a question of its own."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"})
+"""Categories of work on a device; the capital ones were written before April 2022."""
+
+TIMELESS_PHASES = frozenset({"M", "s", "t", "f", "C"})
+"""Metadata, flows and counters: they describe or join what happened, and do not stretch a trace's bounds."""
+
+Key = str | int
+"""A pid or a tid."""
+
+
+@dataclass
+class Summary:
+    """What ingest found in a trace; times in ns, in the trace's own clock (`base_ns` is its zero since the epoch)."""
+
+    format: str
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    host: str | None = None
+    bounds: dict[str, int] | None = None
+    base_ns: int | None = None
+    events: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    threads: list[dict[str, Any]] = field(default_factory=list)
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    health: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import OnTerminal, Run
+from tests.cli.double import Answer, Server, problem, trace
+
+BYTES = bytes(range(256)) * 10_000
+PATH = "/traces/9f2c41d07a3b/download"
+ATTACHED = {"Content_Disposition": "attachment; filename*=utf-8''rank%200.json"}
+
+
+def answer(body: bytes = BYTES, **more: Any) -> Answer:
+    return Answer(200, body, "application/octet-stream", **{"headers": ATTACHED} | more)
+
+
+@pytest.fixture
+def kept(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server with a trace to fetch; commands run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    server.traces = [trace("9f2c41d07a3b", "rank 0.json")]
+    server.script("GET", PATH, answer())
+    return server
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_trace_is_written_under_its_name_which_is_printed(run: Run, kept: Server, tmp_path: Path) -> None:
+    result = run("download", "latest")
+    assert (result.exit_code, result.stdout) == (0, "rank 0.json\n")
+    assert "download rank 0.json: 100 % of 2.6 MB" in result.stderr
+    assert files(tmp_path) == {"rank 0.json": BYTES}
+    assert kept.sent("GET")[-1].query == {"format": "original", "order": "time", "redact": "false"}
+
+
+def test_what_is_asked_for_is_passed_on(run: Run, kept: Server) -> None:
+    assert run("download", "latest", "-f", "json.gz", "--order", "original", "--redact").exit_code == 0
+    assert kept.sent("GET")[-1].query == {"format": "json.gz", "order": "original", "redact": "true"}
+    assert run("download", "latest", "--format", "xml").exit_code == 2
+
+
+def test_it_is_written_where_it_is_told_to(run: Run, kept: Server, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    kept.script("GET", PATH, answer(), answer(), answer())
+    assert run("download", "latest", "-o", "a.json").stdout == "a.json\n"
+    assert run("download", "latest", "-o", "folder").stdout == "folder/rank 0.json\n"
+    piped = run("download", "latest", "-o", "-")
+    assert (piped.stdout_bytes, piped.stderr) == (BYTES, "")
+    assert files(tmp_path / "folder") == {"rank 0.json": BYTES}
+    assert (tmp_path / "a.json").read_bytes() == BYTES
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "rank 0.json"], ["-o", "."]])
+def test_a_file_that_is_there_is_replaced_only_by_force(
+    run: Run, kept: Server, tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "rank 0.json").write_text("mine")
+    kept.script("GET", PATH, answer(), answer())
+    refused = run("download", "latest", *options)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "rank 0.json: File exists; --force replaces it" in refused.stderr
+    assert files(tmp_path) == {"rank 0.json": b"mine"}
+    assert run("download", "latest", "--force", *options).exit_code == 0
+    assert files(tmp_path) == {"rank 0.json": BYTES}
+
+
+def test_what_breaks_off_leaves_nothing(run: Run, kept: Server, tmp_path: Path) -> None:
+    kept.script("GET", PATH, answer(declared=len(BYTES) + 1))
+    result = run("download", "latest")
+    assert result.exit_code == 3
+    assert "broke" in result.stderr
+    assert files(tmp_path) == {}
+
+
+def test_a_refusal_is_told_and_leaves_nothing(run: Run, kept: Server, tmp_path: Path) -> None:
+    kept.script("GET", PATH, problem(422, "not_redactable", "Secrets can't be hidden", "Only json."))
+    result = run("download", "latest", "--redact")
+    assert result.exit_code == 1
+    assert "Secrets can't be hidden (not_redactable)\nOnly json." in result.stderr
+    assert files(tmp_path) == {}
+
+
+def test_bytes_of_another_digest_than_was_told_are_not_kept(run: Run, kept: Server, tmp_path: Path) -> None:
+    def digest(content: bytes) -> dict[str, str]:
+        told = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        return ATTACHED | {"Repr_Digest": f"sha-256=:{told}:"}
+
+    kept.script("GET", PATH, answer(headers=digest(b"other")), answer(headers=digest(BYTES)))
+    result = run("download", "latest")
+    assert result.exit_code == 1
+    assert hashlib.sha256(BYTES).hexdigest() in result.stderr
+    assert files(tmp_path) == {}
+    assert run("download", "latest").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["..%2Fx", "%2Fetc%2Fx", "..", "", "a%5Cb"])
+def test_a_server_can_not_choose_another_folder(run: Run, kept: Server, tmp_path: Path, name: str) -> None:
+    kept.script("GET", PATH, answer(headers={"Content_Disposition": f"attachment; filename*=utf-8''{name}"}))
+    assert run("download", "latest").stdout == "9f2c41d07a3b\n"
+    assert files(tmp_path) == {"9f2c41d07a3b": BYTES}
+
+
+def test_a_plain_file_name_is_understood_too(run: Run, kept: Server) -> None:
+    kept.script("GET", PATH, answer(headers={"Content_Disposition": 'attachment; filename="rank1.json"'}))
+    assert run("download", "latest").stdout == "rank1.json\n"
+
+
+def test_a_person_sees_a_bar(on_terminal: OnTerminal, kept: Server) -> None:
+    code, drawn, piped = on_terminal("download", "latest", terminal=("stderr",))
+    assert (code, piped) == (0, "rank 0.json\n")
+    assert "download rank 0.json" in drawn

@@ -1,0 +1,107 @@
+"""Events as the columns give them back: the format's rule in plain Python, and what ijson makes of the same text."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import ijson
+import pyarrow as pa
+
+from service.streaming.document import Document
+from tests.columns import Number, Object, parsed
+
+
+def written_back(row: dict[str, Any]) -> Object:
+    """The event of one row, as the format says: `rest` alone where it is verbatim, else the columns and `rest`."""
+    rest: Object = parsed(row["rest"]) if row["rest"] else Object()
+    if row["verbatim"]:
+        return rest
+    members = [(key, row[key]) for key in ("ph", "cat", "name") if row[key] is not None]
+    for key in ("pid", "tid", "id"):
+        assert row[key] is None or row[f"{key}_text"] is None
+        if row[key] is not None:
+            members.append((key, Number(str(row[key]))))
+        if row[f"{key}_text"] is not None:
+            members.append((key, parsed(row[f"{key}_text"])))
+    members += [
+        (key, _time(row[f"{key}_ns"], row[f"{key}_digits"])) for key in ("ts", "dur") if row[f"{key}_ns"] is not None
+    ]
+    if row["args"] is not None:
+        members.append(("args", parsed(row["args"])))
+    return Object([*members, *rest])
+
+
+def _time(ns: int, digits: int) -> Number:
+    whole, part = divmod(abs(ns), 1000)
+    assert part % 10 ** (3 - digits) == 0
+    decimals = f".{part:03}"[: digits + 1] if digits else ""
+    return Number(f"{'-' if ns < 0 else ''}{whole}{decimals}")
+
+
+def rows_of(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[dict[str, Any]]:
+    """The rows of columns, one after the other."""
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def plain(value: Any) -> Any:
+    """A parsed JSON value as ijson gives it: of a key that comes twice the last counts."""
+    match value:
+        case Object():
+            return {key: plain(item) for key, item in value}
+        case list():
+            return [plain(item) for item in value]
+        case Number():
+            return int(value.text) if value.text.lstrip("-").isdigit() else Decimal(value.text)
+        case _:
+            return value
+
+
+def by_ijson(document: bytes) -> tuple[list[Any], Any]:
+    """What ijson finds in a document: the events, which are the objects in its array, and what stands around them."""
+    (whole,) = ijson.items(document, "")
+    elements = whole if isinstance(whole, list) else whole["traceEvents"]
+    around: Any = [] if isinstance(whole, list) else whole | {"traceEvents": []}
+    return [element for element in elements if isinstance(element, dict)], around
+
+
+@dataclass
+class Reading:
+    """What the service read of a document."""
+
+    events: list[Object]
+    envelope: bytes
+    members: dict[str, Any]
+    kept: int
+    refused: int
+    health: dict[str, Any]
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """How often each thing was found."""
+        return {note["code"]: note["count"] for note in self.health["notes"]}
+
+    @property
+    def offsets(self) -> dict[str, list[int]]:
+        """Where each thing was found, as far as the examples tell."""
+        return {note["code"]: [example["offset"] for example in note["examples"]] for note in self.health["notes"]}
+
+
+def read(text: bytes, *, chunk: int = 1 << 18) -> Reading:
+    """Read a document that comes in chunks of so many bytes."""
+    return read_chunks(text[at : at + chunk] for at in range(0, len(text), chunk))
+
+
+def read_chunks(chunks: Iterable[bytes]) -> Reading:
+    """Read a document to its end; what the report says is checked against what came."""
+    document = Document(chunks, threads=2)
+    rows = [row for events in document.events() for row in rows_of(events.batches)]
+    envelope, members = document.envelope()
+    report = document.health.as_dict(refused=document.refused)
+    assert len(rows) == document.kept
+    assert report["refused"] == document.refused
+    assert report["repaired"] == sum(note["count"] for note in report["notes"] if note["kind"] == "repaired")
+    around = parsed(envelope)
+    assert around == [] or dict(around)["traceEvents"] == []
+    return Reading([*map(written_back, rows)], envelope, members, document.kept, document.refused, report)

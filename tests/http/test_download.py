@@ -1,0 +1,256 @@
+"""A trace comes back in each of its forms, whole or visibly not."""
+
+import gzip
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import psutil
+import pytest
+
+from service.http.download import file_name
+from tests.columns import events_of, parsed, unordered, write_columns
+from tests.http.conftest import until
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+HF = "hf_abcdefghijklmnopqrstuvwxyz01234567"
+SECRETIVE = f"""{{"schemaVersion": 1, "numbers": [1.50, {2**70}], "metadata": {{"environ": {{"HOME": "/home/me"}}}},
+"traceEvents": [{{"ph": "X", "name": "late {HF}", "ts": 2.50, "dur": 1}}, {{"ph": "X", "name": "early", "ts": 1.500,
+"dur": 0.5}}], "password": "sesame"}}"""
+
+
+def with_columns(server: Server, path: Path) -> str:
+    """The id of a trace that is ready, with columns."""
+    trace = str(server.upload(path)["id"])
+    columns = server.data / "columns" / trace
+    if not (columns / "events.parquet").exists():
+        raw = path.read_bytes()
+        made = write_columns(columns / "made", gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        for file in made.iterdir():
+            file.replace(columns / file.name)
+    return trace
+
+
+@pytest.fixture(scope="module")
+def trace(server: Server, step_trace: Path) -> str:
+    return with_columns(server, step_trace)
+
+
+@pytest.fixture(scope="module")
+def secretive(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("secretive") / "rank 0 é.pt.trace.json"
+    path.write_text(SECRETIVE)
+    return with_columns(server, path)
+
+
+@pytest.fixture(scope="module")
+def large(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trace of more bytes than lie in buffers between an export and a client."""
+    path = tmp_path_factory.mktemp("large") / "large.json"
+    return with_columns(server, write_trace(path, sized(TraceShape(), 30_000_000)))
+
+
+def download(server: Server, trace: str, **asked: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/download", params=asked)
+
+
+def exports(server: Server) -> list[psutil.Process]:
+    """The exports that live."""
+    found = []
+    for child in psutil.Process(server.pid).children():
+        with suppress(psutil.NoSuchProcess):  # or it has ended just now
+            found += [child] if "service.jobs.export" in child.cmdline() else []
+    return found
+
+
+# -- as a document -------------------------------------------------------------------------------------------------
+
+
+def test_a_document_has_the_events_that_came(server: Server, trace: str, step_trace: Path) -> None:
+    came = parsed(gzip.decompress(step_trace.read_bytes()))
+    answer = download(server, trace, format="json", order="original")
+    assert answer.headers["content-type"] == "application/json"
+    assert [*map(unordered, events_of(parsed(answer.content)))] == [*map(unordered, events_of(came))]
+    assert dict(parsed(answer.content)) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+
+
+def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> None:
+    def names(**asked: str) -> list[str]:
+        document = download(server, secretive, format="json", **asked).json()
+        return [event["name"].split()[0] for event in document["traceEvents"]]
+
+    assert names() == names(order="time") == ["early", "late"]
+    assert names(order="original") == ["late", "early"]
+
+
+def test_a_packed_document_is_the_same(server: Server, trace: str) -> None:
+    answer = download(server, trace, format="json.gz")
+    assert answer.headers["content-type"] == "application/gzip"
+    assert "content-encoding" not in answer.headers
+    assert gzip.decompress(answer.content) == download(server, trace, format="json").content
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ({"format": "json"}, "rank%200%20%C3%A9.pt.trace.json"),
+        ({"format": "json.gz", "redact": True}, "rank%200%20%C3%A9.pt.trace.redacted.json.gz"),
+        ({"format": "parquet"}, "rank%200%20%C3%A9.pt.trace.parquet"),
+        ({"format": "original"}, "rank%200%20%C3%A9.pt.trace.json"),
+        ({}, "rank%200%20%C3%A9.pt.trace.json"),
+    ],
+)
+def test_a_file_has_a_fitting_name(server: Server, secretive: str, asked: dict[str, Any], name: str) -> None:
+    for answer in (
+        download(server, secretive, **asked),
+        server.api.head(f"/traces/{secretive}/download", params=asked),
+    ):
+        assert answer.status_code == 200
+        assert answer.headers["content-disposition"] == f"attachment; filename*=utf-8''{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"),
+    [
+        ("a.json.gz", "a"),
+        ("a.pt.trace.JSON.tmp", "a.pt.trace"),
+        ("a", "a"),
+        (".json", "trace"),
+        ("a.json.b", "a.json.b"),
+    ],
+)
+def test_old_suffixes_make_room(name: str, bare: str) -> None:
+    assert file_name(name, "parquet", redact=False) == f"{bare}.parquet"
+
+
+def test_a_head_starts_no_export(server: Server, large: str) -> None:
+    answer = server.api.head(f"/traces/{large}/download", params={"format": "json"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert "content-length" not in answer.headers
+    assert exports(server) == []
+
+
+# -- as columns ----------------------------------------------------------------------------------------------------
+
+
+def test_columns_come_whole_in_parts_or_not_at_all(server: Server, trace: str, tmp_path: Path) -> None:
+    whole = download(server, trace, format="parquet")
+    (tmp_path / "events.parquet").write_bytes(whole.content)
+    events = server.api.get(f"/traces/{trace}").json()["events"]["kept"]
+    assert duckdb.execute(f"SELECT count(*) FROM '{tmp_path}/events.parquet'").fetchall() == [(events,)]
+
+    def again(**headers: str) -> httpx.Response:
+        return server.api.get(f"/traces/{trace}/download", params={"format": "parquet"}, headers=headers)
+
+    part = again(Range="bytes=4-9")
+    assert (part.status_code, part.content) == (206, whole.content[4:10])
+    known = again(**{"If-None-Match": whole.headers["etag"]})
+    assert (known.status_code, known.content) == (304, b"")
+
+
+# -- without secrets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["json", "json.gz"])
+def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secretive: str, form: str) -> None:
+    content = download(server, secretive, format=form, order="original", redact=True).content
+    text = gzip.decompress(content) if form == "json.gz" else content
+    hidden = SECRETIVE.replace(HF, "[redacted]").replace("/home/me", "[redacted]").replace("sesame", "[redacted]")
+    came, found = parsed(hidden), parsed(text)
+    assert [*map(unordered, events_of(found))] == [*map(unordered, events_of(came))]
+    assert dict(found) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+    assert HF in download(server, secretive, format="json").text
+
+
+@pytest.mark.parametrize("form", ["original", "parquet"])
+def test_what_is_given_as_it_is_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
+    answer = download(server, secretive, format=form, redact=True)
+    assert (answer.status_code, answer.json()["code"]) == (422, "not_redactable")
+    assert answer.json()["formats"] == ["json", "json.gz"]
+
+
+def test_the_envelope_is_shown_without_secrets_and_without_events(server: Server, secretive: str, trace: str) -> None:
+    answer = server.api.get(f"/traces/{secretive}/envelope")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "schemaVersion": 1,
+        "numbers": [1.5, 2**70],
+        "metadata": {"environ": {"HOME": "[redacted]"}},
+        "password": "[redacted]",
+    }
+    assert "1.50" in answer.text
+    assert "traceEvents" not in server.api.get(f"/traces/{trace}/envelope").json()
+
+
+def test_an_envelope_that_is_too_large_is_not_shown(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "wordy.json"
+    path.write_text(json.dumps({"words": "x" * (8 << 20), "traceEvents": [{"ph": "X", "ts": 1, "dur": 1}]}))
+    trace = with_columns(server, path)
+    answer = server.api.get(f"/traces/{trace}/envelope")
+    assert (answer.status_code, answer.json()["code"]) == (413, "result_too_large")
+    assert len(download(server, trace, format="json").json()["words"]) == 8 << 20
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["download?format=json", "download?format=parquet", "envelope"])
+def test_of_a_trace_that_is_not_ready_only_the_original_is_there(server: Server, path: str) -> None:
+    trace = server.api.put("/traces/broken.json", content=b"{", params={"wait": 30}).json()
+    assert trace["state"] == "failed"
+    answer = server.api.get(f"/traces/{trace['id']}/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_ready")
+    assert download(server, trace["id"]).content == b"{"
+
+
+def test_unknown_traces_and_forms_are_refused(server: Server, trace: str) -> None:
+    assert download(server, "000000000000", format="json").json()["code"] == "unknown_trace"
+    assert server.api.get("/traces/000000000000/envelope").json()["code"] == "unknown_trace"
+    assert download(server, trace, format="xml").json()["code"] == "bad_request"
+    assert download(server, trace, format="json", order="up").json()["code"] == "bad_request"
+
+
+def test_columns_that_are_gone_are_told(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text('[{"ph": "X", "ts": 1, "dur": 1}]')
+    trace = with_columns(server, path)
+    (server.data / "columns" / trace / "events.parquet").unlink()
+    answer = download(server, trace, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (502, "export_failed")
+    assert str(server.data) not in answer.text
+    assert download(server, trace, format="parquet").json()["code"] == "not_ready"
+
+
+def test_an_export_that_dies_cuts_the_connection(server: Server, large: str) -> None:
+    with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces)
+        for export in exports(server):
+            export.kill()
+        with pytest.raises(httpx.RemoteProtocolError):
+            for _ in pieces:
+                pass
+
+
+def test_a_client_that_leaves_ends_the_export(server: Server, large: str) -> None:
+    for _ in range(5):  # more than there may be at once
+        with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
+            pieces = answer.iter_raw()
+            assert next(pieces)
+            assert len(exports(server)) == 1
+        until(server, lambda: exports(server) == [])
+
+
+def test_the_server_can_stop_while_it_exports(start_server: Any, tmp_path: Path) -> None:
+    server = start_server(shutdown_s=2)
+    trace = with_columns(server, write_trace(tmp_path / "large.json", sized(TraceShape(), 30_000_000)))
+    with httpx.stream("GET", f"{server.url}/api/v1/traces/{trace}/download?format=json", trust_env=False) as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces)
+        (export,) = exports(server)
+        assert server.stop() == 0
+        assert not export.is_running()

@@ -1,0 +1,149 @@
+"""An export is a process of its own: its output is the document, its status tells whether that is whole."""
+
+import asyncio
+import subprocess
+import sys
+import zlib
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.jobs.export import command
+from service.jobs.exports import AT_ONCE, Exports
+from service.store.export import document, spill_of
+from service.trace.errors import ExportFailed
+from tests.columns import write_columns
+from tests.traces import TraceShape, sized, trace_chunks
+
+PEAK = """
+import resource, subprocess, sys
+export = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+assert export.wait() == 0
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The columns of a trace of 5 MB, more than pipes hold."""
+    text = b"".join(trace_chunks(sized(TraceShape(), 5_000_000)))
+    return write_columns(tmp_path_factory.mktemp("export") / "columns", text)
+
+
+def started(columns: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command(columns, pack=False, order="time", redact=False),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def exports() -> list[psutil.Process]:
+    """The exports that this process has started and that live."""
+    return [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if one.status() != psutil.STATUS_ZOMBIE and "service.jobs.export" in one.cmdline()
+    ]
+
+
+async def taken(columns: Path, *, pack: bool = False) -> bytes:
+    return b"".join([piece async for piece in Exports().document(columns, pack=pack)])
+
+
+def test_its_output_is_the_document(columns: Path) -> None:
+    whole = b"".join(document(columns))
+    assert asyncio.run(taken(columns)) == whole
+    assert zlib.decompress(asyncio.run(taken(columns, pack=True)), 31) == whole
+
+
+def test_it_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
+    for end in ("stdin", "stdout"):
+        with started(columns) as export:
+            assert export.stdout
+            assert export.stdout.read(10)
+            getattr(export, end).close()
+            assert export.wait(20) == 1
+            assert export.stderr
+            assert export.stderr.read() == b""
+
+
+def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Path) -> None:
+    (tmp_path / "envelope.json").write_text("[]")
+    (tmp_path / "events.parquet").write_bytes(b"no columns")
+    with pytest.raises(ExportFailed, match="columns can't be read"):
+        asyncio.run(taken(tmp_path))
+    with pytest.raises(ExportFailed, match="envelope can't be read"):
+        asyncio.run(taken(tmp_path / "nowhere"))
+
+
+def test_one_that_is_killed_has_failed(columns: Path) -> None:
+    async def killed() -> None:
+        async with aclosing(Exports().document(columns)) as pieces:
+            async for _ in pieces:
+                for export in exports():
+                    export.kill()
+
+    with pytest.raises(ExportFailed, match="was killed by SIGKILL"):
+        asyncio.run(killed())
+
+
+def test_who_leaves_ends_the_process_and_its_spill_is_removed(columns: Path) -> None:
+    async def left() -> Path:
+        mine = Exports()
+        async with aclosing(mine.document(columns, order="original")) as pieces:
+            await anext(pieces)
+            (one,) = exports()
+            spill = spill_of(columns, one.pid)
+            spill.mkdir(exist_ok=True)
+        await mine.close()
+        return spill
+
+    assert not asyncio.run(left()).exists()
+    assert exports() == []
+
+
+def test_only_so_many_write_at_once(columns: Path) -> None:
+    async def crowd() -> int:
+        mine = Exports()
+        readers = [mine.document(columns) for _ in range(AT_ONCE + 1)]
+        for reader in readers[:AT_ONCE]:
+            await anext(reader)
+        waiting = asyncio.ensure_future(anext(readers[AT_ONCE]))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.1)
+        most = len(exports())
+        await readers[0].aclose()
+        assert await waiting
+        for reader in readers:
+            await reader.aclose()
+        await mine.close()
+        return most
+
+    assert asyncio.run(crowd()) == AT_ONCE
+    assert exports() == []
+
+
+def test_to_close_ends_all_of_them_also_for_readers_that_do_not_read(columns: Path) -> None:
+    async def closed() -> None:
+        mine = Exports()
+        reader = mine.document(columns)
+        await anext(reader)
+        await mine.close()
+        with pytest.raises(ExportFailed):
+            async for _ in reader:
+                pass
+
+    asyncio.run(closed())
+    assert exports() == []
+
+
+@pytest.mark.slow
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    text = b"".join(trace_chunks(sized(TraceShape(), 300_000_000)))
+    folder = write_columns(tmp_path / "columns", text, row_group=1 << 15)
+    for order in ("time", "original"):
+        asked = command(folder, pack=False, order=order, redact=False)
+        done = subprocess.run([sys.executable, "-c", PEAK, *asked], check=True, stdout=subprocess.PIPE, text=True)
+        assert int(done.stdout) < 1000

@@ -1,0 +1,190 @@
+"""The columns of a trace: sorted by time, cheap to look into, the same however they came about."""
+
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.store import columns
+from service.store.columns import ROW_GROUP, ColumnsWriter
+from service.store.folder import COLUMNS_VERSION, EVENTS
+from service.streaming.scan.columns import SCHEMA
+from service.streaming.scan.events import ELEMENT_OR_CLOSE
+from service.streaming.scan.reader import Reader
+from service.trace.errors import DiskFull
+from tests.columns import parsed
+from tests.columns import rows as oracle_rows
+from tests.events import rows_of, written_back
+from tests.traces import TraceShape, trace_chunks
+
+READER = Reader()
+
+
+def batch_of(times: Iterable[int | None]) -> pa.RecordBatch:
+    """Events at times in ns."""
+    events = ",".join(f'{{"name":"{n % 7}"{_ts(time)}}}' for n, time in enumerate(times))
+    (batch,) = READER.read(events.encode() + b"]", 0, ELEMENT_OR_CLOSE, last=True).batches
+    return batch
+
+
+def _ts(time: int | None) -> str:
+    return "" if time is None else f',"ts":{"-" if time < 0 else ""}{abs(time) // 1000}.{abs(time) % 1000:03}'
+
+
+def many(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
+    """A batch of many events, made of one."""
+    (one,) = READER.read(b'{"ph":"X","ts":1.5}]', 0, ELEMENT_OR_CLOSE, last=True).batches
+    batch = one.take(pa.array(np.zeros(len(times), np.int64)))
+    return batch.set_column(SCHEMA.get_field_index("ts_ns"), SCHEMA.field("ts_ns"), pa.array(times))
+
+
+def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
+    """Write columns; what passes by meanwhile."""
+    passed: list[pa.Table] = []
+    with ColumnsWriter(folder) as writer:
+        for batch in batches:
+            writer.add(batch)
+        assert writer.finish(passed.append) == sum(map(len, passed))
+    return passed
+
+
+def times_of(path: Path) -> list[int | None]:
+    found: list[int | None] = pq.read_table(path / EVENTS)["ts_ns"].to_pylist()
+    return found
+
+
+times = st.lists(st.none() | st.integers(-20, 20) | st.integers(-(10**18), 10**18), max_size=30)
+
+
+@given(st.lists(times.filter(bool), max_size=8), st.sampled_from([1, 3, 20, 1 << 18]), st.sampled_from([1, 2, 5]))
+@settings(max_examples=60)
+def test_rows_are_sorted_by_time_and_then_as_they_came(
+    tmp_path_factory: pytest.TempPathFactory, came: list[list[int | None]], run: int, batch: int
+) -> None:
+    folder = tmp_path_factory.mktemp("columns")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columns, "RUN_ROWS", run)
+        patched.setattr(columns, "_BATCH_ROWS", batch)
+        patched.setattr(columns, "_SLAB_ROWS", 2 * batch)
+        passed = write(folder, map(batch_of, came))
+
+    table = pq.read_table(folder / EVENTS)
+    flat = [time for part in came for time in part]
+    order = sorted(range(len(flat)), key=lambda n: (flat[n] is None, flat[n] or 0, n))
+    assert table["position"].to_pylist() == order
+    assert table["ts_ns"].to_pylist() == [flat[n] for n in order]
+    names = [str(n % 7) for part in came for n in range(len(part))]
+    assert table["name"].to_pylist() == [names[n] for n in order]
+    assert [position for slab in passed for position in slab["position"].to_pylist()] == order
+    assert [path.name for path in folder.iterdir()] == [EVENTS]
+
+
+def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"".join(trace_chunks(TraceShape(steps=20, document="array"))).lstrip(b"[ \n")
+    (batch,) = READER.read(text, 0, ELEMENT_OR_CLOSE, last=True).batches
+    pieces = [batch.slice(at, 500) for at in range(0, len(batch), 500)]
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "spilled").mkdir()
+
+    write(tmp_path / "whole", pieces)
+    monkeypatch.setattr(columns, "RUN_ROWS", 700)
+    monkeypatch.setattr(columns, "_BATCH_ROWS", 64)
+    monkeypatch.setattr(columns, "_SLAB_ROWS", 256)
+    write(tmp_path / "spilled", pieces)
+
+    whole, spilled = (pq.read_table(tmp_path / name / EVENTS) for name in ("whole", "spilled"))
+    assert whole.equals(spilled)
+    found = list(rows_of([whole]))
+    assert [written_back(row) for row in sorted(found, key=lambda row: row["position"])] == [
+        written_back(row) for row in rows_of([batch])
+    ]
+    expected = [row["position"] for row in oracle_rows(parsed(b"[" + text))]
+    assert [row["position"] for row in found] == expected
+
+
+def test_a_window_of_a_hundredth_of_a_trace_touches_about_a_hundredth_of_its_rows(tmp_path: Path) -> None:
+    count = 1_000_000
+    random = np.random.default_rng(0)
+    came = random.integers(0, 10**10, count)
+    halves = [np.sort(came[: count // 2]), came[count // 2 :]]  # host work in order, then the rest in none
+
+    write(tmp_path, [many(part) for half in halves for part in np.array_split(half, 8)])
+
+    file = pq.ParquetFile(tmp_path / EVENTS).metadata
+    column = SCHEMA.get_field_index("ts_ns")
+    groups = [file.row_group(n) for n in range(file.num_row_groups)]
+    bounds = [(group.column(column).statistics.min, group.column(column).statistics.max) for group in groups]
+    for start in random.integers(0, 99 * 10**8, 50):
+        window = (start, start + 10**8)
+        touched = sum(
+            group.num_rows
+            for group, (low, high) in zip(groups, bounds, strict=True)
+            if low < window[1] and high >= window[0]
+        )
+        assert touched <= count // 100 + 2 * ROW_GROUP
+    assert max(group.num_rows for group in groups) <= ROW_GROUP == 32_768
+    assert np.array_equal(np.sort(came), pq.read_table(tmp_path / EVENTS)["ts_ns"].to_numpy())
+
+
+@pytest.mark.parametrize("time", [None, 0])
+def test_events_of_one_time_never_stand_in_memory_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int | None
+) -> None:
+    monkeypatch.setattr(columns, "RUN_ROWS", 100)
+    monkeypatch.setattr(columns, "_BATCH_ROWS", 10)
+    monkeypatch.setattr(columns, "_SLAB_ROWS", 40)
+
+    passed = write(tmp_path, (batch_of([n, *[time] * 18, -n]) for n in range(1, 101)))
+
+    assert max(map(len, passed)) <= 200
+    came = [one for n in range(1, 101) for one in (n, *[time] * 18, -n)]
+    assert times_of(tmp_path) == sorted(came, key=lambda one: (one is None, one or 0))
+
+
+def test_the_file_tells_its_format(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([1, None])])
+
+    file = pq.ParquetFile(tmp_path / EVENTS)
+    assert file.schema_arrow.metadata[b"tracedock.columns"] == COLUMNS_VERSION.encode() == b"1"
+    assert file.schema_arrow.names == SCHEMA.names
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_trace_without_events_has_columns_too(tmp_path: Path) -> None:
+    write(tmp_path, [])
+
+    assert times_of(tmp_path) == []
+    assert pq.ParquetFile(tmp_path / EVENTS).schema_arrow.names == SCHEMA.names
+
+
+def test_what_is_given_up_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "RUN_ROWS", 10)
+
+    with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - what comes before it counts
+        for _ in range(10):
+            writer.add(batch_of(range(20)))
+        raise KeyError
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("run", [10, 1 << 18])
+def test_no_room_on_the_disk_is_told_and_leaves_no_runs_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int
+) -> None:
+    monkeypatch.setattr(columns, "RUN_ROWS", run)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the kernel's own refusal to write more
+    try:
+        with pytest.raises(DiskFull):
+            write(tmp_path, (batch_of(range(50)) for _ in range(20)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,119 @@
+"""A frame gives its events; of a damaged one what is mended, and where the damage stood in the document."""
+
+from typing import Any
+
+import pytest
+
+from service.streaming.scan.events import COMMA_OR_CLOSE, ELEMENT, ELEMENT_OR_CLOSE, new_scratch
+from service.streaming.scan.reader import Events, Reader
+from tests.columns import parsed
+from tests.events import rows_of, written_back
+
+READER = Reader()
+SOUND = [f'{{"ph": "X", "name": "é{n}", "pid": {n}}}' for n in range(6)]
+
+
+def read(frame: str | bytes, *, offset: int = 0, state: int = ELEMENT_OR_CLOSE, last: bool = True) -> Events:
+    return READER.read(frame.encode() if isinstance(frame, str) else frame, offset, state, last=last)
+
+
+def events_of(found: Events) -> list[Any]:
+    events = [written_back(row) for row in rows_of(found.batches)]
+    assert len(events) == found.kept
+    return events
+
+
+def offsets(found: Events) -> dict[str, list[int]]:
+    notes = found.health.as_dict(refused=found.refused)["notes"]
+    return {note["code"]: [example["offset"] for example in note["examples"]] for note in notes}
+
+
+def test_a_frame_ends_in_an_element_or_behind_one() -> None:
+    text = ", ".join(SOUND)
+    for end in range(len(text.encode())):
+        found = read(text.encode()[:end], last=False)
+
+        rest = text.encode()[found.at :].decode()
+        events = events_of(found)
+        assert events == parsed(f"[{', '.join(SOUND[: len(events)])}]")
+        again = read(rest + "]", state=found.state)
+        assert events + events_of(again) == parsed(f"[{text}]")
+        assert again.closed
+
+
+def test_damage_at_the_end_of_a_frame_waits_for_the_next() -> None:
+    frame = f'{SOUND[0]}, {{"ph": "X", "name": "a"b", "ts": '
+
+    found = read(frame, last=False)
+
+    assert events_of(found) == parsed(f"[{SOUND[0]}]")
+    assert (found.refused, offsets(found)) == (0, {})
+    assert found.at == frame.encode().index(b', {"ph"') + 2
+
+
+@pytest.mark.parametrize("state", [ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE])
+def test_a_frame_may_begin_at_any_place_between_elements(state: int) -> None:
+    found = read(("," if state == COMMA_OR_CLOSE else "") + ",".join(SOUND) + "] behind", state=state)
+
+    assert events_of(found) == parsed(f"[{','.join(SOUND)}]")
+    assert found.closed
+    assert offsets(found) == {}
+
+
+def test_offsets_are_of_the_document_also_behind_bytes_that_are_replaced() -> None:
+    first = b'{"ph": "X", "name": "\xff and \xed\xa0\x80 and \xc3"}'
+    broken = b'{"ph": "X", "name": "a\tb", "pid": NaN}'
+    frame = first + b", 5, " + broken + b", " + SOUND[0].encode() + b"]"
+
+    found = read(frame, offset=1000)
+
+    assert offsets(found) == {
+        "not_an_event": [1000 + frame.index(b"5, ")],
+        "invalid_utf8": [1000 + frame.index(byte) for byte in (b"\xff", b"\xed", b"\xa0")],
+        "control_character": [1000 + frame.index(b"\t")],
+        "not_a_number": [1000 + frame.index(b"NaN")],
+    }
+    assert found.at == len(frame)
+    assert [dict(event)["name"] for event in events_of(found)] == [
+        "\ufffd and \ufffd\ufffd\ufffd and \ufffd",
+        "a\tb",
+        "é0",
+    ]
+
+
+def test_little_room_makes_more_batches_and_no_other_events() -> None:
+    reader = Reader()
+    reader._scratch = new_scratch(room=2, rest=1)
+    wide = '{"ph": "X", ' + ", ".join(f'"key {n}": {n}' for n in range(50)) + "}"
+    text = ",".join([*SOUND, wide, "7", *SOUND])
+
+    found = reader.read(f"{text}]".encode(), 0, ELEMENT_OR_CLOSE, last=True)
+
+    assert events_of(found) == parsed(f"[{','.join([*SOUND, wide, *SOUND])}]")
+    assert found.refused == 1
+    assert len(found.batches) > 5
+
+
+def test_the_longest_prefix_of_damage_that_can_be_told_is_one_event() -> None:
+    frame = ",".join([SOUND[0], '{"ph": "X", "pid":: 1}', *SOUND[1:]]) + "]"
+
+    found = read(frame)
+
+    assert events_of(found) == parsed(f"[{','.join(SOUND)}]")
+    assert found.refused == 1
+    assert offsets(found) == {"unreadable_event": [len(SOUND[0].encode()) + 1]}
+
+
+def test_an_event_looks_like_one_in_args_only_to_a_fool() -> None:
+    frame = '{"ph": "X", "pid":: 1, "args": {"ph": "Y"}, "list": [{"ph": "Z"}]}, {"name": "b", "ph": "X"}]'
+
+    assert [sorted(event) for event in events_of(read(frame))] == [[("name", "b"), ("ph", "X")]]
+
+
+def test_samples_show_what_stands_around_the_damage() -> None:
+    frame = ",".join([*SOUND, '{"ph": "X", "pid": NaN}', *SOUND]) + "]"
+
+    (note,) = read(frame).health.as_dict(refused=0)["notes"]
+
+    assert "NaN" in note["examples"][0]["text"]
+    assert len(note["examples"][0]["text"]) <= 120

@@ -1,0 +1,103 @@
+"""An array is cut into frames by guesses that are proven or taken back, and read by several threads in its order."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.streaming import frames
+from service.streaming.frames import Feed, Frames, Pool
+from service.streaming.scan.reader import Events
+from service.trace.errors import BadCompression, Truncated
+from tests.columns import parsed
+from tests.events import rows_of, written_back
+
+# Each event looks like a border between two, in a string, an object or an array.
+TRAPS = [
+    '{"ph": "X", "name": "plain"}',
+    '{"ph": "X", "name": "}, {\\"ph\\": 1}, {\\"ph\\""}',
+    '{"ph": "X", "args": [{"a": 1}, {"ph": 1}, {"ph": 2}]}',
+    '{"ph": "X", "args": {"a": [{}, {"ph": {}}, {"ph": []}]}}',
+    '{"ph": "X", "name": "' + "x" * 300 + '"}',
+    '{"ph": "é\U0001f600é\U0001f600é\U0001f600"}',
+    "{}",
+    '{"ph": "X", "name": "' + "}, {" * 40 + '"}',
+]
+
+
+def read(text: bytes, size: int, *, threads: int = 2, chunk: int = 1 << 16) -> tuple[list[Any], list[Events], Feed]:
+    """The events of an array, what its frames held, and the feed behind it."""
+    feed = Feed(iter([text[at : at + chunk] for at in range(0, len(text), chunk)]))
+    with pytest.MonkeyPatch.context() as patched, Pool(threads) as pool:
+        patched.setattr(frames, "FRAME_SIZE", size)
+        found = list(Frames(feed, pool))
+    return [written_back(row) for events in found for row in rows_of(events.batches)], found, feed
+
+
+@given(st.lists(st.sampled_from(TRAPS), max_size=12), st.integers(1, 400), st.sampled_from([", ", ",", "\n , \n "]))
+def test_whatever_looks_like_a_border_the_events_are_the_same(traps: list[str], size: int, comma: str) -> None:
+    text = comma.join(traps)
+
+    events, _, feed = read(f'{text}] , "behind": 1}}'.encode(), size)
+
+    assert events == parsed(f"[{text}]")
+    feed.fill(100)
+    assert feed.text == b' , "behind": 1}'
+    assert feed.offset == len(text.encode()) + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_frames_come_in_order_whatever_thread_reads_them(threads: int) -> None:
+    array = ",".join(f'{{"ph": "X", "pid": {n}}}' for n in range(5000))
+
+    events, found, _ = read(array.encode() + b"]", 500, threads=threads)
+
+    assert events == parsed(f"[{array}]")
+    assert len(found) > 100
+    assert [one.closed for one in found] == [False] * (len(found) - 1) + [True]
+
+
+def test_proven_frames_are_read_once() -> None:
+    array = ", ".join(f'{{"ph": "X", "pid": {n}}}' for n in range(1000))
+    reads: list[int] = []
+
+    class Counting(Pool):
+        def submit(self, frame: Any, state: int) -> Any:
+            reads.append(frame.offset)
+            return super().submit(frame, state)
+
+    with pytest.MonkeyPatch.context() as patched, Counting(2) as pool:
+        patched.setattr(frames, "FRAME_SIZE", 1000)
+        list(Frames(Feed(iter([array.encode() + b"]"])), pool))
+
+    assert reads == sorted(set(reads))
+
+
+@pytest.mark.parametrize("error", [Truncated("cut", offset=1), BadCompression("damaged", offset=1)])
+def test_a_stream_that_breaks_is_an_end_like_another(error: Truncated | BadCompression) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b'{"ph": "X"}, {"ph": "Y"}, {"ph'
+        raise error
+
+    feed = Feed(chunks())
+    with Pool(2) as pool:
+        found = list(Frames(feed, pool))
+
+    assert [row["ph"] for events in found for row in rows_of(events.batches)] == ["X", "Y"]
+    assert feed.error is error
+    assert found[-1].health.count("cut") == found[-1].refused == 1
+
+
+def test_a_feed_gives_what_it_was_given() -> None:
+    feed = Feed(iter([b"ab", b"", b"cde", b"f"]))
+
+    feed.fill(3)
+    assert (feed.text, feed.offset, feed.ended) == (b"abcde", 0, False)
+    feed.skip(2)
+    assert (feed.text, feed.offset) == (b"cde", 2)
+    feed.put_back(b"b")
+    assert (feed.text, feed.offset) == (b"bcde", 1)
+    feed.fill(100)
+    assert (feed.text, feed.ended, feed.error) == (b"bcdef", True, None)

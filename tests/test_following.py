@@ -1,0 +1,332 @@
+"""Ingest follows the upload: a trace is read while it is received, and whatever becomes of either, nothing is lost."""
+
+import json
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from tests.server import Server, bytes_read
+from tests.traces import TraceShape, expected, sized, write_trace
+
+StartServer = Callable[..., Server]
+SHAPE = sized(TraceShape(kernels=300), 15 * 10**6)
+BLOCK = 1 << 20  # of an upload, after each of which the worker hears of it
+TAIL = 1000
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_trace(tmp_path_factory.mktemp("trace") / "a.json", SHAPE).read_bytes()
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> Server:
+    return start_server()
+
+
+class Sender:
+    """An upload that comes in pieces, each when the test wants it."""
+
+    def __init__(self, server: Server, body: bytes, *, wait: float = 0, digest: str = "") -> None:
+        host, port = urlsplit(server.url).netloc.split(":")
+        before = set(incoming(server))
+        self._rest = body
+        self.sent = 0
+        self.wire = socket.create_connection((host, int(port)), timeout=60)
+        head = f"PUT /api/v1/traces/slow.json?wait={wait} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+        head += f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n"
+        head += f"Repr-Digest: sha-256=:{digest}:\r\n" if digest else ""
+        self.wire.sendall(f"{head}\r\n".encode())
+        assert self.wire.recv(100).startswith(b"HTTP/1.1 100 ")
+        (self.id,) = set(incoming(server)) - before
+
+    def send(self, count: int) -> None:
+        piece, self._rest = self._rest[:count], self._rest[count:]
+        self.wire.sendall(piece)
+        self.sent += len(piece)
+
+    def send_all_but_the_end(self) -> None:
+        self.send(len(self._rest) - TAIL)
+
+    def answer(self) -> tuple[int, dict[str, object]]:
+        """Send the rest, and return the status and the content of the answer."""
+        self.send(len(self._rest))
+        head, _, content = b"".join(iter(lambda: self.wire.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+        self.wire.close()
+        return int(head.split()[1]), json.loads(content)
+
+    def __enter__(self) -> "Sender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wire.close()
+
+
+def incoming(server: Server) -> list[str]:
+    return [path.name for path in (server.data / "incoming").iterdir()]
+
+
+def files(server: Server) -> set[str]:
+    """All that lies in the data folder of traces, whole or not."""
+    return {path.name for room in ("incoming", "originals", "columns") for path in (server.data / room).iterdir()}
+
+
+def workers(server: Server) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(server.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if "service.jobs.worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; the test's own time limit is the limit."""
+    while not condition():
+        pass
+
+
+def following(server: Server, *uploads: Sender) -> psutil.Process:
+    """The worker that reads one of these uploads, once it has read all that it may know of."""
+
+    def caught_up() -> Iterator[psutil.Process]:
+        return (
+            worker
+            for worker in workers(server)
+            for upload in uploads
+            if bytes_read(worker, upload.id) > upload.sent - 2 * BLOCK
+        )
+
+    until(lambda: any(caught_up()))
+    return next(caught_up())
+
+
+def described(server: Server, trace_id: str, wait: float = 60) -> dict[str, object]:
+    trace: dict[str, object] = server.api.get(f"/traces/{trace_id}", params={"wait": wait}).json()
+    return trace
+
+
+def test_a_trace_is_read_while_it_is_received_and_ready_right_after(server: Server, body: bytes) -> None:
+    with Sender(server, body, wait=60) as upload:
+        upload.send(3 * BLOCK)
+        worker = following(server, upload)
+        upload.send_all_but_the_end()
+        assert following(server, upload) == worker  # there is little left to do
+
+        status, trace = upload.answer()
+
+    assert (status, trace["state"], trace["id"]) == (201, "ready", upload.id)
+    assert trace["counts"] == expected(SHAPE).counts
+    assert not worker.is_running()
+    assert files(server) == {upload.id}
+
+
+def test_what_is_received_is_no_trace_yet(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send_all_but_the_end()
+        following(server, upload)
+
+        assert server.api.get("/traces").json()["traces"] == []
+        assert server.api.get(f"/traces/{upload.id}").status_code == 404
+        assert not (server.data / "columns" / upload.id).exists()
+
+
+def test_an_upload_of_less_than_a_block_is_not_followed(server: Server) -> None:
+    content = b'{"traceEvents":[{"ph":"X","ts":1,"dur":1}]}'.ljust(BLOCK - 1)
+    with Sender(server, content, wait=60) as upload:
+        upload.send(BLOCK - 2)
+        assert workers(server) == []
+
+        assert upload.answer()[1]["state"] == "ready"
+
+
+# -- uploads that come to nothing ----------------------------------------------------------------------------------
+
+
+def test_other_bytes_than_were_promised_leave_nothing(server: Server, body: bytes) -> None:
+    with Sender(server, body, digest="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=") as upload:
+        upload.send_all_but_the_end()
+        worker = following(server, upload)
+
+        status, problem = upload.answer()
+
+    assert (status, problem["code"]) == (400, "digest_mismatch")
+    assert not worker.is_running()
+    assert files(server) == set()
+    assert server.api.get("/traces").json()["traces"] == []
+
+
+def test_a_client_that_leaves_leaves_nothing(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send_all_but_the_end()
+        worker = following(server, upload)
+
+    until(lambda: not worker.is_running())
+    until(lambda: files(server) == set())
+    assert server.api.get("/traces").json()["traces"] == []
+
+
+# -- traces that are damaged ---------------------------------------------------------------------------------------
+
+
+def test_damage_at_the_beginning_lets_the_upload_end_and_is_told(server: Server, body: bytes) -> None:
+    damaged = b"PK\x03\x04" + body
+    with Sender(server, damaged, wait=60) as upload:
+        upload.send(3 * BLOCK)
+        until(lambda: workers(server) != [])
+        until(lambda: workers(server) == [])  # it has its answer
+        upload.send_all_but_the_end()
+
+        status, trace = upload.answer()
+
+    error = trace["error"]
+    assert isinstance(error, dict)
+    assert (status, trace["state"], error["code"], error["offset"]) == (201, "failed", "not_json", 0)
+    assert server.api.get(f"/traces/{upload.id}/download").content == damaged
+    assert files(server) == {upload.id}
+
+
+@pytest.mark.parametrize("cut", [0, 10, 10**6])
+def test_a_trace_that_is_followed_is_read_like_one_that_is_whole(
+    server: Server, body: bytes, cut: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow.json"
+    path.write_bytes(body[: len(body) - cut])
+    with Sender(server, path.read_bytes(), wait=60) as upload:
+        upload.send_all_but_the_end()
+        following(server, upload)
+
+        followed = upload.answer()[1]
+
+    whole = server.upload(path)
+    assert {key for key in whole if followed[key] != whole[key]} == {"id", "created_at"}
+
+
+# -- workers that are killed ---------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(start_server: StartServer, body: bytes) -> None:
+    server = start_server(ingest_attempts=1)
+    with Sender(server, body, wait=60) as upload:
+        upload.send(3 * BLOCK)
+        worker = following(server, upload)
+        worker.kill()
+        until(lambda: not worker.is_running())
+        upload.send_all_but_the_end()
+
+        status, trace = upload.answer()
+
+    assert (status, trace["state"]) == (201, "ready")
+    assert trace["counts"] == expected(SHAPE).counts
+    assert f"the upload {upload.id} is followed no more" in server.log_text()
+    assert files(server) == {upload.id}
+
+
+def test_a_worker_that_does_not_listen_holds_up_no_upload(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send(3 * BLOCK)
+        worker = following(server, upload)
+        worker.suspend()
+
+        status, _ = upload.answer()
+
+        assert (status, described(server, upload.id, wait=0)["state"]) == (201, "ingesting")
+        worker.resume()
+    assert described(server, upload.id)["state"] == "ready"
+
+
+# -- the end of the server -----------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_killed_takes_its_worker_along_and_leaves_nothing(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send_all_but_the_end()
+        worker = following(server, upload)
+
+        server.kill()
+
+        psutil.wait_procs([worker], timeout=20)
+        assert not worker.is_running()
+    server.start()
+    assert files(server) == set()
+    assert server.api.get("/traces").json()["traces"] == []
+
+
+def test_a_server_that_is_stopped_ends_within_its_deadline(start_server: StartServer, body: bytes) -> None:
+    server = start_server(shutdown_s=1)
+    with Sender(server, body) as upload:
+        upload.send_all_but_the_end()
+        worker = following(server, upload)
+
+        psutil.Process(server.pid).send_signal(signal.SIGTERM)
+
+        psutil.wait_procs([worker], timeout=20)
+        assert not worker.is_running()
+        assert server._process
+        assert server._process.wait(timeout=20) == 0
+    assert files(server) == set()
+
+
+# -- many at once --------------------------------------------------------------------------------------------------
+
+
+def test_of_two_uploads_at_once_one_is_followed_and_both_are_ready(start_server: StartServer, body: bytes) -> None:
+    server = start_server(ingest_workers=1)
+    with Sender(server, body, wait=60) as one, Sender(server, body, wait=60) as other:
+        for upload in (one, other):
+            upload.send(3 * BLOCK)
+        worker = following(server, one, other)
+        for upload in (one, other):
+            upload.send_all_but_the_end()
+        assert workers(server) == [worker]
+
+        answers = [upload.answer() for upload in (one, other)]
+
+    assert [(status, trace["state"]) for status, trace in answers] == [(201, "ready")] * 2
+    assert files(server) == {one.id, other.id}
+
+
+def test_a_slow_upload_holds_up_no_other_trace(start_server: StartServer, body: bytes, step_trace: Path) -> None:
+    server = start_server(ingest_workers=1)
+    with Sender(server, body) as slow:
+        slow.send(3 * BLOCK)
+        following(server, slow)
+
+        assert server.upload(step_trace)["state"] == "ready"
+        assert slow.answer()[0] == 201
+    assert described(server, slow.id)["state"] == "ready"
+
+
+def test_an_upload_is_followed_as_soon_as_there_is_room(start_server: StartServer, body: bytes) -> None:
+    server = start_server(ingest_workers=1)
+    with Sender(server, body) as later, Sender(server, body, wait=60) as first:
+        first.send(3 * BLOCK)
+        following(server, first)
+        later.send(3 * BLOCK)
+        assert first.answer()[1]["state"] == "ready"
+
+        later.send_all_but_the_end()
+        following(server, later)
+
+        assert later.answer()[0] == 201
+    assert described(server, later.id)["state"] == "ready"
+
+
+def test_a_trace_can_be_deleted_right_after_its_last_byte(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send(3 * BLOCK)
+        worker = following(server, upload)
+        worker.suspend()  # it has not read the rest
+        assert upload.answer()[0] == 201
+        assert described(server, upload.id, wait=0)["state"] == "ingesting"
+
+        assert server.api.delete(f"/traces/{upload.id}").status_code == 204
+
+    assert not worker.is_running()
+    assert files(server) == set()

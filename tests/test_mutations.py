@@ -1,0 +1,222 @@
+"""Whatever happens to the bytes of a real trace, its sound events come through, and a report tells of the others."""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+from operator import eq
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from service.streaming.document import Document
+from service.trace.errors import IngestError, NotATrace
+from tests.conftest import DATA, SHARED
+from tests.events import rows_of
+
+CHANGES_IN_ALL = 6000
+EVENTS = 150  # of a part
+SPAN_MAX = 800  # bytes that are lost or come twice
+SLOWEST_S = 10
+LOST_MAX = 3
+"""Events that may be lost beside those that a change touches."""
+
+Row = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A document of some of a trace's events, as they stand there, with all that stands around them."""
+
+    text: bytes
+    spans: list[tuple[int, int]]
+    """Where each event stands."""
+    rows: list[Row]
+
+    def before(self, at: int) -> int:
+        """How many events end before a byte."""
+        return sum(end <= at for _, end in self.spans)
+
+    def behind(self, at: int) -> int:
+        """How many events begin behind a byte."""
+        return sum(start >= at for start, _ in self.spans)
+
+
+def read(text: bytes) -> tuple[list[Row], Document]:
+    """The rows of a document, without their positions."""
+    document = Document([text], threads=1)
+    rows = [tuple(row.values())[1:] for events in document.events() for row in rows_of(events.batches)]
+    document.envelope()
+    return rows, document
+
+
+@cache
+def whole(path: Path) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a trace, and where each event stands in it, as json reads it."""
+    text = gzip.decompress(path.read_bytes()).decode("ascii")  # so that a character is a byte
+    decoder, between = json.JSONDecoder(), re.compile(r"[ \t\r\n,]*")
+    at = text.index("[", text.index('"traceEvents"')) + 1
+    spans: list[tuple[int, int]] = []
+    while text[at := between.match(text, at).end()] != "]":  # type: ignore[union-attr] # it matches nothing, too
+        _, end = decoder.raw_decode(text, at)
+        spans.append((at, end))
+        at = end
+    return text, spans
+
+
+def part_of(path: Path, random: Random) -> Part:
+    """Some events of a trace that follow one another."""
+    text, spans = whole(path)
+    first = random.randrange(max(len(spans) - EVENTS, 1))
+    chosen = spans[first : first + EVENTS]
+    start, end = chosen[0][0], chosen[-1][1]
+    cut = text[: spans[0][0]] + text[start:end] + text[spans[-1][1] :]
+    moved = spans[0][0] - start
+    rows, document = read(cut.encode())
+    assert (len(rows), document.refused) == (len(chosen), 0)
+    return Part(cut.encode(), [(start + moved, end + moved) for start, end in chosen], rows)
+
+
+# -- changes ------------------------------------------------------------------------------------------------------
+
+
+class Changed(NamedTuple):
+    """A changed text, and from where to where the old one was touched."""
+
+    text: bytes
+    start: int
+    end: int
+
+
+Change = Callable[[bytes, Random], Changed]
+NUMBER = re.compile(rb"(?<=[:,\[] )-?\d[\d.]*")
+
+
+def replaced(text: bytes, start: int, end: int, new: bytes) -> Changed:
+    return Changed(text[:start] + new + text[end:], start, end)
+
+
+def cut(text: bytes, random: Random) -> Changed:
+    at = random.randrange(len(text))
+    return Changed(text[:at], at, len(text))
+
+
+def flip(text: bytes, random: Random) -> Changed:
+    at = random.randrange(len(text))
+    return replaced(text, at, at + 1, bytes([text[at] ^ 1 << random.randrange(8)]))
+
+
+def insert(choice: Callable[[Random], bytes]) -> Change:
+    def change(text: bytes, random: Random) -> Changed:
+        at = random.randrange(len(text) + 1)
+        return replaced(text, at, at, choice(random))
+
+    return change
+
+
+def renumber(choice: Callable[[Random], bytes]) -> Change:
+    def change(text: bytes, random: Random) -> Changed:
+        found = NUMBER.search(text, random.randrange(len(text))) or next(NUMBER.finditer(text))
+        return replaced(text, found.start(), found.end(), choice(random))
+
+    return change
+
+
+def double_comma(text: bytes, random: Random) -> Changed:
+    at = text.find(b",", random.randrange(len(text)))
+    return replaced(text, at, at, b",")
+
+
+def delete(text: bytes, random: Random) -> Changed:
+    start = random.randrange(len(text))
+    return replaced(text, start, min(start + random.randint(1, SPAN_MAX), len(text)), b"")
+
+
+def double(text: bytes, random: Random) -> Changed:
+    start = random.randrange(len(text))
+    end = min(start + random.randint(1, SPAN_MAX), len(text))
+    return Changed(text[:end] + text[start:], start, end)
+
+
+def swap_in(text: bytes, random: Random) -> Changed:
+    start, source = random.randrange(len(text)), random.randrange(len(text))
+    length = random.randint(1, 100)
+    return replaced(text, start, min(start + length, len(text)), text[source : source + length])
+
+
+CHANGES: dict[str, Change] = {
+    "cut": cut,
+    "flipped bit": flip,
+    "control character": insert(lambda random: bytes([random.randrange(32)])),
+    "structure": insert(lambda random: bytes([random.choice(b'"\\{}[],:')])),
+    "broken UTF-8": insert(lambda random: random.randbytes(random.randint(1, 4)).translate(bytes(range(128, 256)) * 2)),
+    "any bytes": insert(lambda random: random.randbytes(random.randint(1, 8))),
+    "doubled comma": double_comma,
+    "large integer": renumber(lambda random: b"9" * random.choice([16, 18, 19, 20, 40, 5000])),
+    "no number": renumber(lambda random: random.choice([b"NaN", b"-Infinity", b"N/A", b"inf", b"", b"007", b"-"])),
+    "deleted span": delete,
+    "doubled span": double,
+    "foreign span": swap_in,
+}
+
+
+def traces() -> list[Path]:
+    beside = [path for path in SHARED.glob("*.gz") if not path.name.startswith("large_integers")]
+    return sorted([*DATA.glob("*.gz"), *beside, *SHARED.glob("dlrm_8_ranks/worker0*")])
+
+
+ROUNDS = -(-CHANGES_IN_ALL // (len(traces()) * len(CHANGES)))
+
+
+def lost(part: Part, changed: Changed, found: list[Row]) -> int:
+    """How many events are gone that stand before or behind a change."""
+
+    def in_both(found: list[Row], came: list[Row]) -> int:
+        return sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(found, came, strict=False)))
+
+    before = in_both(found, part.rows)
+    behind = in_both(found[before:][::-1], part.rows[before:][::-1])
+    return part.before(changed.start) + part.behind(changed.end) - before - behind
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.name.split(".")[0])
+def test_a_change_costs_only_events_near_it_and_is_told(path: Path) -> None:
+    for turn in range(ROUNDS):
+        part = part_of(path, Random(f"{path.name} {turn}"))
+        for kind, change in CHANGES.items():
+            name = f"{path.name}: {kind} {turn}"
+            check(part, change(part.text, Random(name)), kind, name)
+
+
+def check(part: Part, changed: Changed, kind: str, name: str) -> None:
+    untouched = part.before(changed.start) + part.behind(changed.end)
+    touched = len(part.rows) - untouched
+    began = time.monotonic()
+    try:
+        found, document = read(changed.text)
+    except IngestError as error:
+        refusal: IngestError | None = error
+    else:
+        refusal = None
+    assert time.monotonic() - began < SLOWEST_S, name
+    if "span" in kind and b'"traceEvents"' in changed.text[changed.start : changed.end]:
+        return  # all events may be in one, as the member of that name
+    if refusal:
+        assert refusal.code, name
+        assert refusal.detail, name
+        assert part.before(changed.start) <= LOST_MAX, name
+        assert kind == "cut" or isinstance(refusal, NotATrace), name  # as when the array's key is another
+        return
+    report = document.health.as_dict(refused=document.refused)
+    gone = lost(part, changed, found)
+    assert gone <= LOST_MAX, name
+    assert report["notes"] or gone <= 0, name
+    assert len(found) == document.kept, name
+    assert report["refused"] == document.refused, name
+    assert untouched - LOST_MAX <= document.kept + document.refused <= len(part.rows) + touched + LOST_MAX, name

@@ -1,0 +1,92 @@
+"""A report says what was found, the worst first, with the first few places of each."""
+
+import orjson
+import pytest
+
+from service.streaming.repair import Damage
+from service.trace.health import CASES, EXAMPLES_MAX, TEXT_MAX, Health, Kind, is_sound
+
+TOKEN = "hf_" + "abcDEF0123456789" * 2
+
+
+def health(*codes: str) -> Health:
+    one = Health()
+    for offset, code in enumerate(codes):
+        one.add(code, offset=offset)
+    return one
+
+
+def test_what_was_refused_stands_before_repairs_and_these_before_oddities() -> None:
+    report = health("overlaps", "bad_escape", "cut", "unreadable_event", "invalid_utf8").as_dict(refused=2)
+
+    assert [(note["kind"], note["code"]) for note in report["notes"]] == [
+        ("refused", "unreadable_event"),
+        ("refused", "cut"),
+        ("repaired", "bad_escape"),
+        ("repaired", "invalid_utf8"),
+        ("oddity", "overlaps"),
+    ]
+    assert (report["refused"], report["repaired"]) == (2, 2)
+    assert orjson.loads(orjson.dumps(report)) == report
+
+
+def test_a_note_has_its_count_and_its_first_examples() -> None:
+    one = Health()
+    one.add("bad_escape", count=5, offset=7, text="C:\\data")
+    for offset in range(10):
+        one.add("bad_escape", offset=offset)
+
+    (note,) = one.as_dict(refused=0)["notes"]
+
+    assert note["count"] == one.count("bad_escape") == 15
+    assert note["detail"] == CASES["bad_escape"].detail
+    assert note["examples"] == [
+        {"offset": 7, "text": "C:\\data"},
+        {"offset": 0, "text": None},
+        {"offset": 1, "text": None},
+    ]
+
+
+def test_what_was_found_nowhere_in_particular_has_no_example() -> None:
+    assert health().as_dict(refused=0) == {"repaired": 0, "refused": 0, "notes": []}
+    one = Health()
+    one.add("unknown_rank")
+    assert one.as_dict(refused=0)["notes"][0]["examples"] == []
+
+
+def test_reports_of_pieces_join_in_their_order() -> None:
+    whole = Health()
+    for start in (0, 100):
+        piece = Health()
+        piece.add("bad_escape", count=2, offset=start)
+        piece.add("bad_escape", offset=start + 1)
+        whole.join(piece)
+
+    (note,) = whole.as_dict(refused=0)["notes"]
+
+    assert note["count"] == 6
+    assert [example["offset"] for example in note["examples"]] == [0, 1, 100]
+    assert len(note["examples"]) == EXAMPLES_MAX
+
+
+@pytest.mark.parametrize(
+    "text", [TOKEN, f"{'x' * (TEXT_MAX - 10)} {TOKEN}", f'"env": {{"PASSWORD": "{TOKEN}"}}', f'{{"HF_TOKEN": "{TOKEN}']
+)
+def test_examples_are_short_and_tell_no_secret(text: str) -> None:
+    one = Health()
+    one.add("bad_escape", offset=0, text=text)
+
+    shown = one.as_dict(refused=0)["notes"][0]["examples"][0]["text"]
+
+    assert len(shown) <= TEXT_MAX
+    assert TOKEN[:8] not in shown
+
+
+def test_every_repair_is_a_case() -> None:
+    assert {str(damage) for damage in Damage} <= {code for code, case in CASES.items() if case.kind is Kind.REPAIRED}
+
+
+def test_a_file_is_sound_unless_something_was_refused_or_repaired() -> None:
+    for code, case in CASES.items():
+        assert is_sound(health(code).as_dict(refused=0)) == (case.kind is Kind.ODDITY)
+    assert is_sound(health().as_dict(refused=0))
