@@ -23,7 +23,7 @@ from service.streaming.codec import plain_chunks
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-SAMPLE_EVERY_S = 0.05
+SAMPLE_EVERY_S = 0.25  # a look takes some milliseconds, of a processor that the step may need
 LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
 INGEST = "ingest: PUT to ready"
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
