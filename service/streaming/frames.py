@@ -71,7 +71,7 @@ class _Frame:
     text: bytes
     offset: int
     last: bool
-    proven: bool
+    at_border: bool
     """Cut where an element seems to begin, so that the next frame starts with one."""
     events: Future[Events] | None = None
 
@@ -145,7 +145,7 @@ class Frames:
             frame = self._cut()
             if starts_well and not self._ahead:
                 frame.events = self._pool.submit(frame, state)
-            elif self._ahead and self._ahead[-1].proven:
+            elif self._ahead and self._ahead[-1].at_border:
                 frame.events = self._pool.submit(frame, ELEMENT)
             self._ahead.append(frame)
 
@@ -153,13 +153,13 @@ class Frames:
         self._feed.fill(FRAME_SIZE + 1)
         text, offset = self._feed.text, self._feed.offset
         if len(text) <= FRAME_SIZE:
-            size, last, proven = len(text), True, False
+            size, last, at_border = len(text), True, False
         else:
             at = text.rfind(self._border, 0, FRAME_SIZE) if self._border else -1
-            last, proven = False, at > 0
-            size = text.index(b",", at) + 1 if proven else FRAME_SIZE
+            last, at_border = False, at > 0
+            size = text.index(b",", at) + 1 if at_border else FRAME_SIZE
         self._feed.skip(size)
-        return _Frame(text[:size], offset, last, proven)
+        return _Frame(text[:size], offset, last, at_border)
 
 
 def _border(document: bytes) -> bytes:

@@ -163,7 +163,7 @@ def test_a_damaged_trace_says_what_was_refused_repaired_and_odd_and_where(
                 expect(shown).to_contain_text(f"byte {example['offset']:,}")
     expect(health).to_contain_text("<b>backwards</b>")
     expect(health).not_to_contain_text("hf_abc")
-    expect(health).to_contain_text("␁")
+    expect(health).to_contain_text(r"\u0001")
     assert page.evaluate("window.broken") is None
     assert health.locator("img, b").count() == 0
 

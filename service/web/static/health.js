@@ -42,5 +42,5 @@ function exampleOf({ offset, text }) {
   return el("li", {}, place, text === null ? null : el("code", {}, visible(text.trim())));
 }
 
-/** A text on one line: control characters as the pictures that Unicode has of them. */
-const visible = (text) => text.replace(/[\0-\x1f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)));
+/** A text on one line: control characters as JSON writes them. */
+const visible = (text) => text.replace(/[\0-\x1f]/g, (sign) => JSON.stringify(sign).slice(1, -1));
