@@ -60,9 +60,11 @@ class Server:
 
     def children(self, of_name: str = "") -> list[psutil.Process]:
         """The processes below the server, those whose command line names `of_name`."""
-        return [
-            child for child in psutil.Process(self.pid).children(recursive=True) if of_name in " ".join(child.cmdline())
-        ]
+        found = []
+        for child in psutil.Process(self.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it ended while it was looked at
+                found += [child] if of_name in " ".join(child.cmdline()) else []
+        return found
 
     def kill(self) -> None:
         """`kill -9`."""

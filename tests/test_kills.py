@@ -5,6 +5,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
@@ -90,15 +91,15 @@ class Round:
 
     def kill(self, target: str) -> None:
         """`kill -9` the server, or a worker or engine if one is there."""
-        children = self.server.children()
         if target == "server":
+            children = self.server.children()
             self.server.kill()
             _, alive = psutil.wait_procs(children, timeout=GONE_WITHIN_S)
             assert not alive, f"left behind: {alive}"
             self.server.start()
-        for child in children if target != "server" else ():
-            words = " ".join(child.cmdline()) if child.is_running() else ""
-            if {"worker": "service.jobs.worker", "engine": "--stdiod"}[target] in words:
+            return
+        for child in self.server.children({"worker": "service.jobs.worker", "engine": "--stdiod"}[target]):
+            with suppress(psutil.NoSuchProcess):  # it ended by itself
                 child.kill()
 
     def eventually(self, condition: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from service.engine import wire
-from service.trace.errors import EngineFailed, EngineUnavailable
+from service.trace.errors import EngineFailed, EngineUnavailable, fate
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +138,7 @@ class EngineProcess:
             status = await self._process.wait()
         await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
         said = b"\n".join(self._said)[-_SAID_MAX:].decode("utf-8", "replace")
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return EngineFailed(f"The engine {how}." + (f" It said: {said}" if said else ""), exit_status=status)
+        return EngineFailed(f"The engine {fate(status)}." + (f" It said: {said}" if said else ""), exit_status=status)
 
     def interrupt(self) -> None:
         """Stop the running statement, which then answers with an error; harmless when none runs."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -12,7 +11,7 @@ import orjson
 
 from service.jobs.export import command
 from service.store.export import Order, spill_of
-from service.trace.errors import DiskFull, ExportFailed, TracedockError
+from service.trace.errors import DiskFull, ExportFailed, TracedockError, fate
 
 AT_ONCE = 2
 READ_SIZE = 1 << 20
@@ -91,5 +90,4 @@ def _failure(status: int, said: bytes) -> TracedockError:
     with suppress(ValueError, KeyError, IndexError):
         told = orjson.loads(said.splitlines()[-1])
         return _TOLD[told["code"]](told["detail"])
-    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    return ExportFailed(f"The process that writes the document {how}.")
+    return ExportFailed(f"The process that writes the document {fate(status)}.")

@@ -1,7 +1,6 @@
 """One worker process, as the server sees it: what it is told, what it tells, and how it ends."""
 
 import asyncio
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -11,6 +10,7 @@ import orjson
 
 from service.store.folder import Folder
 from service.streaming.source import Progress
+from service.trace.errors import fate
 
 
 class Ending(NamedTuple):
@@ -85,8 +85,7 @@ class WorkerProcess:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return Ending(answer, how)
+        return Ending(answer, fate(status))
 
     async def _listen(self, process: Process) -> dict[str, dict[str, Any]]:
         answer: dict[str, dict[str, Any]] = {}

@@ -9,14 +9,15 @@ from typing import Any
 
 import duckdb
 
+from service.store.database import connected
 from service.store.folder import EVENTS
 from service.store.oddities import note_oddities
-from service.streaming.scan.columns import decoded
+from service.streaming.scan.columns import decoded, without_halves
 from service.trace.health import Health
 from service.trace.rank import distributed_info, rank_of, whole_number, world_size_of
 from service.trace.summary import GPU_CATEGORIES, TIMELESS_PHASES, Key, Summary
 
-THREADS, MEMORY = 2, "512MB"
+THREADS = 2
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
@@ -68,15 +69,7 @@ def opened(folder: Path) -> duckdb.DuckDBPyConnection:
 
     Beside the columns, ``file_row_number`` counts the events in order of time.
     """
-    connection = duckdb.connect(
-        config={
-            "threads": THREADS,
-            "memory_limit": MEMORY,
-            "temp_directory": str(folder / "spill"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-    )
+    connection = connected(folder / "spill", threads=THREADS)
     path = str(folder / EVENTS).replace("'", "''")
     connection.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{path}', file_row_number = true)")  # noqa: S608 - the path is ours
     return connection
@@ -152,7 +145,7 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
             name = told.get(_NAMING[kind]) if isinstance(told, dict) else None
             if isinstance(name, str):
                 key = (kind, _key(pid, pid_text)) + ((_key(tid, tid_text),) if kind == "thread_name" else ())
-                names[key] = name.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                names[key] = without_halves(name)
     return names
 
 

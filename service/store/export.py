@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 from isal import isal_zlib
 
+from service.store.database import connected
 from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS
 from service.trace.errors import DiskFull, ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
@@ -25,7 +26,6 @@ Order = Literal["time", "original"]
 ENVELOPE_MAX = 8 << 20
 """Bytes of an envelope that is shown."""
 
-MEMORY_MAX = 512 << 20
 THREADS_MAX = 4
 BATCH = 1 << 13  # rows in a block, about 2 MB
 BUFFERED = 16 << 20  # bytes that DuckDB is ahead
@@ -150,7 +150,9 @@ def _blocks(events: Path, *, order: Order, redact: bool) -> Iterator[bytes]:
         text = f"SELECT CASE WHEN regexp_matches(text, $suspect) THEN redacted(text) ELSE text END FROM ({text})"  # noqa: S608
     values = {"file": str(events)} | ({"suspect": SUSPECT} if redact else {})
     try:
-        with duckdb.connect(config=_config(spill_of(events.parent, os.getpid()))) as connection:
+        spill, threads = spill_of(events.parent, os.getpid()), min(THREADS_MAX, os.cpu_count() or 1)
+        # with large buffers, as a batch of large events has more than 2 GB
+        with connected(spill, threads=threads, arrow_large_buffer_size=True) as connection:
             connection.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
             connection.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
             _check_version(connection, events)
@@ -161,17 +163,6 @@ def _blocks(events: Path, *, order: Order, redact: bool) -> Iterator[bytes]:
             raise DiskFull("The disk of the data folder has no room to sort the events.") from error
         why = str(error).split("\n", 1)[0].replace(str(events), events.name)
         raise ExportFailed(f"The trace's columns can't be read: {why}") from error
-
-
-def _config(spill: Path) -> dict[str, str | bool | int | float | list[str]]:
-    return {
-        "threads": min(THREADS_MAX, os.cpu_count() or 1),
-        "memory_limit": f"{MEMORY_MAX >> 20}MiB",
-        "temp_directory": str(spill),
-        "arrow_large_buffer_size": True,  # a batch of large events is larger than 2 GB
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:

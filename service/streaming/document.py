@@ -10,6 +10,7 @@ import ijson
 from service.streaming.frames import Feed, Frames, Pool, processors
 from service.streaming.outline import Landmark, Step, events_behind_damage, read_members
 from service.streaming.repair import Unmendable, mend
+from service.streaming.scan.columns import without_halves
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded
 from service.trace.errors import IngestError, NotATrace, NotJson, Truncated
@@ -324,7 +325,7 @@ def _parsed_leniently(text: bytes) -> Any:
     """Likewise, where ijson can't: a number beyond all use is infinite, and half a surrogate pair is U+FFFD."""
     document = json.loads(text, parse_int=_whole)
     again = json.dumps(document, ensure_ascii=False)
-    return json.loads(again.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return json.loads(without_halves(again))
 
 
 def _whole(number: str) -> int | float:

@@ -32,7 +32,13 @@ TracedockError
     └── ResultTooLarge       the result outgrew its bound
 """
 
+import signal
 from typing import Any, ClassVar
+
+
+def fate(status: int) -> str:
+    """How a process ended that has this exit status, or was killed by the signal of minus so much."""
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
 class TracedockError(Exception):

@@ -209,6 +209,11 @@ def decoded(text: bytes) -> str:
     if b"\\" not in text:
         return text.decode()
     string: str = json.loads(b'"%b"' % text)
+    return without_halves(string)
+
+
+def without_halves(string: str) -> str:
+    """The string with U+FFFD for each half of a surrogate pair, which no UTF-8 can hold."""
     return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
