@@ -33,7 +33,7 @@ format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE=file, or one of MB=500 is made
-	$(BIN)/python -m tests.bench $(if $(TRACE),"$(TRACE)",--megabytes $(or $(MB),500))
+	$(BIN)/python -m tests.bench $(if $(TRACE),"$(TRACE)",--megabytes $(or $(MB),500)) --ranks-megabytes $(or $(RANKS_MB),60)
 
 clean: ## remove the environment and what tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

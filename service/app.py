@@ -16,8 +16,9 @@ from service import __version__
 from service.engine import provision
 from service.engine.fleet import Fleet
 from service.engine.session import EngineLimits
-from service.http import download, errors, health, listener, perfetto, query, sessions, shapes, traces
+from service.http import download, errors, health, listener, making, perfetto, query, sessions, shapes, traces
 from service.http.services import Services
+from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.catalog import Catalog
@@ -47,7 +48,10 @@ class Dock:
         )
         errors.install(app)
         api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
-        for router in (query.router, sessions.router, perfetto.api, listener.api, download.router, traces.router):
+        for router in (
+            *(query.router, sessions.router, perfetto.api, listener.api, download.router),
+            *(making.router, traces.router),
+        ):
             api.include_router(router)
         app.include_router(api)
         app.include_router(perfetto.pages)
@@ -75,7 +79,8 @@ class Dock:
             lambda: provision.engine_path(settings), limits,
             max_engines=settings.max_engines, idle_s=settings.engine_idle_s,
         )  # fmt: skip
-        self.services = self.app.state.services = Services(settings, folder, catalog, runner, fleet, ui)
+        jobs = Making(catalog, folder, attempts=settings.ingest_attempts)
+        self.services = self.app.state.services = Services(settings, folder, catalog, runner, jobs, fleet, ui)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -83,6 +88,8 @@ class Dock:
         if parts is None:
             raise RuntimeError("the parts are built before the server runs")
         parts.runner.start()
+        parts.making.start()
+        parts.exports.prepare()
         parts.fleet.start()
         try:
             yield
@@ -98,6 +105,7 @@ class Dock:
         try:
             async with asyncio.timeout(self.settings.shutdown_s):
                 await self.services.runner.close()
+                await self.services.making.close()
                 await self.services.fleet.close()
                 await self.services.exports.close()
                 await self.services.copies.close()

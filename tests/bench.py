@@ -5,6 +5,7 @@ process that does it (the kernel's own high-water mark), and the largest sum of 
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,15 +24,28 @@ from service.streaming.codec import plain_chunks
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
+STREAMS = tuple(range(7, 17))  # of the trace that is made
 SAMPLE_EVERY_S = 0.25  # a look takes some milliseconds, of a processor that the step may need
 LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
-INGEST = "ingest: PUT to ready"
+FILTER = "ijson filter: 1 % window to .json.gz"
+INGEST, WINDOW, STREAM = "ingest: PUT to ready", "1 % window to .json.gz", "one stream to .json.gz"
+STEPS, PARTS, MERGE = "split by step into traces", "split into five traces", "merge of the ranks"
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
 _IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
     "chunks = p(open(sys.argv[1], 'rb'))\n"
     "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
     "for e in ijson.items(reader, 'traceEvents.item'): pass"
+)
+
+
+_FILTER = (
+    "from service.streaming.codec import plain_chunks as p; import gzip, ijson, json, sys, types\n"
+    "chunks, first, last = p(open(sys.argv[1], 'rb')), int(sys.argv[2]), int(sys.argv[3])\n"
+    "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
+    "kept = [e for e in ijson.items(reader, 'traceEvents.item', use_float=True)\n"
+    "        if first <= (e.get('ts') or 0) * 1000 <= last]\n"
+    "with gzip.open(sys.argv[4], 'wt', compresslevel=2) as f: json.dump({'traceEvents': kept}, f)"
 )
 
 
@@ -102,7 +116,12 @@ def run_alone(step: str, command: list[str]) -> Row:
 def role_of(process: psutil.Process) -> str:
     """Which part of the service a process is."""
     words = " ".join(process.cmdline())
-    roles = {"--stdiod": "engine", "service.jobs.worker": "worker", "service.jobs.export": "export"}
+    roles = {
+        "--stdiod": "engine",
+        "service.jobs.worker": "worker",
+        "service.jobs.export": "export",
+        "service.jobs.maker": "maker",
+    }
     return next((role for mark, role in roles.items() if mark in words), "server")
 
 
@@ -115,12 +134,39 @@ def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
     rows.append(Row(step, time.perf_counter() - started, memory.peak_mb, memory.together_mb))
 
 
-def drain(server: Server, path: str) -> None:
-    """Read a response to its end."""
-    with server.api.stream("GET", path) as response:
+def drain(server: Server, path: str, to: Path | None = None, **params: str | int) -> None:
+    """Read a response to its end, into a file if one is named."""
+    with server.api.stream("GET", path, params=params or None) as response, (to or Path(os.devnull)).open("wb") as file:
         response.raise_for_status()
-        for _ in response.iter_raw():
-            pass
+        for piece in response.iter_raw():
+            file.write(piece)
+
+
+def done(server: Server, path: str, **asked: object) -> None:
+    """Do a job to its end."""
+    answer = server.api.post(path, params={"wait": 3600}, json=asked)
+    answer.raise_for_status()
+    if (job := answer.json())["state"] != "done":
+        sys.exit(f"{path} failed: {job['error']}")
+
+
+def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
+    """The merge of some ranks of that size."""
+    server = Server(folder / "ranks", perfetto_port=0).start()
+    server.api.timeout = 3600
+    rows: list[Row] = []
+    try:
+        traces = []
+        for rank in range(ranks):
+            shape = sized(TraceShape(rank=rank, world_size=ranks), megabytes * 10**6)
+            path = write_trace(folder / f"rank{rank}.json.gz", shape, compress="gzip")
+            traces.append(server.upload(path, wait=3600)["id"])
+            path.unlink()
+        with timed(f"{MERGE}: {ranks} of {megabytes} MB", server, rows):
+            done(server, "/traces/merge", traces=traces)
+    finally:
+        server.stop()
+    return rows[0]
 
 
 def measure(trace: Path, data: Path) -> tuple[list[Row], int, int]:
@@ -141,6 +187,20 @@ def measure(trace: Path, data: Path) -> tuple[list[Row], int, int]:
             drain(server, f"/traces/{one['id']}/download?format=json")
         with timed("download as JSON, original order", server, rows):
             drain(server, f"/traces/{one['id']}/download?format=json&order=original")
+        where, bounds, out = f"/traces/{one['id']}", one["bounds"], data / "out.json.gz"
+        middle, hundredth = (bounds["start_ns"] + bounds["end_ns"]) // 2, (bounds["end_ns"] - bounds["start_ns"]) // 100
+        window = {"start_ns": middle, "end_ns": middle + hundredth}
+        rows.append(
+            run_alone(FILTER, [sys.executable, "-c", _FILTER, str(trace), *map(str, window.values()), str(out)])
+        )
+        with timed(WINDOW, server, rows):
+            drain(server, f"{where}/download", out, **window)
+        if one["streams"]:
+            with timed(STREAM, server, rows):
+                drain(server, f"{where}/download", out, streams=one["streams"][0])
+        few = 0 < len({step["number"] for step in one["steps"]}) <= 100
+        with timed(STEPS if few else PARTS, server, rows):
+            done(server, f"{where}/split", **({"by": "step"} if few else {"by": "parts", "value": 5}))
         with timed("session: load in the engine", server, rows):
             server.api.post(f"/traces/{one['id']}/session", params={"wait": 3600}).raise_for_status()
         with timed("SQL: select count(*) from slice", server, rows):
@@ -163,36 +223,47 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("trace", nargs="?", type=Path)
     options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
+    options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
         if trace is None:
             trace = write_trace(
-                Path(scratch, "made.json.gz"), sized(TraceShape(), chosen.megabytes * 10**6), compress="gzip"
+                Path(scratch, "made.json.gz"),
+                sized(TraceShape(streams=STREAMS), chosen.megabytes * 10**6),
+                compress="gzip",
             )
         with trace.open("rb") as file:
             size, packed = sum(map(len, plain_chunks(file))), trace.stat().st_size
         rows, events, columns = measure(trace, Path(scratch, "data"))
+        merge = measure_merge(Path(scratch), chosen.ranks_megabytes)
     sys.stdout.write(
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
     )
     sys.stdout.write(
-        f"| {'step':33} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'together':>8} | peak MB |\n"
+        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'together':>8} | peak MB |\n"
         "|---|---:|---:|---:|---:|---|\n"
     )
     for row in rows:
-        whole = not row.step.startswith("SQL")
+        whole = not row.step.startswith(("SQL", "1 %", "one stream"))
         rate = f"{size / 1e6 / row.wall_s:,.0f}" if whole else ""
         event_rate = f"{events / row.wall_s:,.0f}" if whole else ""
         peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(row.peak_mb.items()))
         figures = f"{row.wall_s:8.2f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
-        sys.stdout.write(f"| {row.step:33} | {figures} | {peaks} |\n")
+        sys.stdout.write(f"| {row.step:37} | {figures} | {peaks} |\n")
+    peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(merge.peak_mb.items()))
+    sys.stdout.write(
+        f"| {merge.step:37} | {merge.wall_s:8.2f} | {'':>7} | {'':>10} | {merge.together_mb:8,.0f} | {peaks} |\n"
+    )
     wall = {row.step: row.wall_s for row in rows}
     sys.stdout.write(
         f"\nIngest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
         f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
         f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file.\n"
     )
+    for step in (WINDOW, STREAM, STEPS, PARTS):
+        if step in wall:
+            sys.stdout.write(f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson.\n")
 
 
 if __name__ == "__main__":

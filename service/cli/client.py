@@ -5,6 +5,10 @@ from service.cli.client import Client
 with Client() as tracedock:
     trace = tracedock.upload(Path("rank0.pt.trace.json.gz"), wait=True)
     table = tracedock.query(trace["id"], "select count(*) from slice")
+    job = tracedock.follow_job(tracedock.split(trace["id"], by="step")["id"])
+    steps = job["result"]["traces"]
+
+A selection, which part of a trace is meant, is a dictionary as the API takes it: `{"steps": [7], "streams": ["0/7"]}`.
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ import os
 import re
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
@@ -46,7 +50,7 @@ _SAFE_S = 600.0  # a server that makes gigabytes safe on a slow disk answers lat
 Json: TypeAlias = dict[str, Any]
 BytesSent: TypeAlias = Callable[[int, int], None]  # bytes sent, bytes in all
 BytesReceived: TypeAlias = Callable[[int, int], None]  # bytes received, bytes in all or 0 where nobody knows
-Watcher: TypeAlias = Callable[[Json], None]  # a trace or a session, whenever it has moved
+Watcher: TypeAlias = Callable[[Json], None]  # a trace, a session or a job, whenever it has moved
 
 
 class Download:
@@ -77,7 +81,7 @@ class Client:
     """Talks to one server. Use it in a `with`, or `close()` it. Not for two threads at once.
 
     Every method raises `ApiError` when the server refuses, and `UnreachableError` when it does not answer or
-    the connection breaks. Traces, sessions and tables are the API's own objects: integers are exact.
+    the connection breaks. Traces, sessions, jobs and tables are the API's own objects: integers are exact.
     """
 
     def __init__(self, url: str | None = None) -> None:
@@ -135,9 +139,9 @@ class Client:
             raise DigestMismatchError(trace, sent=digest.hexdigest())
         return self.follow(trace["id"], on_ingest) if wait else trace
 
-    def traces(self, *, state: str | None = None, name: str | None = None) -> Iterator[Json]:
-        """Every trace, newest first, page by page; `name` is a part of the name."""
-        query: dict[str, Any] = {"limit": _PAGE, "state": state, "name": name}
+    def traces(self, *, state: str | None = None, name: str | None = None, parent: str | None = None) -> Iterator[Json]:
+        """Every trace, newest first, page by page; `name` is a part of the name, `parent` an id."""
+        query: dict[str, Any] = {"limit": _PAGE, "state": state, "name": name, "parent": parent}
         while True:
             page = self._json("GET", "traces", params={k: v for k, v in query.items() if v is not None})
             yield from page["traces"]
@@ -184,13 +188,24 @@ class Client:
 
     @contextmanager
     def download(
-        self, trace_id: str, *, form: str = "original", order: str = "time", redact: bool = False
+        self,
+        trace_id: str,
+        *,
+        form: str | None = None,
+        order: str = "time",
+        redact: bool = False,
+        selection: Json | None = None,
     ) -> Iterator[Download]:
-        """The trace's bytes as they came, or its events as `json`, `json.gz` or `parquet`; see the API for the rest."""
+        """The trace's bytes as they came (`original`), or its events as `json`, `json.gz` or `parquet`.
+
+        Without `form` it is the first, or `json.gz` of a trace that was made here and of a `selection`, which can be
+        had only so and as `json`. See the API for the rest.
+        """
+        asked = {"format": form, "selection": _compact(selection), "order": order, "redact": redact}
         with self._send(
             "GET",
             f"{_at(trace_id)}/download",
-            params={"format": form, "order": order, "redact": redact},
+            params={key: value for key, value in asked.items() if value is not None},
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),  # it may wait for its turn, and sort
         ) as response:
             yield Download(response, fallback=trace_id)
@@ -199,9 +214,75 @@ class Client:
         """Delete the trace with everything made from it."""
         self._done("DELETE", _at(trace_id))
 
-    def perfetto_url(self, trace_id: str) -> str:
-        """The link that opens the Perfetto UI on the trace."""
-        return f"{self.url}/api/v1/{_at(trace_id)}/perfetto"
+    def perfetto_url(self, trace_id: str, *, selection: Json | None = None) -> str:
+        """The link that opens the Perfetto UI on the trace, or on a selection of it."""
+        chosen = f"?{urlencode({'selection': _compact(selection)})}" if selection is not None else ""
+        return f"{self.url}/api/v1/{_at(trace_id)}/perfetto{chosen}"
+
+    # split and merge
+
+    def split(
+        self, trace_id: str, *, selection: Json | None = None, by: str | None = None, value: int | None = None
+    ) -> Json:
+        """Have the trace cut into traces, and return the job that does it, which has an `id`; see `follow_job`.
+
+        Args:
+            trace_id: of the trace.
+            selection: what to keep of it; without it, all.
+            by: `step`, `stream`, `device`, `rank`, `duration`, `parts` or `size`; without it, a single piece is made.
+            value: the ns of a `duration`, the number of `parts`, or the bytes of a piece's JSON document for `size`.
+        """
+        return self._json("POST", f"{_at(trace_id)}/split", json=_split(selection, by, value))
+
+    def plan(
+        self, trace_id: str, *, selection: Json | None = None, by: str | None = None, value: int | None = None
+    ) -> Json:
+        """What `split` would make, `{"pieces": [{"name", "selection", "events", "counts", "size"}], "events"}`."""
+        return self._json(
+            "POST",
+            f"{_at(trace_id)}/split",
+            json=_split(selection, by, value) | {"dry_run": True},
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),  # all of the trace is looked at
+        )
+
+    def merge(
+        self,
+        trace_ids: Sequence[str],
+        *,
+        align: str = "collectives",
+        ranks: Sequence[int] | None = None,
+        name: str | None = None,
+    ) -> Json:
+        """Have ranks of a run, or parts of one trace, made one trace, and return the job that does it.
+
+        Args:
+            trace_ids: of at least two traces.
+            align: how clocks become one: `none`, by what the traces tell of theirs (`base`), or also by `collectives`.
+            ranks: the rank of each, where the traces do not tell it.
+            name: of the trace that is made.
+        """
+        told = {"traces": list(trace_ids), "align": align, "ranks": None if ranks is None else list(ranks)}
+        return self._json("POST", "traces/merge", json=told | ({"name": name} if name is not None else {}))
+
+    def job(self, job_id: str, *, wait: float = 0) -> Json:
+        """A job; `wait`: at most so many seconds for it to be over."""
+        return self._json("GET", _job(job_id), params={"wait": wait} if wait else None, wait=wait)
+
+    def follow_job(self, job_id: str, on_job: Watcher | None = None) -> Json:
+        """Wait until the job is done, failed or cancelled, however long; `on_job` sees it about once a second.
+
+        The ids of what a job has made are its `result["traces"]`; why it failed is its `error`.
+        """
+        while True:
+            job = self.job(job_id, wait=_FOLLOW_S)
+            if on_job:
+                on_job(job)
+            if job["state"] in ("done", "failed", "cancelled"):
+                return job
+
+    def cancel(self, job_id: str) -> Json:
+        """End the job and remove what it has made, and return it; one that is over stays as it is."""
+        return self._json("DELETE", _job(job_id))
 
     # SQL
 
@@ -210,16 +291,20 @@ class Client:
         trace_id: str,
         sql: str,
         *,
+        selection: Json | None = None,
         limit: int | None = DEFAULT_LIMIT,
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
         on_loading: Watcher | None = None,
     ) -> Json:
         """The whole answer, `{"columns", "rows", "truncated", "elapsed_ms"}`, held in memory.
 
+        With a `selection`, only that part of the trace is asked, on an engine of its own.
+
         At most `limit` rows, and `timeout_s` seconds of work (None: no limit); loading the engine is not
         counted, and takes as long as it takes: `on_loading` sees the session about once a second.
         """
-        with self._answer(trace_id, sql, "application/json", limit, timeout_s, on_loading) as response:
+        question = _question(sql, selection, limit, timeout_s)
+        with self._answer(trace_id, question, "application/json", on_loading) as response:
             response.read()
             return _document(response)
 
@@ -229,6 +314,7 @@ class Client:
         sql: str,
         accept: str,
         *,
+        selection: Json | None = None,
         limit: int | None = None,
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
         on_loading: Watcher | None = None,
@@ -237,7 +323,8 @@ class Client:
 
         For `application/json`, `application/x-ndjson`, `text/csv` and `application/vnd.apache.arrow.stream`.
         """
-        with self._answer(trace_id, sql, accept, limit, timeout_s, on_loading) as response:
+        question = _question(sql, selection, limit, timeout_s)
+        with self._answer(trace_id, question, accept, on_loading) as response:
             yield from response.iter_bytes()
 
     # sessions and the listener
@@ -271,15 +358,10 @@ class Client:
 
     @contextmanager
     def _answer(
-        self,
-        trace_id: str,
-        sql: str,
-        accept: str,
-        limit: int | None,
-        timeout_s: float | None,
-        on_loading: Watcher | None,
+        self, trace_id: str, question: Json, accept: str, on_loading: Watcher | None
     ) -> Iterator[httpx.Response]:
         """The 200 of a query, unread. While the engine loads, the server answers 202: ask again."""
+        timeout_s = question["timeout_s"]
         read_s = None if timeout_s is None else timeout_s + _FOLLOW_S + _ANSWER_S
         while True:
             asked = time.monotonic()
@@ -287,7 +369,7 @@ class Client:
                 "POST",
                 f"{_at(trace_id)}/query",
                 params={"wait": _FOLLOW_S},
-                json={"sql": sql, "limit": limit, "timeout_s": timeout_s},
+                json=question,
                 headers={"Accept": accept},
                 timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=read_s),
             ) as response:
@@ -340,6 +422,24 @@ def _base(url: str) -> httpx.URL:
 
 def _at(trace_id: str) -> str:
     return f"traces/{quote(trace_id, safe='')}"
+
+
+def _job(job_id: str) -> str:
+    return f"jobs/{quote(job_id, safe='')}"
+
+
+def _compact(selection: Json | None) -> str | None:
+    return None if selection is None else json.dumps(selection, separators=(",", ":"))
+
+
+def _question(sql: str, selection: Json | None, limit: int | None, timeout_s: float | None) -> Json:
+    question: Json = {"sql": sql, "limit": limit, "timeout_s": timeout_s}
+    return question if selection is None else question | {"selection": selection}
+
+
+def _split(selection: Json | None, by: str | None, value: int | None) -> Json:
+    told = {"selection": selection, "by": by, "value": value}
+    return {key: given for key, given in told.items() if given is not None}
 
 
 def _attached_name(disposition: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import download, server, sql, traces
+from service.cli import download, making, server, sql, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -47,8 +47,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Upload traces of torch.profiler, ask SQL of them, and open them in the Perfetto UI.\n\n"
-    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`.",
+    help="Upload traces of torch.profiler, ask SQL of them, split and merge them, and open them in the Perfetto UI.\n\n"
+    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`. split, merge and download "
+    "also take a file that is here, and then need no server.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
 )
 
@@ -72,6 +73,8 @@ app.command()(traces.upload)
 app.command("ls")(traces.list_traces)
 app.command()(traces.show)
 app.command()(download.download)
+app.command()(making.split)
+app.command()(making.merge)
 app.command()(sql.query)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)

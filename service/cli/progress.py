@@ -1,4 +1,4 @@
-"""How far an upload, an ingest or an engine is, always on stderr: bars for a person, else a few lines."""
+"""How far an upload, an ingest, an engine or a job is, always on stderr: bars for a person, else a few lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    Task,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from service.cli.client import BytesReceived, BytesSent, Watcher
 from service.cli.render import grouped, size, visible
@@ -28,33 +30,59 @@ class Stage(Protocol):
         """Say how far it is; `note` is what else is known."""
 
 
+Unit = Callable[[int], str]
+
+
+def events(count: int) -> str:
+    """So many events."""
+    return f"{grouped(count)} events"
+
+
 class Stages:
     """Makes the callbacks that the client reports to; each stage is shown from its first report on."""
 
-    def __init__(self, start: Callable[[str], Stage]) -> None:
+    def __init__(self, start: Callable[[str, Unit], Stage]) -> None:
         self._start = start
 
     def uploading(self, name: str) -> BytesSent:
         """For `Client.upload(on_bytes=…)`."""
-        return self._start(f"upload {visible(name)}").update
+        return self._start(f"upload {visible(name)}", size).update
 
     def downloading(self, name: str) -> BytesReceived:
         """For `Download.write_to(on_bytes=…)`."""
-        return self._start(f"download {visible(name)}").update
+        return self._start(f"download {visible(name)}", size).update
+
+    def writing(self, name: str) -> BytesSent:
+        """Bytes of a file that is written here."""
+        return self._start(f"write {visible(name)}", size).update
+
+    def making(self, what: str) -> Callable[[int, int], None]:
+        """Events that a split or a merge has written here, and how many there will be."""
+        return self._start(visible(what), events).update
+
+    def following(self, what: str) -> Watcher:
+        """For `Client.follow_job`: events that the job has written."""
+        stage = self._start(visible(what), events)
+
+        def watch(job: dict[str, Any]) -> None:
+            at = job["progress"]
+            stage.update(at["events"], at["events_total"], job["state"])
+
+        return watch
 
     def ingesting(self, name: str) -> Watcher:
         """For `Client.follow`: bytes of the file read, and events found in them."""
-        stage = self._start(f"ingest {visible(name)}")
+        stage = self._start(f"ingest {visible(name)}", size)
 
         def watch(trace: dict[str, Any]) -> None:
             at = trace["progress"]
-            stage.update(at["bytes"], at["bytes_total"], f"{grouped(at['events'])} events")
+            stage.update(at["bytes"], at["bytes_total"], events(at["events"]))
 
         return watch
 
     def loading(self, name: str) -> Watcher:
         """For `Client.query(on_loading=…)`: bytes that the engine has read."""
-        stage = self._start(f"load engine for {visible(name)}")
+        stage = self._start(f"load engine for {visible(name)}", size)
 
         def watch(session: dict[str, Any]) -> None:
             stage.update(session["progress"]["bytes"], session["progress"]["bytes_total"], session["state"])
@@ -71,37 +99,50 @@ def stages(*, keep: bool = True) -> Iterator[Stages]:
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        _Done(),
+        _Speed(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
         console=Console(file=sys.stderr),
         transient=not keep,
         redirect_stdout=False,  # the answer goes to stdout, and stdout may be a pipe
     ) as progress:
-        yield Stages(lambda label: _Bar(progress, label))
+        yield Stages(lambda label, unit: _Bar(progress, label, unit))
+
+
+class _Done(DownloadColumn):
+    def render(self, task: Task) -> Text:
+        if task.fields["unit"] is size:
+            return super().render(task)
+        total = "?" if task.total is None else grouped(int(task.total))
+        return Text(f"{grouped(int(task.completed))}/{total} events", style="progress.download")
+
+
+class _Speed(TransferSpeedColumn):
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.fields["unit"] is size else Text("")
 
 
 class _Bar:
-    def __init__(self, progress: Progress, label: str) -> None:
-        self._progress, self._label = progress, label
+    def __init__(self, progress: Progress, label: str, unit: Unit) -> None:
+        self._progress, self._label, self._unit = progress, label, unit
         self._task: Any = None
 
     def update(self, done: int, total: int, note: str = "") -> None:
         if self._task is None:
-            self._task = self._progress.add_task(self._label, total=None, note="")
+            self._task = self._progress.add_task(self._label, total=None, note="", unit=self._unit)
         self._progress.update(self._task, completed=done, total=total or None, note=note)
 
 
 class _Lines:
     """For a log: a line at the first report, and one whenever another tenth is done."""
 
-    def __init__(self, label: str) -> None:
-        self._label, self._tenth = label, -1
+    def __init__(self, label: str, unit: Unit) -> None:
+        self._label, self._unit, self._tenth = label, unit, -1
 
     def update(self, done: int, total: int, note: str = "") -> None:
         tenth = 10 * done // total if total else 0
         if tenth > self._tenth:
             self._tenth = tenth
-            share = f"{10 * tenth} % of {size(total)}" if total else size(done)
+            share = f"{10 * tenth} % of {self._unit(total)}" if total else self._unit(done)
             print(f"{self._label}: {share}" + (f", {note}" if note else ""), file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -83,9 +84,14 @@ class Column:
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     """The rows, drawn or tab-separated, on the standard output."""
     if on_terminal():
-        _draw(columns, ([column.person(v) for column, v in zip(columns, row, strict=True)] for row in rows))
+        draw_table(columns, rows, sys.stdout)
     else:
         write_lines(sys.stdout, [column.title for column in columns], rows)
+
+
+def draw_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], to: TextIO) -> None:
+    """The rows, drawn for a person."""
+    _draw(columns, ([column.person(v) for column, v in zip(columns, row, strict=True)] for row in rows), to)
 
 
 def print_facts(facts: Iterable[tuple[str, Any, str]]) -> None:
@@ -108,7 +114,13 @@ def print_result(table: dict[str, Any]) -> None:
         return
     numbers = [column["type"] in ("int", "double") for column in table["columns"]]
     columns = [Column(visible(name), right) for name, right in zip(names, numbers, strict=True)]
-    _draw(columns, ([_cell(value) for value in row] for row in table["rows"]))
+    _draw(columns, ([_cell(value) for value in row] for row in table["rows"]), sys.stdout)
+
+
+def print_json(document: object) -> None:
+    """One document; indented for a person. ASCII, so that any odd name survives any pipe."""
+    json.dump(document, sys.stdout, indent=2 if on_terminal() else None)
+    print()
 
 
 def write_lines(to: TextIO, names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -121,7 +133,7 @@ def _cell(value: object) -> str | Text:
     return Text("NULL", style="dim italic") if value is None else shown(value)
 
 
-def _draw(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
+def _draw(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], to: TextIO) -> None:
     """A table as wide as its cells are: the terminal may wrap its lines, but no digit is ever cut off."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
@@ -133,6 +145,6 @@ def _draw(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> No
         )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    console = Console(file=sys.stdout, width=_WIDEST_TABLE, highlight=False)
+    console = Console(file=to, width=_WIDEST_TABLE, highlight=False)
     console.width = max(1, Measurement.get(console, console.options, table).maximum)
     console.print(table)

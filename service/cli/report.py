@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from service.cli.errors import ApiError
-from service.cli.render import visible
+from service.cli.render import Column, draw_table, visible
 
 
 def note(text: str) -> None:
     """Something to know that is no part of the answer."""
     print(_lines(text), file=sys.stderr, flush=True)
+
+
+def note_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
+    """A table of such things, for a person alone."""
+    if sys.stderr.isatty():
+        draw_table(columns, rows, sys.stderr)
 
 
 def report(error: Exception) -> None:

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client
+from service.cli.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client, Json
 from service.cli.output import whole
 from service.cli.progress import stages
 from service.cli.render import on_terminal, print_result, write_lines
 from service.cli.report import note
+from service.cli.selection import selecting
 from service.cli.traces import TraceArgument
 
 _ROWS_A_PERSON_READS = 1000
@@ -40,9 +41,11 @@ _ACCEPT = {
 }
 
 
+@selecting
 def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     trace: TraceArgument,
+    selection: Json | None,
     sql: Annotated[
         str | None, typer.Argument(metavar="SQL", help="The query; `-` reads it from the standard input.")
     ] = None,
@@ -65,7 +68,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
     ] = None,
 ) -> None:
-    """Ask SQL of a trace."""
+    """Ask SQL of a trace, or of the part of it that is selected."""
     text = _sql(sql, file)
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
@@ -74,6 +77,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     found = client.find(trace)
     with stages(keep=False) as shown:
         ask: dict[str, Any] = {
+            "selection": selection,
             "limit": rows,
             "timeout_s": timeout or None,
             "on_loading": shown.loading(found["name"]),

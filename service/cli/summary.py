@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from service.cli.render import dashed, grouped, seconds, size, visible
+from service.cli.selection import as_text
 
 Fact: TypeAlias = tuple[str, Any, str]  # name, the exact value, the text for a person
 
@@ -26,13 +27,19 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
             visible(f"{error['title']}: {error.get('detail', '')} ({error['code']})"),
         )
     yield "size", trace["size"], f"{size(trace['size'])} ({grouped(trace['size'])} bytes)"
-    yield "sha256", trace["sha256"], trace["sha256"]
+    yield "sha256", trace["sha256"], dashed(trace["sha256"])
     for name in _ORIGIN:
         if trace.get(name) is not None:
             yield name, trace[name], dashed(trace[name])
+    if trace.get("selection") is not None:
+        text = as_text(trace["selection"]) or "{}"
+        yield "selection", text, visible(text)
     if trace["bounds"]:
         yield from _times(trace)
     yield from _contents(trace)
+    for one in trace.get("ranks", []):
+        text = _aligned(one)
+        yield "merged_rank", text, visible(text)
     for remark in trace["health"].get("notes", []):
         yield from _noted(remark)
 
@@ -47,6 +54,23 @@ def damage(trace: dict[str, Any]) -> str | None:
     if health.get("repaired"):
         parts.append(f"{grouped(health['repaired'])} repaired")
     return ", ".join(parts) or None
+
+
+def lost(trace: dict[str, Any]) -> Iterator[str]:
+    """Of what was refused and repaired, a line for each kind, and where it is first."""
+    for remark in trace["health"].get("notes", []):
+        if remark["kind"] != "oddity":
+            places = [one["offset"] for one in remark["examples"] if one["offset"] is not None]
+            where = f" First at byte {places[0]}." if places else ""
+            yield f"{grouped(remark['count'])} {remark['kind']} ({remark['code']}): {remark['detail']}{where}"
+
+
+def _aligned(rank: dict[str, Any]) -> str:
+    """How a rank of a merged trace was put onto the common clock."""
+    apart = rank["residual_ns"]
+    said = f"{rank['rank']} shift {rank['shift_ns']} ns, {rank['collectives']} collectives"
+    residual = f", residual {apart['median']}, {apart['p95']}, {apart['max']} ns" if apart else ""
+    return f"{said}{residual}: {rank['name']}"
 
 
 def _noted(remark: dict[str, Any]) -> Iterator[Fact]:

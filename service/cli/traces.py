@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import webbrowser
 from itertools import islice
@@ -11,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.client import Client
+from service.cli.client import Client, Json
 from service.cli.errors import ApiError, DigestMismatchError
 from service.cli.progress import stages
-from service.cli.render import Column, grouped, on_terminal, print_facts, print_table, size, visible
+from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
 from service.cli.report import failure, note, report
+from service.cli.selection import selecting
 from service.cli.summary import damage, facts
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`.")]
@@ -73,16 +73,17 @@ def list_traces(
     ctx: typer.Context,
     state: Annotated[str | None, typer.Option(help="Only queued, ingesting, ready or failed ones.")] = None,
     name: Annotated[str | None, typer.Option(help="Only those with this in their name.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="TRACE", help="Only those that were cut out of this.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the traces, newest first."""
     client: Client = ctx.obj
-    every = client.traces(state=state, name=name)
+    every = client.traces(state=state, name=name, parent=client.find(parent)["id"] if parent else None)
     found = list(islice(every, limit or None))
     more = next(every, None) is not None
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print_table(_LISTED, [_listed(trace) for trace in found])
     if more:
@@ -94,20 +95,26 @@ def show(ctx: typer.Context, trace: TraceArgument, as_json: AsJson = False) -> N
     client: Client = ctx.obj
     found = client.find(trace)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print_facts(facts(found))
 
 
+@selecting
 def open_trace(
     ctx: typer.Context,
     trace: TraceArgument,
+    selection: Json | None,
     browser: Annotated[bool, typer.Option("--browser", help="Open the link in the browser.")] = False,
     listener: Annotated[
         bool, typer.Option("--listener", help="Serve this trace on the server's local port, usually 9001.")
     ] = False,
 ) -> None:
-    """Print the link that opens a trace in the Perfetto UI."""
+    """Print the link that opens a trace, or the part of it that is selected, in the Perfetto UI."""
+    if listener and selection:
+        raise typer.BadParameter(
+            "it serves whole traces; `tracedock split` makes one of a part", param_hint="--listener"
+        )
     client: Client = ctx.obj
     found = client.find(trace)
     if listener:
@@ -115,7 +122,7 @@ def open_trace(
         if not chosen["enabled"]:
             raise ApiError("listener_off", "The listener is off", "Start the server with a Perfetto port.", 409)
         note(f"{chosen['host']}:{chosen['port']} on the server's machine now serves {found['name']}.")
-    link = client.perfetto_url(found["id"])
+    link = client.perfetto_url(found["id"], selection=selection)
     if found["state"] != "ready":
         note(f"{found['name']} is {found['state']}; the link works once it is ready.")
     print(link)
@@ -168,9 +175,3 @@ def _open_link(link: str) -> None:
 def _browse(link: str) -> None:
     if not webbrowser.open(link):
         note("There is no browser here to open the link with.")
-
-
-def _print_json(document: object) -> None:
-    """One document; indented for a person. ASCII, so that any odd name survives any pipe."""
-    json.dump(document, sys.stdout, indent=2 if on_terminal() else None)
-    print()

@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from service.engine.session import EngineLimits, Session
+from service.engine.session import EngineLimits, Session, Source
 from service.trace.errors import EngineUnavailable
 
 log = logging.getLogger(__name__)
 
 
 class Fleet:
-    """The sessions, by trace.
+    """The sessions, by a key that tells the trace and what of it.
 
     Args:
         binary: finds the engine; may raise `EngineUnavailable`.
@@ -46,35 +47,42 @@ class Fleet:
         """The sessions that are alive, and those that failed and have not been asked again."""
         return list(self._sessions.values())
 
-    def find(self, trace_id: str) -> Session | None:
-        """The session of a trace, if it has one."""
-        return self._sessions.get(trace_id)
+    def find(self, key: str) -> Session | None:
+        """The session of that key, if there is one."""
+        return self._sessions.get(key)
 
-    def open(self, trace_id: str, original: Path, prepare: Callable[[], Awaitable[object]] | None = None) -> Session:
-        """The session of a trace, begun if it has none that can be used.
+    def open(self, key: str, trace_id: str, source: Source, selection: dict[str, Any] | None = None) -> Session:
+        """The session of that key, begun if there is none that can be used.
 
         Args:
+            key: what tells it from others: the trace, and what of it.
             trace_id: the trace.
-            original: its file.
-            prepare: makes that file, if it has to be made.
+            source: its file, or what yields its document.
+            selection: what of the trace it is on, where that is not all, as JSON values.
 
         Raises:
             EngineUnavailable: no engine is installed, or all that may be alive are in use.
         """
-        session = self._sessions.get(trace_id)
+        session = self._sessions.get(key)
         if session and not session.over:
             return session
         binary = self._binary()
         if session:
             self._retire(session)
         self._make_room()
-        session = self._sessions[trace_id] = Session(trace_id, original, binary, self._limits, prepare)
+        session = self._sessions[key] = Session(trace_id, source, binary, self._limits, selection)
         return session
 
-    async def shut(self, trace_id: str) -> None:
-        """Close the session of a trace, if it has one."""
-        if session := self._sessions.get(trace_id):
+    async def shut(self, key: str) -> None:
+        """Close the session of that key, if there is one."""
+        if session := self._sessions.get(key):
             await asyncio.shield(self._retire(session))
+
+    async def shut_all(self, trace_id: str) -> None:
+        """Close all sessions of a trace."""
+        closing = [self._retire(session) for session in self.sessions() if session.trace_id == trace_id]
+        if closing:
+            await asyncio.shield(asyncio.gather(*closing))
 
     def _make_room(self) -> None:
         alive = [session for session in self._sessions.values() if not session.over]
@@ -90,8 +98,8 @@ class Fleet:
         self._retire(max(idle, key=lambda session: session.idle_s))
 
     def _retire(self, session: Session) -> asyncio.Task[None]:
-        if self._sessions.get(session.trace_id) is session:
-            del self._sessions[session.trace_id]
+        for key in [key for key, one in self._sessions.items() if one is session]:
+            del self._sessions[key]
         task = asyncio.create_task(session.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -9,7 +9,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,9 @@ class EngineProcess:
         """Send a request that has one response, and return it."""
         return [message async for message in self.exchange(request)][-1]
 
-    async def feed(self, chunks: Iterable[bytes]) -> None:
-        """Load a trace from its plain bytes; they are taken in a thread, for they may be decompressed on the way."""
-        pieces = iter(chunks)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+    async def feed(self, chunks: AsyncIterable[bytes]) -> None:
+        """Load a trace from its plain bytes."""
+        async for piece in chunks:
             answer = await self.ask(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
             if answer.append_result.error:
                 raise EngineFailed(f"The engine can't load the trace: {answer.append_result.error}")

@@ -5,8 +5,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,9 @@ from service.streaming.codec import Format, format_of, plain_chunks
 from service.trace.errors import EngineFailed, QueryTimeout, SqlError, TracedockError
 
 log = logging.getLogger(__name__)
+
+Source = Path | Callable[[], AsyncGenerator[bytes]]
+"""Where a trace comes from: its file, or what yields its document."""
 
 INTERRUPT_EVERY_S = 0.2  # an interrupt that comes before the statement has begun is lost, so it is repeated
 STUCK_AFTER_S = 10.0
@@ -75,23 +78,23 @@ class Session:
 
     Args:
         trace_id: the trace.
-        original: its file.
+        source: its file, or what yields its document.
         binary: the engine.
         limits: its bounds.
-        prepare: makes the file, if it has to be made.
+        selection: what of the trace it is on, where that is not all, as JSON values.
     """
 
     def __init__(
         self,
         trace_id: str,
-        original: Path,
+        source: Source,
         binary: Path,
         limits: EngineLimits,
-        prepare: Callable[[], Awaitable[object]] | None = None,
+        selection: dict[str, Any] | None = None,
     ) -> None:
         self.trace_id = trace_id
-        self.original = original
-        self.size = 0  # bytes of the file, once it is there
+        self.selection = selection
+        self.size = 0  # bytes of the file; 0 where there is none, or nobody has looked yet
         self.state = SessionState.LOADING
         self.error: TracedockError | None = None
         self.version = ""
@@ -102,7 +105,7 @@ class Session:
         self.created: set[str] = set()  # by UI tabs, as they said it
         self._binary = binary
         self._limits = limits
-        self._prepare = prepare
+        self._source = source
         self._engine: EngineProcess | None = None
         self._queue: asyncio.Queue[Exchange] = asyncio.Queue()
         self._current: Exchange | None = None
@@ -246,17 +249,25 @@ class Session:
 
     async def _load(self) -> None:
         started = time.monotonic()
-        if self._prepare:
-            await self._prepare()
-        with self.original.open("rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
-            feeds = await asyncio.to_thread(format_of, file) is Format.ZSTD  # which the engine can't read
-            self._engine = await EngineProcess.start(self._binary, None if feeds else self.original)
-            if feeds:
-                await self._engine.feed(plain_chunks(file))
+        if isinstance(self._source, Path):
+            await self._load_file(self._source)
+        else:
+            self._engine = await EngineProcess.start(self._binary, None)
+            async with aclosing(self._source()) as pieces:
+                await self._engine.feed(pieces)
+        if self._engine is None:
+            raise RuntimeError("the engine was started")
         answer = await self._engine.ask(wire.request(wire.GET_STATUS))
         self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
         self.load_s = round(time.monotonic() - started, 3)
+
+    async def _load_file(self, original: Path) -> None:
+        with original.open("rb") as file:
+            self.size = os.fstat(file.fileno()).st_size
+            feeds = await asyncio.to_thread(format_of, file) is Format.ZSTD  # which the engine can't read
+            self._engine = await EngineProcess.start(self._binary, None if feeds else original)
+            if feeds:
+                await self._engine.feed(_in_thread(plain_chunks(file)))
 
     async def _answer(self, exchange: Exchange) -> None:
         if exchange.ended:
@@ -285,6 +296,12 @@ class Session:
                     await asyncio.sleep(INTERRUPT_EVERY_S)
         log.error("engine %d of trace %s heeds no interrupt: killed", engine.pid, self.trace_id)
         engine.kill()
+
+
+async def _in_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks, each made in a thread."""
+    while (piece := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield piece
 
 
 def sql_error(message: str) -> SqlError:

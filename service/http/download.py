@@ -13,11 +13,13 @@ from starlette.types import Send
 from service.http import shapes
 from service.http.digests import repr_digest
 from service.http.errors import as_problem
+from service.http.selections import Chosen
 from service.http.services import Parts, Services
 from service.store.catalog import Trace
 from service.store.export import Order, beside_events
 from service.store.folder import EVENTS
-from service.trace.errors import NotReady, NotRedactable, TracedockError
+from service.trace.errors import BadSelection, NoSuchForm, NotReady, NotRedactable, TracedockError
+from service.trace.piece import child_name
 
 Format = Literal["original", "json", "json.gz", "parquet"]
 
@@ -46,36 +48,53 @@ def download_trace(
     trace_id: str,
     request: Request,
     parts: Parts,
+    selection: Chosen,
     form: Annotated[
-        Format,
-        Query(alias="format", description="the file that was uploaded, a JSON document written anew, or the columns"),
-    ] = "original",
+        Format | None,
+        Query(
+            alias="format",
+            description="the file that was uploaded, a JSON document written anew, or the columns; by default the"
+            " first, or `json.gz` where there is none",
+        ),
+    ] = None,
     order: Annotated[
         Order, Query(description="of the events in `json` and `json.gz`: by time, or as in the uploaded file")
     ] = "time",
     redact: Annotated[bool, Query(description="leave out what looks like a secret: `json` and `json.gz` only")] = False,
 ) -> Response:
-    """The whole trace.
+    """The whole trace, or what a selection keeps of it, as `json` or `json.gz`.
 
     ``original`` are the bytes as they came, with ``Range``, ``ETag`` and ``Repr-Digest``; ``parquet`` are the columns
     of its events, with ``Range`` and ``ETag``; both answer 304 to who has them already. ``json`` and ``json.gz`` are a
     document with an event on each line, written as it is sent: a connection that ends early means that it failed.
     """
+    trace = parts.catalog.get(trace_id)
+    form = form or ("original" if selection is None and trace.has_original else "json.gz")
     if redact and form not in WRITTEN:
         detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is given as it is."
         raise NotRedactable(detail, formats=WRITTEN)
-    trace = parts.catalog.get(trace_id) if form == "original" else parts.ready_trace(trace_id)
+    if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.has_original):
+        what = "A selection" if selection is not None else "A trace that was made here"
+        raise NoSuchForm(f"{what} is written as {' or '.join(WRITTEN)}, and not to be had as {form}.", formats=WRITTEN)
+    if selection is not None and order != "time":
+        raise BadSelection("What a selection keeps is written by time.")
+    if form != "original":
+        trace = parts.ready_trace(trace_id)
     if form == "original":
         return _original(trace, request, parts)
     if form == "parquet":
         return _columns(trace, request, parts)
-    headers = _attachment(file_name(trace.name, form, redact=redact))
+    headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))
     if request.method == "HEAD":
         head = Response(media_type=MEDIA_TYPES[form], headers=headers)
         del head.headers["Content-Length"]  # nobody knows it yet
         return head
     pieces = parts.exports.document(
-        parts.folder.columns_of(trace.id), pack=form == "json.gz", order=order, redact=redact
+        parts.folder.columns_of(trace.id),
+        pack=form == "json.gz",
+        order=order,
+        redact=redact,
+        cut=parts.cut(trace, selection) if selection is not None else None,
     )
     return Export(pieces, MEDIA_TYPES[form], headers)
 
@@ -126,9 +145,10 @@ async def _send_whole(response: Response, send: Send) -> None:
     await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
 
-def file_name(name: str, form: Format, *, redact: bool) -> str:
+def file_name(name: str, form: Format, *, cut: bool = False, redact: bool = False) -> str:
     """What a trace of that name is called in another form: its old suffixes make room for the new one."""
-    return f"{_SUFFIXES.sub('', name) or 'trace'}{'.redacted' if redact else ''}.{form}"
+    named = child_name(name, "cut") if cut else name
+    return f"{_SUFFIXES.sub('', named) or 'trace'}{'.redacted' if redact else ''}.{form}"
 
 
 def _attachment(name: str) -> dict[str, str]:
@@ -154,5 +174,5 @@ def _columns(trace: Trace, request: Request, parts: Services) -> Response:
     headers = {"ETag": f'"{tag}"'}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    name = file_name(trace.name, "parquet", redact=False)
+    name = file_name(trace.name, "parquet")
     return FileResponse(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)

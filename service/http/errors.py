@@ -26,6 +26,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.DiskFull: 507,
     errors.IngestError: 422,
     errors.UnknownTrace: 404,
+    errors.UnknownJob: 404,
     errors.NotReady: 409,
     errors.BadCursor: 400,
     errors.EngineUnavailable: 503,
@@ -34,6 +35,9 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.SqlError: 400,
     errors.QueryTimeout: 504,
     errors.ResultTooLarge: 413,
+    errors.JobDied: 502,
+    errors.SelectionError: 422,
+    errors.NoSuchForm: 422,
     errors.NotRedactable: 422,
     errors.ExportError: 502,
 }

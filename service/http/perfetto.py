@@ -17,7 +17,8 @@ from starlette.websockets import WebSocketDisconnect
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
-from service.http.services import Parts
+from service.http.selections import Chosen
+from service.http.services import Parts, view_of, viewed
 from service.trace.errors import TracedockError
 
 log = logging.getLogger(__name__)
@@ -40,21 +41,21 @@ pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 
 
 @api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
-def open_perfetto(trace_id: str, parts: Parts) -> Response:
-    """Lead a browser to the UI; its engine is started when the page asks for it."""
+def open_perfetto(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+    """Lead a browser to the UI on the trace, or on a selection of it; the page then has its engine started."""
     trace = parts.ready_trace(trace_id)
-    return RedirectResponse(f"/perfetto/{trace.id}/#!/viewer")
+    return RedirectResponse(f"/perfetto/{view_of(trace.id, selection)}/#!/viewer")
 
 
-@pages.get("/{trace_id}/")
-def ui_page(trace_id: str, parts: Parts) -> Response:
+@pages.get("/{view}/")
+def ui_page(view: str, parts: Parts) -> Response:
     """The UI's page, with our script ahead of its own."""
-    parts.catalog.get(trace_id)
+    parts.catalog.get(viewed(view)[0])
     page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
 
 
-@pages.get("/{trace_id}/{path:path}")
+@pages.get("/{view}/{path:path}")
 def ui_file(path: str, parts: Parts) -> Response:
     """A file of the UI. What is none is a plain 404: the UI probes for paths that only its developers have."""
     if path not in _served_files(parts.ui):
@@ -69,10 +70,10 @@ def _served_files(ui: Path) -> frozenset[str]:
     return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
 
 
-@pages.post("/{trace_id}/rpc/status")
-async def rpc_status(trace_id: str, parts: Parts) -> Response:
+@pages.post("/{view}/rpc/status")
+async def rpc_status(view: str, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(trace_id)
+    session = parts.session(view)
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
@@ -82,16 +83,14 @@ def same_origin(connection: HTTPConnection) -> bool:
     return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
 
 
-@pages.websocket("/{trace_id}/rpc/websocket")
-async def rpc_websocket(
-    socket: WebSocket, trace_id: str, parts: Parts, own: Annotated[bool, Depends(same_origin)]
-) -> None:
+@pages.websocket("/{view}/rpc/websocket")
+async def rpc_websocket(socket: WebSocket, view: str, parts: Parts, own: Annotated[bool, Depends(same_origin)]) -> None:
     """The UI's stream of requests and ours of answers."""
     if not own:
         await socket.close(NO_TRY_AGAIN, "Another site's page may not use this engine.")
         return
     try:
-        session = parts.session(trace_id)
+        session = parts.session(view)
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])

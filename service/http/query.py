@@ -12,8 +12,9 @@ from starlette.types import Receive, Scope, Send
 from service.engine.result import Result
 from service.http import shapes, tables
 from service.http.bodies import SmallBody
-from service.http.services import Parts
+from service.http.services import Parts, view_of
 from service.http.sessions import WaitForEngine, loading
+from service.trace.selection import Selection
 
 SQL_MAX = 4 << 20
 
@@ -34,6 +35,7 @@ class QueryRequest(BaseModel):
     limit: int | None = Field(
         -1, ge=-1, strict=True, description="rows to answer with; null: all; -1 or absent: the server's limit"
     )
+    selection: Selection | None = Field(None, description="ask only this part of the trace, on an engine of its own")
     timeout_s: float | None = Field(None, gt=0, le=86400, allow_inf_nan=False, description="deadline; null: server's")
 
 
@@ -81,13 +83,13 @@ async def query_trace(
     parts: Parts,
     wait: WaitForEngine = 30,
 ) -> Response:
-    """Run SQL on the trace's engine, which is started if it is not running.
+    """Run SQL on the engine of the trace, or of a selection of it, which is started if it is not running.
 
     Answers 200 with a table in the form that ``Accept`` names (`application/json`, `application/x-ndjson`,
     `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
     after ``wait`` seconds. A client that leaves stops its query.
     """
-    session = parts.session(trace_id)
+    session = parts.session(view_of(trace_id, question.selection))
     if not await session.settled(wait):
         return loading(session, parts)
     settings = parts.settings

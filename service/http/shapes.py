@@ -108,6 +108,26 @@ class Health(Shape):
     notes: list[Note] = []
 
 
+class Residual(Shape):
+    """How far the collectives of a rank end from the middle of when they end on all ranks."""
+
+    median: int
+    p95: int
+    max: int
+
+
+class MergedRank(Shape):
+    """One of the ranks that a trace was merged of, and how it was put onto the common clock."""
+
+    rank: int
+    name: str
+    base_ns: int | None
+    shift_ns: int = Field(description="what was added to its times")
+    collectives: int = Field(description="how many of its collectives other ranks have too")
+    residual_ns: Residual | None = Field(description="null without any")
+    pids: list[list[int | str]] = Field(description="pairs of its pids, the one here and the one that it had")
+
+
 class TraceInBrief(Shape):
     """A trace as lists show it."""
 
@@ -116,16 +136,16 @@ class TraceInBrief(Shape):
     state: Literal["queued", "ingesting", "ready", "failed"]
     error: dict[str, Any] | None
     created_at: str
-    size: int = Field(description="bytes of the file")
-    sha256: str
+    size: int = Field(description="bytes of the file; of its columns, where the trace was made here")
+    sha256: str | None = Field(description="of the file; null where the trace was made here")
     format: Literal["json", "json.gz", "json.zst"] | None
     rank: int | None
     world_size: int | None
     backend: str | None
     host: str | None
     group: str | None
-    parent: str | None
-    selection: dict[str, Any] | None
+    parent: str | None = Field(description="the trace that it was cut out of")
+    selection: dict[str, Any] | None = Field(description="what it keeps of that one")
     bounds: Bounds | None
     base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, where it is told")
     events: Events
@@ -143,6 +163,7 @@ class Trace(TraceInBrief):
     processes: list[Process]
     threads: list[Thread]
     steps: list[Step]
+    ranks: list[MergedRank] = Field(description="of a merged trace: what it was made of")
 
 
 class Traces(Shape):
@@ -150,6 +171,48 @@ class Traces(Shape):
 
     traces: list[TraceInBrief]
     next: str | None = Field(description="cursor of the following page")
+
+
+class JobProgress(Shape):
+    """Events that have been written so far, and how many there will be, as far as it is known."""
+
+    events: int
+    events_total: int
+
+
+class JobResult(Shape):
+    """What a job has made."""
+
+    traces: list[str]
+
+
+class Job(Shape):
+    """A job that makes traces of traces."""
+
+    id: str
+    kind: Literal["split", "merge"]
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    request: dict[str, Any]
+    progress: JobProgress
+    result: JobResult | None
+    error: dict[str, Any] | None
+
+
+class Piece(Shape):
+    """A trace that a split would make."""
+
+    name: str
+    selection: dict[str, Any]
+    events: int
+    counts: dict[str, int] = Field(description="events by phase|category")
+    size: int = Field(description="bytes that it would have, as many for each event as the trace has")
+
+
+class Plan(Shape):
+    """What a split would make."""
+
+    pieces: list[Piece]
+    events: int
 
 
 class Envelope(BaseModel):
@@ -195,6 +258,7 @@ class Session(Shape):
     """An engine on a trace."""
 
     trace: str
+    selection: dict[str, Any] | None = Field(description="what of the trace it is on; null for all")
     state: Literal["loading", "ready", "failed", "closed"]
     error: dict[str, Any] | None
     engine: Engine

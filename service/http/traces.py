@@ -22,7 +22,7 @@ from service.trace.summary import Summary
 
 BLOCK = 1 << 20
 WAIT_MAX_S = 3600.0
-_LONG_LISTS = ("processes", "threads", "counts", "steps")
+_LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks")
 _NOTHING_YET = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
 
 Wait = Annotated[
@@ -45,13 +45,13 @@ def described(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "error": trace.error,
         "created_at": f"{datetime.fromtimestamp(trace.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
         "size": trace.size,
-        "sha256": trace.sha256,
-        **summary,
+        "sha256": trace.sha256 or None,
+        **_NOTHING_YET | summary,
         "steps_count": len(summary["steps"]),
         "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
         "group": None,
-        "parent": None,
-        "selection": None,
+        "parent": trace.parent,
+        "selection": trace.selection,
         "progress": {"bytes": now.bytes, "bytes_total": trace.size, "events": now.events},
     }
 
@@ -127,9 +127,10 @@ def list_traces(
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     state: State | None = None,
     name: Annotated[str, Query(description="part of the name, in any case")] = "",
+    parent: Annotated[str | None, Query(description="the trace that they were cut out of")] = None,
 ) -> Response:
     """One page of traces, each without its longer lists; ``next`` is the cursor of the following page, or null."""
-    traces = parts.catalog.page(limit=limit + 1, after=_after(cursor), state=state, name=name)
+    traces = parts.catalog.page(limit=limit + 1, after=_after(cursor), state=state, name=name, parent=parent)
     page = traces[:limit]
     following = _cursor(page[-1]) if len(traces) > limit else None
     return as_json({"traces": [in_brief(t, parts.runner.progress(t.id)) for t in page], "next": following})
@@ -166,7 +167,8 @@ async def delete_trace(trace_id: str, parts: Parts) -> Response:
         await asyncio.to_thread(parts.folder.remove, trace_id)
         await asyncio.to_thread(parts.catalog.remove, trace_id)
     await parts.runner.cancel(trace_id)
-    await parts.fleet.shut(trace_id)
+    await parts.making.forget(trace_id)
+    await parts.fleet.shut_all(trace_id)
     await asyncio.to_thread(parts.folder.remove, trace_id)
     if parts.listening_on == trace_id:
         parts.listening_on = None

@@ -1,43 +1,49 @@
 """A process that writes one trace's document to its standard output, so that the server's memory and loop stay free.
 
-It fails with a status other than 0; the last line of its standard error then tells why, as the JSON of the error. Its
-input is a pipe that the server holds open and never writes to: when the server ends, however it ends, so does it.
+It gets ready, and then takes what it is to write, an object of JSON, as the first line of its input. That stays open
+and says nothing more: when the server ends, however it ends, so does the process. It fails with a status other than 0;
+the last line of its standard error then tells why, as the JSON of the error.
 """
 
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from service.store.export import Order, document, packed
+from service.cutting.cut import cut_document
+from service.store.export import document, packed
 from service.trace.errors import ExportFailed, TracedockError
+from service.trace.selection import Selection
 
 
-def command(columns: Path, *, pack: bool, order: Order, redact: bool) -> list[str]:
-    """The command line of such a process; the arguments are those of `document`, and whether its bytes are packed."""
-    flags = [name for name, wanted in (("pack", pack), ("redact", redact)) if wanted]
-    return [sys.executable, "-m", "service.jobs.export", str(columns), order, *flags]
+def requested(request: dict[str, Any]) -> Iterator[bytes]:
+    """The pieces of the document that a request is for.
 
-
-def end_with_server() -> None:
-    """End this process when its input closes."""
-
-    def wait() -> None:
-        os.read(0, 1)
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+    Args:
+        request: ``columns``, ``pack``, ``redact``, and ``order``, or ``selection`` with the trace's ``summary`` and
+            ``source``; see `document` and `cut_document`.
+    """
+    columns, redact = Path(request["columns"]), request["redact"]
+    if request["selection"] is None:
+        pieces = document(columns, order=request["order"], redact=redact)
+    else:
+        selection = Selection.parsed(request["selection"])
+        pieces = cut_document(columns, selection, request["summary"], source=request["source"], redact=redact)
+    return packed(pieces) if request["pack"] else pieces
 
 
 def main() -> int:
-    """Write the document that the command line asks for: COLUMNS ORDER [pack] [redact]."""
-    end_with_server()
-    columns, order, *flags = sys.argv[1:]
-    pieces = document(Path(columns), order="original" if order == "original" else "time", redact="redact" in flags)
+    """Write the document that the first line of the input asks for."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0
+    threading.Thread(target=_end_with_server, daemon=True).start()
     try:
-        for piece in packed(pieces) if "pack" in flags else pieces:
+        for piece in requested(orjson.loads(line)):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # nobody reads any more
@@ -47,6 +53,11 @@ def main() -> int:
     except TracedockError as error:
         return _fail(error)
     return 0
+
+
+def _end_with_server() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 def _fail(error: TracedockError) -> int:

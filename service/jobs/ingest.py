@@ -14,6 +14,7 @@ from service.streaming.codec import format_of, plain_chunks
 from service.streaming.document import Document
 from service.streaming.scan.nesting import Nesting
 from service.streaming.source import Progress
+from service.trace.rank import merged_ranks, ranks_by_pid
 from service.trace.summary import Summary
 
 
@@ -63,10 +64,10 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
                 writer.add(batch)
         progress.events = document.kept
         on_progress(progress)
-        written = writer.finish(nesting.add)
+        envelope, members = document.envelope()
+        written = writer.finish(nesting.add, ranks_by_pid(merged_ranks(members)))
     if written != document.kept:
         raise RuntimeError(f"{document.kept} events came in and {written} were written")
-    envelope, members = document.envelope()
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
         if count:
             document.health.add(code, count=count)

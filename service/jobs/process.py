@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,23 +22,37 @@ class Ending(NamedTuple):
 
 
 class WorkerProcess:
-    """A worker that reads one trace; it starts at once, and waits for bytes until it hears of them.
+    """A process that does one job; it starts at once.
 
     Args:
-        folder: where the trace lies.
-        trace_id: its id.
-        name: the name it was given.
+        module: what it runs.
+        arguments: the rest of its command line.
+        told: the first that it is told on its input.
+        on_progress: is called whenever it has told how far it is.
     """
 
-    def __init__(self, folder: Folder, trace_id: str, name: str) -> None:
-        columns = folder.columns_of(trace_id)
-        self._arguments = [*map(str, (folder.received(trace_id), folder.original(trace_id), columns)), name]
+    def __init__(
+        self, module: str, *arguments: str, told: dict[str, Any], on_progress: Callable[[], object] = lambda: None
+    ) -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
         self._stdin: asyncio.StreamWriter | None = None
-        self._there = 0
-        self._complete = False
+        self._news = told
+        self._on_progress = on_progress
         self.progress = Progress()
         self.ended: asyncio.Task[Ending] = asyncio.create_task(self._live())
         """Ends with the process; to cancel it kills the process."""
+
+    @classmethod
+    def reading(cls, folder: Folder, trace_id: str, name: str) -> "WorkerProcess":
+        """A worker that reads a trace; it waits for bytes until it hears of them.
+
+        Args:
+            folder: where the trace lies.
+            trace_id: its id.
+            name: the name it was given.
+        """
+        paths = (folder.received(trace_id), folder.original(trace_id), folder.columns_of(trace_id))
+        return cls("service.jobs.worker", *map(str, paths), name, told={"grown": 0})
 
     @property
     def failed(self) -> bool:
@@ -47,13 +62,13 @@ class WorkerProcess:
 
     def grew(self, to_bytes: int) -> None:
         """Tell that so many bytes are there. A worker that does not listen is not told: the next time will do."""
-        self._there = to_bytes
+        self._news = {"grown": to_bytes}
         if self._stdin and not self._stdin.transport.get_write_buffer_size():
             self._tell()
 
     def complete(self) -> None:
         """Tell that all bytes are there, and safe."""
-        self._complete = True
+        self._news = {"complete": True}
         self._tell()
 
     async def end(self) -> None:
@@ -64,15 +79,13 @@ class WorkerProcess:
 
     def _tell(self) -> None:
         if self._stdin and not self._stdin.is_closing():
-            news = {"complete": True} if self._complete else {"grown": self._there}
-            self._stdin.write(orjson.dumps(news) + b"\n")
+            self._stdin.write(orjson.dumps(self._news) + b"\n")
 
     async def _live(self) -> Ending:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "service.jobs.worker", *self._arguments,
-                stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30,
-            )  # fmt: skip
+                *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30
+            )
         except OSError as error:
             return Ending({}, f"could not be started: {error}")
         try:
@@ -97,6 +110,7 @@ class WorkerProcess:
             told = orjson.loads(line)
             if "progress" in told:
                 self.progress = Progress(**told["progress"])
+                self._on_progress()
             else:
                 answer = told
         return answer

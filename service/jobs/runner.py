@@ -132,7 +132,7 @@ class Runner:
         """A worker that reads what is received, or None where there is no room for it now."""
         if not self._main or len(self._followers) >= self._workers:
             return None
-        worker = self._following[trace_id] = WorkerProcess(self._folder, trace_id, name)
+        worker = self._following[trace_id] = WorkerProcess.reading(self._folder, trace_id, name)
         self._followers.add(worker)
         worker.ended.add_done_callback(partial(self._ended, trace_id, worker))
         return worker
@@ -177,7 +177,7 @@ class Runner:
         worker = self._following.pop(job.trace, None)
         if not worker or worker.failed:
             try:
-                worker = WorkerProcess(self._folder, job.trace, self._catalog.get(job.trace).name)
+                worker = WorkerProcess.reading(self._folder, job.trace, self._catalog.get(job.trace).name)
             except UnknownTrace:  # deleted between the queue and here
                 return
         worker.complete()

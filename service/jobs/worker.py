@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import BufferedReader
 from pathlib import Path
@@ -46,6 +47,17 @@ class Reporter:
         if now >= self._next:
             self._next = now + PROGRESS_EVERY_S
             self.tell("progress", asdict(progress))
+
+    @contextmanager
+    def failing(self, fault: type[TracedockError]) -> Iterator[None]:
+        """Tell of what fails within: an ``error`` where it is that kind of fault, else a ``failure``."""
+        try:
+            yield
+        except TracedockError as error:
+            self.tell("error" if isinstance(error, fault) else "failure", error.as_dict())
+        except Exception as error:  # noqa: BLE001 - the process ends here, and the server must hear why
+            traceback.print_exc()
+            self.tell("failure", {"code": "internal", "title": "The service has a bug", "detail": repr(error)})
 
     def tell(self, kind: str, value: Any) -> None:
         """Write one line."""
@@ -81,23 +93,17 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
     incoming, original, columns, file_name = sys.argv[1:]
     reporter = Reporter()
-    try:
+    with reporter.failing(IngestError):
         source = opened(Path(incoming), Path(original))
         listen(source)
         file: BufferedReader = BufferedReader(source, READ_SIZE)
-        with file:
-            summary = ingest(file, Path(columns), file_name, reporter.progress)
+        try:
+            with file:
+                summary = ingest(file, Path(columns), file_name, reporter.progress)
+        except MemoryError as error:
+            detail = f"Reading the file takes more than {MEMORY_MAX >> 20} MiB of memory, as no trace does."
+            raise NotATrace(detail) from error
         reporter.tell("result", asdict(summary))
-    except IngestError as error:
-        reporter.tell("error", error.as_dict())
-    except MemoryError:
-        detail = f"Reading the file takes more than {MEMORY_MAX >> 20} MiB of memory, as no trace does."
-        reporter.tell("error", NotATrace(detail).as_dict())
-    except TracedockError as error:
-        reporter.tell("failure", error.as_dict())
-    except Exception as error:  # noqa: BLE001 - the process ends here, and the server must hear why
-        traceback.print_exc()
-        reporter.tell("failure", {"code": "internal", "title": "The service has a bug", "detail": repr(error)})
     return 0
 
 

@@ -10,18 +10,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from service.trace.errors import DiskFull, TracedockError, UnknownTrace
+from service.trace.errors import DiskFull, TracedockError, UnknownJob, UnknownTrace
 from service.trace.summary import Summary
 
-_SCHEMA_VERSION = 2
-_SCHEMA = """
+_SCHEMA_VERSION = 3
+_TRACE = """
 CREATE TABLE trace (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -30,18 +30,42 @@ CREATE TABLE trace (
     created_ns INTEGER NOT NULL,
     size INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
-    summary TEXT
+    summary TEXT,
+    parent TEXT,
+    selection TEXT
 ) STRICT;
 CREATE INDEX trace_newest ON trace (created_ns DESC, id DESC);
+"""
+_JOB = """
 CREATE TABLE job (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,
-    trace TEXT NOT NULL REFERENCES trace (id) ON DELETE CASCADE,
+    trace TEXT REFERENCES trace (id) ON DELETE CASCADE,
+    request TEXT NOT NULL DEFAULT '{}',
     state TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0
+    attempts INTEGER NOT NULL DEFAULT 0,
+    result TEXT,
+    events INTEGER NOT NULL DEFAULT 0,
+    error TEXT
 ) STRICT;
 CREATE INDEX job_waiting ON job (state, id);
 """
+_MIGRATIONS = {
+    1: (  # made no columns: every trace is read anew
+        "UPDATE trace SET state = 'queued', error = NULL, summary = NULL; DELETE FROM job;"
+        "INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace;"
+    ),
+    2: "".join(  # made no traces of traces
+        [
+            "ALTER TABLE trace ADD COLUMN parent TEXT; ALTER TABLE trace ADD COLUMN selection TEXT;",
+            "DROP INDEX job_waiting; ALTER TABLE job RENAME TO old;",
+            _JOB,
+            "INSERT INTO job (id, kind, trace, state, attempts) SELECT id, kind, trace, state, attempts FROM old;",
+            "DROP TABLE old;",
+        ]
+    ),
+}
+"""What brings the tables of a version to those of the next."""
 
 
 class State(StrEnum):
@@ -70,16 +94,51 @@ class Trace:
     size: int
     sha256: str
     summary: dict[str, Any] | None
+    parent: str | None = None
+    selection: dict[str, Any] | None = None
+
+    @property
+    def has_original(self) -> bool:
+        """Whether it came as a file; if not, it was made here of other traces."""
+        return bool(self.sha256)
+
+
+class JobState(StrEnum):
+    """What has become of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        """Whether it stays so."""
+        return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work that is to be done: `kind` says what, `attempts` how often it was begun."""
+    """A piece of work that is to be done: `kind` says what, `attempts` how often it was begun.
+
+    An ingest makes `trace` ready, and is gone once it is over. Other jobs make traces, as their `request` says, and
+    stay, with the ids of what they made as `result` and how many `events` these have, or with an `error`.
+    """
 
     id: int
     kind: str
     trace: str
     attempts: int
+    state: JobState = JobState.QUEUED
+    request: dict[str, Any] = field(default_factory=dict)
+    result: list[str] | None = None
+    events: int = 0
+    error: dict[str, Any] | None = None
+
+
+INGEST = "ingest"
+"""The kind of job that reads a trace."""
 
 
 def new_trace_id() -> str:
@@ -108,17 +167,13 @@ class Catalog:
         self._db.execute("PRAGMA foreign_keys = ON")
         with self._transaction() as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    db.execute(statement)
-            elif version == 1:  # made no columns: every trace is read anew
-                db.execute("UPDATE trace SET state = ?, error = NULL, summary = NULL", (State.QUEUED,))
-                db.execute("DELETE FROM job")
-                db.execute("INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace")
-            elif version != _SCHEMA_VERSION:
+            if not 0 <= version <= _SCHEMA_VERSION:
                 raise TracedockError(
                     f"{path} has the schema version {version}; this version of the service reads {_SCHEMA_VERSION}."
                 )
+            steps = [_TRACE + _JOB] if not version else [_MIGRATIONS[at] for at in range(version, _SCHEMA_VERSION)]
+            for statement in filter(str.strip, "".join(steps).split(";")):
+                db.execute(statement)
             db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
@@ -162,7 +217,13 @@ class Catalog:
         return _trace(rows[0])
 
     def page(
-        self, *, limit: int, after: tuple[int, str] | None = None, state: State | None = None, name: str = ""
+        self,
+        *,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        state: State | None = None,
+        name: str = "",
+        parent: str | None = None,
     ) -> list[Trace]:
         """Traces from the newest on.
 
@@ -171,11 +232,13 @@ class Catalog:
             after: (created_ns, id) of the last trace of the page before.
             state: only those in that state.
             name: only those whose name contains this, in any case.
+            parent: only those that were cut out of that trace.
         """
         rows = self._rows(
             "SELECT * FROM trace WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
-            " AND instr(casefold(name), casefold(?)) ORDER BY created_ns DESC, id DESC LIMIT ?",
-            (*(after or ((1 << 63) - 1, "")), state, state, name, limit),
+            " AND instr(casefold(name), casefold(?)) AND (? IS NULL OR parent = ?)"
+            " ORDER BY created_ns DESC, id DESC LIMIT ?",
+            (*(after or ((1 << 63) - 1, "")), state, state, name, parent, parent, limit),
         )
         return [_trace(row) for row in rows]
 
@@ -196,19 +259,18 @@ class Catalog:
             db.execute("UPDATE trace SET state = ? WHERE state = ?", (State.QUEUED, State.INGESTING))
 
     def take_job(self, trace_id: str | None = None) -> Job | None:
-        """Begin the oldest job that waits, or that waits for one trace; None if there is none."""
+        """Begin the oldest ingest that waits, or that waits for one trace; None if there is none."""
         with self._transaction() as db:
             row = db.execute(
                 "UPDATE job SET state = 'running', attempts = attempts + 1"
-                " WHERE id = (SELECT id FROM job WHERE state = 'queued' AND trace = ifnull(?, trace)"
-                " ORDER BY id LIMIT 1)"
-                " RETURNING id, kind, trace, attempts",
-                (trace_id,),
+                " WHERE id = (SELECT id FROM job WHERE state = 'queued' AND kind = ? AND trace = ifnull(?, trace)"
+                " ORDER BY id LIMIT 1) RETURNING *",
+                (INGEST, trace_id),
             ).fetchone()
             if row is None:
                 return None
             db.execute("UPDATE trace SET state = ? WHERE id = ?", (State.INGESTING, row["trace"]))
-        return Job(**dict(row))
+        return _job(row)
 
     def retry(self, job: Job) -> None:
         """Put a job back into the queue."""
@@ -232,9 +294,71 @@ class Catalog:
             )
             db.execute("DELETE FROM job WHERE id = ?", (job.id,))
 
+    # -- jobs that make traces ----------------------------------------------------------------------------------------
+
+    def add_job(self, kind: str, request: dict[str, Any]) -> Job:
+        """Queue a job that makes traces of others."""
+        with self._transaction() as db:
+            row = db.execute(
+                "INSERT INTO job (kind, request, state) VALUES (?, ?, 'queued') RETURNING *",
+                (kind, orjson.dumps(request).decode()),
+            ).fetchone()
+        return _job(row)
+
+    def job(self, job_id: int) -> Job:
+        """A job that makes traces; raises `UnknownJob`."""
+        rows = self._rows("SELECT * FROM job WHERE id = ? AND kind <> ?", (job_id, INGEST)) if job_id < 1 << 63 else []
+        if not rows:
+            raise UnknownJob(f"No job has the id {job_id}.")
+        return _job(rows[0])
+
+    def unfinished_jobs(self) -> list[Job]:
+        """The jobs that make traces and are not over, the oldest first."""
+        rows = self._rows("SELECT * FROM job WHERE state IN ('queued', 'running') AND kind <> ? ORDER BY id", (INGEST,))
+        return [_job(row) for row in rows]
+
+    def begin_job(self, job: Job) -> Job:
+        """Begin a job that makes traces."""
+        with self._transaction() as db:
+            row = db.execute(
+                "UPDATE job SET state = 'running', attempts = attempts + 1 WHERE id = ? RETURNING *", (job.id,)
+            ).fetchone()
+        return _job(row)
+
+    def finish_job(self, job: Job, traces: Sequence[Trace], *, events: int) -> None:
+        """The job is done: the traces that it made, with so many events in all, are ready."""
+        with self._transaction() as db:
+            for one in traces:
+                db.execute(
+                    "INSERT INTO trace (id, name, state, created_ns, size, sha256, summary, parent, selection)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        *(one.id, one.name, one.state, one.created_ns, one.size, one.sha256),
+                        *(orjson.dumps(one.summary).decode(), one.parent),
+                        orjson.dumps(one.selection).decode() if one.selection is not None else None,
+                    ),
+                )
+            db.execute(
+                "UPDATE job SET state = 'done', result = ?, events = ? WHERE id = ?",
+                (orjson.dumps([one.id for one in traces]).decode(), events, job.id),
+            )
+
+    def end_job(self, job: Job, state: JobState, error: dict[str, Any] | None = None) -> None:
+        """The job made nothing."""
+        with self._transaction() as db:
+            told = orjson.dumps(error).decode() if error else None
+            db.execute("UPDATE job SET state = ?, error = ? WHERE id = ?", (state, told, job.id))
+
 
 def _trace(row: sqlite3.Row) -> Trace:
     values = dict(row)
-    for key in ("error", "summary"):
+    for key in ("error", "summary", "selection"):
         values[key] = orjson.loads(values[key]) if values[key] else None
     return Trace(**values | {"state": State(values["state"])})
+
+
+def _job(row: sqlite3.Row) -> Job:
+    values = dict(row)
+    for key in ("request", "result", "error"):
+        values[key] = orjson.loads(values[key]) if values[key] else None
+    return Job(**values | {"trace": values["trace"] or "", "state": JobState(values["state"])})

@@ -12,10 +12,10 @@ import duckdb
 from service.store.database import connected
 from service.store.folder import EVENTS
 from service.store.oddities import note_oddities
-from service.streaming.scan.columns import decoded, without_halves
 from service.trace.health import Health
-from service.trace.rank import distributed_info, rank_of, whole_number, world_size_of
+from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
 from service.trace.summary import GPU_CATEGORIES, TIMELESS_PHASES, Key, Summary
+from service.trace.text import decoded, without_halves
 
 THREADS = 2
 
@@ -67,15 +67,18 @@ WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
 def opened(folder: Path) -> duckdb.DuckDBPyConnection:
     """A connection in which the view ``events`` is the trace in `folder`; it loads no code from anywhere.
 
-    Beside the columns, ``file_row_number`` counts the events in order of time.
+    Beside the columns, ``row`` counts the events in order of time.
     """
     connection = connected(folder / "spill", threads=THREADS)
     path = str(folder / EVENTS).replace("'", "''")
-    connection.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{path}', file_row_number = true)")  # noqa: S608 - the path is ours
+    rows = f"read_parquet('{path}', file_row_number = true)"
+    connection.execute(f"CREATE VIEW events AS SELECT * RENAME (file_row_number AS row) FROM {rows}")  # noqa: S608 - the path is ours
     return connection
 
 
-def take_census(folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str) -> Summary:
+def take_census(
+    folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str | None
+) -> Summary:
     """All that is told of a trace before anyone asks a question of its own.
 
     Args:
@@ -83,7 +86,7 @@ def take_census(folder: Path, envelope: Mapping[str, Any], health: Health, *, fi
         envelope: the document's members beside its events.
         health: what was found so far; what is odd about the events is added.
         file_name: the trace's name; it may tell the rank.
-        packed: the file's format.
+        packed: the file's format, if it came as one.
     """
     host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
     with opened(folder) as db:
@@ -118,6 +121,7 @@ def take_census(folder: Path, envelope: Mapping[str, Any], health: Health, *, fi
             devices=_devices(db, envelope.get("deviceProperties")),
             streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
             steps=_steps(db),
+            ranks=merged_ranks(envelope),
         )
         note_oddities(db, envelope, summary, health)
     return summary
@@ -131,7 +135,7 @@ def _tracks(db: duckdb.DuckDBPyConnection) -> Counter[tuple[Key, Key]]:
     """Events of each pid and tid."""
     tracks: Counter[tuple[Key, Key]] = Counter()
     for pid, pid_text, tid, tid_text, events in db.execute(_TRACKS).fetchall():
-        tracks[_key(pid, pid_text), _key(tid, tid_text)] += events
+        tracks[key_of(pid, pid_text), key_of(tid, tid_text)] += events
     return tracks
 
 
@@ -144,7 +148,7 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
             told = json.loads(args, parse_int=float)  # some are longer than Python reads as integers
             name = told.get(_NAMING[kind]) if isinstance(told, dict) else None
             if isinstance(name, str):
-                key = (kind, _key(pid, pid_text)) + ((_key(tid, tid_text),) if kind == "thread_name" else ())
+                key = (kind, key_of(pid, pid_text)) + ((key_of(tid, tid_text),) if kind == "thread_name" else ())
                 names[key] = without_halves(name)
     return names
 
@@ -181,7 +185,7 @@ def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[dict[str
     return facts
 
 
-def _key(number: int | None, text: str | None) -> Key:
+def key_of(number: int | None, text: str | None) -> Key:
     """A pid or tid as it was: an integer, or a string; any other JSON value as its text, and "" for none."""
     if number is not None:
         return number

@@ -5,7 +5,7 @@ come; then all runs are merged, a slab of time after the other.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.store.folder import COLUMNS_VERSION, EVENTS, disk_errors
-from service.streaming.scan.columns import SCHEMA
+from service.streaming.schema import SCHEMA
 
 ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
@@ -30,13 +30,16 @@ _ENCODINGS = {  # measured: each is the smallest for its column, and no slower t
     **dict.fromkeys(("position", "dur_ns", "id"), "BYTE_STREAM_SPLIT"),
     **dict.fromkeys(("args", "rest"), "DELTA_LENGTH_BYTE_ARRAY"),
 }
-_WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
+WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
+"""Columns that are written, and best read, as words of a dictionary."""
 _PRUNED = [  # what questions filter by: statistics of the others cost a seventh of the writing
     *("position", "cat", "name", "pid", "tid", "ts_ns", "dur_ns", "id"),
     *("device", "stream", "correlation", "external_id", "bytes"),
 ]
 _SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_WRITTEN = SCHEMA.with_metadata({"tracedock.columns": COLUMNS_VERSION})
+
+MERGED = SCHEMA.append(pa.field("rank", pa.int64()))
+"""The columns of a trace that was merged of ranks."""
 
 Times = npt.NDArray[np.int64]
 
@@ -84,29 +87,20 @@ class ColumnsWriter:
         self._runs.append(self._threads.submit(_spilled, self._batches, path))
         self._batches, self._rows = [], 0
 
-    def finish(self, on_slab: Callable[[pa.Table], object]) -> int:
+    def finish(self, on_slab: Callable[[pa.Table], object], ranks: Mapping[int, int] | None = None) -> int:
         """Write the file; the number of its rows.
 
         Args:
             on_slab: is given the events, in order of time and then of the file, some at a time.
+            ranks: of a merged trace, the rank of each process; they become one more column.
         """
         runs = [run.result() for run in self._runs]
         if self._batches or not runs:
             runs.append(_Run.sorted(self._batches))
             self._batches = []
-        with disk_errors(), pq.ParquetWriter(
-            self._folder / EVENTS,
-            _WRITTEN,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_WORDS,
-            column_encoding=_ENCODINGS,
-            write_statistics=_PRUNED,
-            write_page_index=True,
-            write_batch_size=ROW_GROUP,
-        ) as file:  # fmt: skip
+        with disk_errors(), parquet_writer(self._folder, MERGED if ranks else SCHEMA) as file:
             written: Future[None] | None = None
-            for slab in _merged(runs):
+            for slab in (with_ranks(one, ranks) if ranks else one for one in _merged(runs)):
                 if written:
                     written.result()
                 written = self._threads.submit(file.write_table, slab, row_group_size=ROW_GROUP)
@@ -114,6 +108,30 @@ class ColumnsWriter:
             if written:
                 written.result()
         return self._position
+
+
+def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """What writes `EVENTS` into `folder`: tables of a schema that is `SCHEMA`, maybe with more columns, in order."""
+    return pq.ParquetWriter(
+        folder / EVENTS,
+        schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=WORDS,
+        column_encoding=_ENCODINGS,
+        write_statistics=[*_PRUNED, *(name for name in schema.names if name not in SCHEMA.names)],
+        write_page_index=True,
+        write_batch_size=ROW_GROUP,
+    )
+
+
+def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
+    """Events with a column that tells of which rank their process is."""
+    pids = np.array(sorted(ranks))
+    values = np.array([ranks[pid] for pid in pids.tolist()])
+    told = events["pid"].fill_null(_UNTIMED).to_numpy()
+    at = np.minimum(np.searchsorted(pids, told), len(pids) - 1)
+    return events.append_column(MERGED.field("rank"), pa.array(values[at], mask=pids[at] != told))
 
 
 class _Run:
@@ -130,7 +148,7 @@ class _Run:
     @classmethod
     def sorted(cls, batches: list[pa.RecordBatch], path: Path | None = None) -> "_Run":
         """The batches as one run."""
-        table, times = _by_time(pa.Table.from_batches(batches, SCHEMA))
+        table, times = by_time(pa.Table.from_batches(batches, SCHEMA))
         return cls(table, times, path)
 
     def spill(self) -> None:
@@ -183,7 +201,7 @@ def _merged(runs: list[_Run]) -> Iterator[pa.Table]:
     step = _SLAB_ROWS // _BATCH_ROWS
     for cut in sorted({*fences[step - 1 :: step].tolist(), *crowded, _UNTIMED}):
         if pieces := [piece for run in runs if run.first < cut for piece in run.before(cut)]:
-            yield _by_time(pa.concat_tables(pieces))[0]
+            yield by_time(pa.concat_tables(pieces))[0]
         if cut in crowded or cut == _UNTIMED:  # of one time there may be more than memory holds
             yield from _one_by_one(runs, cut + 1 if cut < _UNTIMED else None)
 
@@ -198,8 +216,8 @@ def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
             pieces = []
 
 
-def _by_time(table: pa.Table) -> tuple[pa.Table, Times]:
-    """The rows in order of time, then of their coming, in one chunk, and their times."""
+def by_time(table: pa.Table) -> tuple[pa.Table, Times]:
+    """The rows in order of time, then of their coming, in one chunk, and their times; what has no time comes last."""
     table = table.unify_dictionaries().combine_chunks()
     times = _times(table)
     order = np.argsort(times, kind="stable")

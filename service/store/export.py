@@ -9,10 +9,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from isal import isal_zlib
 
@@ -50,13 +54,51 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
         DiskFull: there was no room to sort.
     """
     text = envelope(columns, redact=redact)
-    _, start, end = _place_of_events(text)
-    blocks = _blocks(columns / EVENTS, order=order, redact=redact)
+    rows = "read_parquet($file)" if order == "time" else "(SELECT * FROM read_parquet($file) ORDER BY position)"
+    file = columns / EVENTS
+    _place_of_events(text)
+    with _connected(columns) as db:
+        _check_version(db, file)
+        yield from _document(text, _blocks(db, rows, {"file": str(file)}, redact=redact))
+
+
+def document_of(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redact: bool) -> Iterator[bytes]:
+    """Yield a document likewise.
+
+    Args:
+        tables: its events, of the columns' schema.
+        text: its envelope, as it is to be given.
+        columns: the folder that they come from.
+        redact: hide secrets in events.
+    """
+    first = next(tables, None)
+    if first is None:
+        yield from _document(text, iter(()))
+        return
+    reader = pa.RecordBatchReader.from_batches(
+        first.schema, (batch for table in chain([first], tables) for batch in table.to_batches(max_chunksize=BATCH))
+    )
+    with _connected(columns) as db:
+        db.register("cut", reader)
+        yield from _document(text, _blocks(db, "cut", {}, redact=redact))
+
+
+def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    _, start, end = _place_of_events(envelope)
     first = next(blocks, b"")[1:]  # no comma stands before the first event, and nothing is given before it is there
-    yield text[: start + 1] + first.translate(_ON_LINES)
+    yield envelope[: start + 1] + first.translate(_ON_LINES)
     for block in blocks:
         yield block.translate(_ON_LINES)
-    yield (b"\n" if first else b"") + text[end - 1 :]
+    yield (b"\n" if first else b"") + envelope[end - 1 :]
+
+
+def text_sizes(columns: Path) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the bytes that each event takes in a document, by time, many at a time; raises `ExportFailed`."""
+    file = columns / EVENTS
+    with _connected(columns) as db:
+        sizes = f"SELECT strlen({_row_text()}) AS size FROM read_parquet($file)"  # noqa: S608 - of names in this file
+        for batch in db.sql(sizes, params={"file": str(file)}).to_arrow_reader(BATCH):
+            yield batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -137,32 +179,31 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
     return place
 
 
-def _blocks(events: Path, *, order: Order, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows, `BATCH` at a time, each after a comma and the separator.
-
-    Raises:
-        ExportFailed: the file can't be read.
-        DiskFull: there was no room to sort.
-    """
-    rows = "read_parquet($file)" if order == "time" else "(SELECT * FROM read_parquet($file) ORDER BY position)"
-    text = f"SELECT {_row_text()} AS text FROM {rows}"  # noqa: S608 - of names in this file
-    if redact:
-        text = f"SELECT CASE WHEN regexp_matches(text, $suspect) THEN redacted(text) ELSE text END FROM ({text})"  # noqa: S608
-    values = {"file": str(events)} | ({"suspect": SUSPECT} if redact else {})
+@contextmanager
+def _connected(columns: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that writes text; where it can't read the columns, that is an `ExportFailed` or a `DiskFull`."""
+    spill, threads = spill_of(columns, os.getpid()), min(THREADS_MAX, os.cpu_count() or 1)
     try:
-        spill, threads = spill_of(events.parent, os.getpid()), min(THREADS_MAX, os.cpu_count() or 1)
         # with large buffers, as a batch of large events has more than 2 GB
-        with connected(spill, threads=threads, arrow_large_buffer_size=True) as connection:
-            connection.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
-            connection.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
-            _check_version(connection, events)
-            for batch in connection.sql(text, params=values).to_arrow_reader(BATCH):
-                yield _joined(batch.column(0))
+        with connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
+            db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
+            db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
+            yield db
     except duckdb.Error as error:
         if "No space left" in str(error):
             raise DiskFull("The disk of the data folder has no room to sort the events.") from error
-        why = str(error).split("\n", 1)[0].replace(str(events), events.name)
+        why = str(error).split("\n", 1)[0].replace(str(columns / EVENTS), EVENTS)
         raise ExportFailed(f"The trace's columns can't be read: {why}") from error
+
+
+def _blocks(db: duckdb.DuckDBPyConnection, rows: str, values: dict[str, str], *, redact: bool) -> Iterator[bytes]:
+    """Yield the text of all rows, `BATCH` at a time, each after a comma and the separator."""
+    text = f"SELECT {_row_text()} AS text FROM {rows}"  # noqa: S608 - of names in this file
+    if redact:
+        text = f"SELECT CASE WHEN regexp_matches(text, $suspect) THEN redacted(text) ELSE text END FROM ({text})"  # noqa: S608
+        values = values | {"suspect": SUSPECT}
+    for batch in db.sql(text, params=values).to_arrow_reader(BATCH):
+        yield _joined(batch.column(0))
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:

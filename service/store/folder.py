@@ -4,7 +4,8 @@ catalog.sqlite      the catalog
 lock                held by the one server that works here
 incoming/           uploads and large results on their way; emptied at each start
 originals/{id}      the bytes as they came
-columns/{id}/       what ingest made of them, and a sound copy for the engine; {id}.partial while it does
+columns/{id}/       what ingest made of them; {id}.partial while it does
+making/{job}/       traces that are cut out or merged, until they are whole; emptied at each start
 """
 
 import errno
@@ -32,6 +33,7 @@ class Folder:
         self.incoming = self.root / "incoming"
         self.originals = self.root / "originals"
         self.columns = self.root / "columns"
+        self.making = self.root / "making"
         self._lock: int | None = None
 
     def open(self) -> None:
@@ -40,7 +42,7 @@ class Folder:
         Raises:
             CatalogInUse: another server has it.
         """
-        for part in (self.incoming, self.originals, self.columns):
+        for part in (self.incoming, self.originals, self.columns, self.making):
             part.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -84,6 +86,8 @@ class Folder:
     def sweep(self, known: Iterable[str]) -> None:
         """Remove what no trace in the catalog owns: the remains of uploads and ingests that were killed."""
         keep = set(known)
+        for unfinished in self.making.iterdir():
+            shutil.rmtree(unfinished)
         for leftover in self.incoming.iterdir():
             leftover.unlink()
         for original in self.originals.iterdir():

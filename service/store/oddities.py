@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.trace.health import EXAMPLES_MAX, Health
-from service.trace.summary import Summary
+from service.trace.summary import LAUNCH_PATTERN, Summary
 
 APART_NS = 60_000_000_000
 """How long nothing begins, at least, between an event and those that it is far from."""
@@ -25,12 +25,12 @@ SELECT
 FROM tally
 """
 _WORK = "SELECT DISTINCT cat FROM tally WHERE is_work"
-_LAUNCHES = "SELECT DISTINCT cat FROM tally WHERE cat = 'Runtime' OR regexp_full_match(cat, '.*_(runtime|driver)')"
+_LAUNCHES = f"SELECT DISTINCT cat FROM tally WHERE regexp_full_match(cat, '{LAUNCH_PATTERN}')"  # noqa: S608 - of constants
 _UNLINKED = """
 events ANTI JOIN (SELECT correlation FROM events WHERE cat IN $launches AND correlation NOTNULL) USING (correlation)
 WHERE cat IN $work
 """
-_TIMES = "SELECT ts_ns FROM events WHERE file_row_number BETWEEN ? AND ? ORDER BY ts_ns"
+_TIMES = "SELECT ts_ns FROM events WHERE row BETWEEN ? AND ? ORDER BY ts_ns"
 _EXAMPLE = "concat_ws(', ', left(coalesce(name, cat, ph), 60), 'ts ' || ts_ns || ' ns', 'dur ' || dur_ns || ' ns')"
 
 Times = npt.NDArray[np.int64]
@@ -66,7 +66,7 @@ def note_oddities(db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], su
         if early[0] > APART_NS:
             note("zero_times", at_zero, "events WHERE ts_ns = 0")
         before, behind = _far(early, late)
-        far = f"events WHERE ts_ns > 0 AND file_row_number NOT BETWEEN {rows[before]} AND {rows[-1 - behind]}"
+        far = f"events WHERE ts_ns > 0 AND row NOT BETWEEN {rows[before]} AND {rows[-1 - behind]}"
         note("outlier_times", before + behind, far)
 
     work, launches = ([cat for (cat,) in db.execute(sql).fetchall()] for sql in (_WORK, _LAUNCHES))
@@ -75,7 +75,7 @@ def note_oddities(db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], su
         ((unlinked,),) = db.execute(f"SELECT count(*) FROM {_UNLINKED}", cats).fetchall()  # noqa: S608 - of constants
         note("unlinked_kernels", unlinked, _UNLINKED, **cats)
 
-    if summary.rank is None:
+    if summary.rank is None and not summary.ranks:
         health.add("unknown_rank")
     if summary.base_ns is None:
         told = envelope.get("baseTimeNanoseconds")

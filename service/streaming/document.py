@@ -10,11 +10,11 @@ import ijson
 from service.streaming.frames import Feed, Frames, Pool, processors
 from service.streaming.outline import Landmark, Step, events_behind_damage, read_members
 from service.streaming.repair import Unmendable, mend
-from service.streaming.scan.columns import without_halves
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded
 from service.trace.errors import IngestError, NotATrace, NotJson, Truncated
 from service.trace.health import TEXT_MAX, Health
+from service.trace.text import without_halves
 
 ENVELOPE_MAX = 64 << 20
 """Bytes that may stand before the events, and behind them."""

@@ -15,10 +15,11 @@ HEAD_SIZE = 16
 
 @dataclass
 class Progress:
-    """How far a pass has come: bytes of the original, and events."""
+    """How far a pass has come: bytes of the original, and events, of as many as are known to come."""
 
     bytes: int = 0
     events: int = 0
+    events_total: int = 0
 
 
 class GrowingFile(io.RawIOBase):

@@ -17,12 +17,20 @@ TracedockError
 │   └── WorkerDied           the process that read the file ended before its answer
 ├── CatalogError
 │   ├── UnknownTrace         no trace has that id
+│   ├── UnknownJob           no job has that id
 │   ├── NotReady             the trace has not been read, or could not be
 │   ├── BadCursor            a page's cursor that was not given out
 │   └── CatalogInUse         another server has the data folder
+├── SelectionError           what was selected can't be had
+│   ├── BadSelection         it can't be understood
+│   ├── UnknownChoice        it names what the trace does not have
+│   ├── NothingSelected      no event matches it
+│   └── CannotMerge          traces that can't become one
 ├── ExportError
+│   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
 │   ├── NotRedactable        a form of a trace in which no secrets can be hidden
 │   └── ExportFailed         the document can't be written from the columns
+├── JobDied                  the process that made traces ended before its answer
 └── EngineError
     ├── EngineUnavailable    no engine can be had
     ├── EngineFailed         the engine died or could not load the trace
@@ -154,6 +162,12 @@ class UnknownTrace(CatalogError):
     code, title = "unknown_trace", "There is no such trace"
 
 
+class UnknownJob(CatalogError):
+    """No job has that id."""
+
+    code, title = "unknown_job", "There is no such job"
+
+
 class NotReady(CatalogError):
     """The trace is not ready to be asked."""
 
@@ -172,8 +186,42 @@ class CatalogInUse(CatalogError):
     code, title = "catalog_in_use", "The data folder is in use"
 
 
+class SelectionError(TracedockError):
+    """What was selected can't be had."""
+
+
+class BadSelection(SelectionError):
+    """The selection can't be understood, or contradicts itself."""
+
+    code, title = "bad_selection", "That is no selection"
+
+
+class UnknownChoice(SelectionError):
+    """The selection names a stream, a step or the like that the trace does not have."""
+
+    code, title = "unknown_choice", "The trace has nothing of that name"
+
+
+class NothingSelected(SelectionError):
+    """No event of the trace matches the selection."""
+
+    code, title = "nothing_selected", "No event matches the selection"
+
+
+class CannotMerge(SelectionError):
+    """The traces can't become one."""
+
+    code, title = "cannot_merge", "The traces can't be merged"
+
+
 class ExportError(TracedockError):
     """The trace can't be given in that form."""
+
+
+class NoSuchForm(ExportError):
+    """The trace, or the selection of it, can't be had in that form."""
+
+    code, title = "no_such_form", "The trace can't be had in that form"
 
 
 class NotRedactable(ExportError):
@@ -186,6 +234,12 @@ class ExportFailed(ExportError):
     """The document could not be written from the trace's columns."""
 
     code, title = "export_failed", "The trace can't be written back"
+
+
+class JobDied(TracedockError):
+    """The process that made traces of others ended before it had an answer."""
+
+    code, title = "job_died", "The process that did the job died"
 
 
 class EngineError(TracedockError):
@@ -226,3 +280,15 @@ class ResultTooLarge(EngineError):
     """The result outgrew its bound."""
 
     code, title = "result_too_large", "The result is too large"
+
+
+def again(told: dict[str, Any]) -> TracedockError:
+    """The error that another process told of, as `TracedockError.as_dict` gives it."""
+    facts = dict(told)
+    code, _, detail = facts.pop("code"), facts.pop("title"), facts.pop("detail")
+    kinds = [TracedockError]
+    for kind in kinds:
+        if kind.code == code:
+            return kind(detail, **facts)
+        kinds += kind.__subclasses__()
+    return TracedockError(detail, **facts)

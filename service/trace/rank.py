@@ -1,7 +1,7 @@
 """Which rank of how many wrote a trace. What is unknown stays unknown: it never becomes rank 0."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _IN_FILE_NAME = re.compile(r"(?<![a-z])(?<!local[-_.])(?:rank|worker)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -31,3 +31,21 @@ def rank_of(envelope: Mapping[str, Any], file_name: str) -> int | None:
 def world_size_of(envelope: Mapping[str, Any]) -> int | None:
     """The number of ranks from ``distributedInfo``, else None."""
     return whole_number(distributed_info(envelope).get("world_size"))
+
+
+def merged_ranks(envelope: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of which ranks a trace was merged, as its document tells; nothing of one that was not, or tells it wrongly."""
+    made_of = envelope.get("tracedock")
+    told = made_of.get("merged") if isinstance(made_of, Mapping) else None
+    ranks = [dict(one) for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+    known = [one for one in ranks if whole_number(one.get("rank")) is not None and _are_pids(one.get("pids"))]
+    return known if known == told else []
+
+
+def _are_pids(pids: object) -> bool:
+    return isinstance(pids, list) and all(isinstance(pid, list) and pid and type(pid[0]) is int for pid in pids)
+
+
+def ranks_by_pid(ranks: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """The rank of each process of a merged trace."""
+    return {pid[0]: one["rank"] for one in ranks for pid in one["pids"]}

@@ -6,7 +6,19 @@ from typing import Any
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"})
 """Categories of work on a device; the capital ones were written before April 2022."""
 
-TIMELESS_PHASES = frozenset({"M", "s", "t", "f", "C"})
+LAUNCH_PATTERN = "Runtime|.*_(runtime|driver)"
+"""A regular expression of the categories of calls that launch such work, of CUDA's or another runtime."""
+
+OP_CATEGORIES = frozenset({"cpu_op", "Operator", "user_annotation", "User"})
+"""Categories of what the host does that can be the cause of a launch."""
+
+ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
+"""Categories of the regions that a program names, on the host."""
+
+FLOW_PHASES = frozenset({"s", "t", "f"})
+"""The ends of arrows, and what lies on their way."""
+
+TIMELESS_PHASES = FLOW_PHASES | {"M", "C"}
 """Metadata, flows and counters: they describe or join what happened, and do not stretch a trace's bounds."""
 
 Key = str | int
@@ -17,7 +29,7 @@ Key = str | int
 class Summary:
     """What ingest found in a trace; times in ns, in the trace's own clock (`base_ns` is its zero since the epoch)."""
 
-    format: str
+    format: str | None
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
@@ -32,3 +44,5 @@ class Summary:
     streams: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    """Of a merged trace: of what it was made."""

@@ -33,3 +33,15 @@ def to_ns(time: Microseconds) -> int:
     if type(time) is int:
         return time * 1000
     return _FLOOR.multiply(time, 1000).__floor__()
+
+
+def decimals_of(ns: int) -> int:
+    """How many decimals a time in µs takes to be exact."""
+    return next(digits for digits in range(4) if ns % 10 ** (3 - digits) == 0)
+
+
+def decimal(ns: int, digits: int) -> str:
+    """The text of a time in µs, with at most three decimals that are enough for it."""
+    whole, part = divmod(abs(ns), 1000)
+    decimals = f".{part:03}"[: digits + 1] if digits else ""
+    return f"{'-' if ns < 0 else ''}{whole}{decimals}"

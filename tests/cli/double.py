@@ -95,6 +95,20 @@ def trace(trace_id: str, name: str, **changed: Any) -> dict[str, Any]:
             ],
         },
         "progress": {"bytes": 816469, "bytes_total": 816469, "events": 12000},
+        "ranks": [],
+    }
+    return whole | changed
+
+
+def job(state: str, done: int = 0, **changed: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "id": "3",
+        "kind": "split",
+        "state": state,
+        "request": {},
+        "progress": {"events": done, "events_total": 1000},
+        "result": None,
+        "error": None,
     }
     return whole | changed
 
@@ -168,8 +182,9 @@ class Server(ThreadingHTTPServer):
         return json_answer(kept | {"state": "queued"}, 201, Location=f"{API}/traces/{kept['id']}")
 
     def _page(self, query: dict[str, str]) -> Answer:
-        name, state = query.get("name", ""), query.get("state")
+        name, state, parent = query.get("name", ""), query.get("state"), query.get("parent")
         fitting = [t for t in self.traces if name in t["name"] and state in (None, t["state"])]
+        fitting = [t for t in fitting if parent in (None, t["parent"])]
         start = int(query.get("cursor", 0))
         stop = start + min(self.page, int(query.get("limit", 50)))
         document = {"traces": fitting[start:stop], "next": str(stop) if stop < len(fitting) else None}

@@ -37,7 +37,7 @@ def test_a_trace_is_written_under_its_name_which_is_printed(run: Run, kept: Serv
     assert (result.exit_code, result.stdout) == (0, "rank 0.json\n")
     assert "download rank 0.json: 100 % of 2.6 MB" in result.stderr
     assert files(tmp_path) == {"rank 0.json": BYTES}
-    assert kept.sent("GET")[-1].query == {"format": "original", "order": "time", "redact": "false"}
+    assert kept.sent("GET")[-1].query == {"order": "time", "redact": "false"}
 
 
 def test_what_is_asked_for_is_passed_on(run: Run, kept: Server) -> None:

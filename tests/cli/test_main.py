@@ -78,7 +78,7 @@ def test_ls_does_not_import_the_service(environment: dict[str, str]) -> None:
 
 
 def test_every_command_has_help() -> None:
-    for command in ("serve", "upload", "ls", "show", "download", "query", "open", "rm", "doctor"):
+    for command in ("serve", "upload", "ls", "show", "download", "split", "merge", "query", "open", "rm", "doctor"):
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.stdout

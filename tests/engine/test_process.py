@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -40,11 +41,16 @@ async def test_an_engine_is_the_leader_of_a_session_of_its_own(engine: Path, ste
     await process.stop(5)
 
 
+async def one_by_one(chunks: list[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
 async def test_a_trace_can_be_fed(engine: Path, step_trace: Path) -> None:
     process = await EngineProcess.start(engine, None)
     with step_trace.open("rb") as file:
         chunks = list(plain_chunks(file))
-    await process.feed(chunks)
+    await process.feed(one_by_one(chunks))
     result = (await process.ask(query("SELECT count(*) FROM slice"))).query_result
     assert list(result.batch[0].varint_cells) == [487]
     assert process.loaded_bytes == sum(map(len, chunks))
@@ -54,7 +60,7 @@ async def test_a_trace_can_be_fed(engine: Path, step_trace: Path) -> None:
 async def test_what_is_fed_and_no_trace_is_told(engine: Path) -> None:
     process = await EngineProcess.start(engine, None)
     with pytest.raises(EngineFailed, match="can't load the trace"):
-        await process.feed([b"this is no trace"])
+        await process.feed(one_by_one([b"this is no trace"]))
     await process.stop(5)
 
 

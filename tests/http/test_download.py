@@ -59,11 +59,12 @@ def download(server: Server, trace: str, **asked: Any) -> httpx.Response:
 
 
 def exports(server: Server) -> list[psutil.Process]:
-    """The exports that live."""
+    """The exports that write; one more waits for work."""
     found = []
     for child in psutil.Process(server.pid).children():
         with suppress(psutil.NoSuchProcess):  # or it has ended just now
-            found += [child] if "service.jobs.export" in child.cmdline() else []
+            if "service.jobs.export" in child.cmdline():
+                found += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
     return found
 
 

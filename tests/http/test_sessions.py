@@ -1,6 +1,7 @@
 """The engines that are alive."""
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,24 +130,8 @@ def test_a_damaged_trace_is_asked_as_it_was_read(server: Server, tmp_path: Path,
     slices = sum(count for key, count in trace["counts"].items() if key.startswith(("X|", "i|")))
     assert server.rows(trace["id"], "SELECT count(*) FROM slice") == [[slices]]
 
-    (copy,) = (server.data / "columns" / trace["id"]).glob("sound*")
-    session = server.api.get(f"/traces/{trace['id']}/session").json()
-    assert session["progress"]["bytes_total"] == copy.stat().st_size
-    made = copy.stat().st_mtime_ns
-    server.api.delete(f"/traces/{trace['id']}/session")
-    assert server.rows(trace["id"], "SELECT 1") == [[1]]
-    assert copy.stat().st_mtime_ns == made  # once
-    server.api.delete(f"/traces/{trace['id']}")
-    assert not copy.exists()
 
-
-def test_a_sound_trace_is_asked_as_it_came(server: Server, step_trace: Path) -> None:
-    trace = server.upload(step_trace)["id"]
-    server.rows(trace, "SELECT 1")
-    assert not list((server.data / "columns" / str(trace)).glob("*sound*"))
-
-
-def test_a_copy_that_cannot_be_written_is_told_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
+def test_columns_that_an_engine_can_not_have_are_told(server: Server, tmp_path: Path) -> None:
     whole = write_trace(tmp_path / "whole", TraceShape(kernels=50)).read_bytes()
     (tmp_path / "cut.json").write_bytes(damaged(whole, "cut"))
     trace = server.upload(tmp_path / "cut.json")["id"]
@@ -154,4 +139,55 @@ def test_a_copy_that_cannot_be_written_is_told_and_leaves_nothing(server: Server
     (columns / "events.parquet").unlink()
     answer = server.query(trace, "SELECT 1")
     assert (answer.status_code, answer.json()["code"]) == (502, "export_failed")
-    assert not list(columns.glob("*sound*"))
+
+
+def test_a_step_has_an_engine_of_its_own(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    where, step = f"/traces/{trace}/session", {"steps": [3]}
+    assert server.api.get(where, params=step).status_code == 409
+    opened = server.api.post(where, params=step | {"wait": 30})
+    session = opened.json()
+    assert (opened.status_code, session["state"], session["selection"]) == (200, "ready", step)
+    assert session["progress"]["bytes"] > 1000
+    assert server.api.get(where).status_code == 409  # the whole trace has none
+
+    same = server.api.post(where, params={"selection": json.dumps(step)}).json()
+    assert same["engine"]["pid"] == session["engine"]["pid"]
+    question = "SELECT name FROM slice WHERE name GLOB 'ProfilerStep*'"
+    answer = server.api.post(f"/traces/{trace}/query", json={"sql": question, "selection": step})
+    assert answer.json()["rows"] == [["ProfilerStep#3"]]
+    assert len(server.rows(trace, question)) > 1
+    assert {json.dumps(one["selection"]) for one in server.api.get("/sessions").json()["sessions"]} >= {
+        "null",
+        json.dumps(step),
+    }
+
+    assert server.api.delete(where, params=step).status_code == 204
+    assert server.api.get(where, params=step).status_code == 409
+    assert server.api.get(where).status_code == 200
+
+
+def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    answer = server.api.post(f"/traces/{trace}/session", params={"steps": 2})
+    assert answer.status_code == 202
+    assert server.api.get(f"{server.url}{answer.headers['location']}").json()["selection"] == {"steps": [2]}
+
+
+def test_with_its_trace_all_engines_end(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    pids = [
+        server.api.post(f"/traces/{trace}/session", params=chosen | {"wait": 30}).json()["engine"]["pid"]
+        for chosen in ({}, {"steps": 2}, {"steps": 3})
+    ]
+    assert server.api.delete(f"/traces/{trace}").status_code == 204
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_selection_that_there_is_not_has_no_engine(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)["id"]
+    answer = server.api.post(f"/traces/{trace}/query", json={"sql": "SELECT 1", "selection": {"steps": [99]}})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown_choice")
+    assert answer.json()["known_steps"] == [2, 3, 4, 5]
+    page = server.api.get(f"{server.url}/perfetto/{trace}~no-json/")
+    assert (page.status_code, page.json()["code"]) == (422, "bad_selection")

@@ -1,25 +1,31 @@
 """An export is a process of its own: its output is the document, its status tells whether that is whole."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import zlib
 from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
-from service.jobs.export import command
-from service.jobs.exports import AT_ONCE, Exports
+from service.cutting.cut import cut_document
+from service.jobs.exports import AT_ONCE, MODULE, Cut, Exports
+from service.jobs.ingest import ingest
 from service.store.export import document, spill_of
-from service.trace.errors import ExportFailed
+from service.trace.errors import ExportFailed, UnknownChoice
+from service.trace.selection import Selection
 from tests.columns import write_columns
 from tests.traces import TraceShape, sized, trace_chunks
 
 PEAK = """
 import resource, subprocess, sys
-export = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+export = subprocess.Popen([sys.executable, "-m", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+export.stdin.write(sys.argv[2].encode() + b"\\n")
+export.stdin.flush()
 assert export.wait() == 0
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)
 """
@@ -32,11 +38,19 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_columns(tmp_path_factory.mktemp("export") / "columns", text)
 
 
+def request(columns: Path, **other: object) -> bytes:
+    asked = {"columns": str(columns), "pack": False, "order": "time", "redact": False, "selection": None}
+    return json.dumps(asked | other).encode()
+
+
 def started(columns: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        command(columns, pack=False, order="time", redact=False),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    export = subprocess.Popen(
+        [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert export.stdin
+    export.stdin.write(request(columns) + b"\n")
+    export.stdin.flush()
+    return export
 
 
 def exports() -> list[psutil.Process]:
@@ -48,14 +62,61 @@ def exports() -> list[psutil.Process]:
     ]
 
 
-async def taken(columns: Path, *, pack: bool = False) -> bytes:
-    return b"".join([piece async for piece in Exports().document(columns, pack=pack)])
+async def taken(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:
+    mine = Exports()
+    try:
+        return b"".join([piece async for piece in mine.document(columns, pack=pack, cut=cut)])
+    finally:
+        await mine.close()
 
 
 def test_its_output_is_the_document(columns: Path) -> None:
     whole = b"".join(document(columns))
     assert asyncio.run(taken(columns)) == whole
     assert zlib.decompress(asyncio.run(taken(columns, pack=True)), 31) == whole
+
+
+def test_its_output_is_what_a_selection_keeps(step_trace: Path, tmp_path: Path) -> None:
+    with step_trace.open("rb") as file:
+        summary = asdict(ingest(file, tmp_path / "columns", "t.json", lambda _: None))
+    selection = Selection(steps=[summary["steps"][0]["number"]])
+    cut = Cut(selection, summary, "it")
+    told = b"".join(cut_document(tmp_path / "columns", selection, summary, source="it"))
+    assert asyncio.run(taken(tmp_path / "columns", cut=cut)) == told
+    with pytest.raises(UnknownChoice, match="no step '77'") as refused:
+        asyncio.run(taken(tmp_path / "columns", cut=Cut(Selection(steps=[77]), summary, "it")))
+    assert refused.value.extra["known_steps"] == sorted({step["number"] for step in summary["steps"]})
+
+
+def test_one_that_is_asked_for_nothing_ends() -> None:
+    done = subprocess.run([sys.executable, "-m", MODULE], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
+    async def used() -> tuple[int, int]:
+        mine = Exports()
+        mine.prepare()
+        before = (await appeared(1)).pop()
+        async with aclosing(mine.document(columns)) as pieces:
+            assert await anext(pieces)
+            (running,) = exports()
+        (await appeared(1)).pop().kill()
+        assert [piece async for piece in mine.document(columns)]
+        await mine.close()
+        return before.pid, running.pid
+
+    before, running = asyncio.run(used())
+    assert before == running
+    assert exports() == []
+
+
+async def appeared(count: int) -> list[psutil.Process]:
+    """The exports, once there are so many."""
+    async with asyncio.timeout(20):
+        while len(found := exports()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+            await asyncio.sleep(0.01)
+    return found
 
 
 def test_it_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
@@ -80,10 +141,14 @@ def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Pat
 
 def test_one_that_is_killed_has_failed(columns: Path) -> None:
     async def killed() -> None:
-        async with aclosing(Exports().document(columns)) as pieces:
-            async for _ in pieces:
-                for export in exports():
-                    export.kill()
+        mine = Exports()
+        try:
+            async with aclosing(mine.document(columns)) as pieces:
+                async for _ in pieces:
+                    for export in exports():
+                        export.kill()
+        finally:
+            await mine.close()
 
     with pytest.raises(ExportFailed, match="was killed by SIGKILL"):
         asyncio.run(killed())
@@ -97,6 +162,7 @@ def test_who_leaves_ends_the_process_and_its_spill_is_removed(columns: Path) -> 
             (one,) = exports()
             spill = spill_of(columns, one.pid)
             spill.mkdir(exist_ok=True)
+            assert spill.exists()
         await mine.close()
         return spill
 
@@ -113,7 +179,7 @@ def test_only_so_many_write_at_once(columns: Path) -> None:
         waiting = asyncio.ensure_future(anext(readers[AT_ONCE]))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting), 0.1)
-        most = len(exports())
+        most = len(exports())  # none is kept ready before one has ended
         await readers[0].aclose()
         assert await waiting
         for reader in readers:
@@ -144,6 +210,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     text = b"".join(trace_chunks(sized(TraceShape(), 300_000_000)))
     folder = write_columns(tmp_path / "columns", text, row_group=1 << 15)
     for order in ("time", "original"):
-        asked = command(folder, pack=False, order=order, redact=False)
-        done = subprocess.run([sys.executable, "-c", PEAK, *asked], check=True, stdout=subprocess.PIPE, text=True)
+        asked = [sys.executable, "-c", PEAK, MODULE, request(folder, order=order).decode()]
+        done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
         assert int(done.stdout) < 1000

@@ -1,9 +1,11 @@
 """The catalog: states and jobs change together, pages are complete, and a kill at any time loses nothing told."""
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.store.catalog import Catalog, Job, State, Trace, new_trace_id
-from service.trace.errors import DiskFull, TracedockError, UnknownTrace
+from service.store.catalog import Catalog, Job, JobState, State, Trace, new_trace_id
+from service.trace.errors import DiskFull, TracedockError, UnknownJob, UnknownTrace
 from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
@@ -230,25 +232,104 @@ def test_a_filter_finds_what_contains_it_in_any_case(tmp_path: Path, names: list
     assert found == [name for name in reversed(names) if part.casefold() in name.casefold()]
 
 
+# -- jobs that make traces --------------------------------------------------------------------------------------
+
+
+def made(trace_id: str, parent: str | None = "p") -> Trace:
+    selection = {"steps": [1]}
+    return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", asdict(SUMMARY), parent, selection)
+
+
+def test_a_job_that_is_done_has_made_its_traces(catalog: Catalog) -> None:
+    job = catalog.add_job("split", {"trace": "p"})
+    assert (job.state, job.attempts, job.result) == (JobState.QUEUED, 0, None)
+    assert catalog.take_job() is None  # it is no ingest
+    job = catalog.begin_job(job)
+    assert (job.state, job.attempts) == (JobState.RUNNING, 1)
+
+    catalog.finish_job(job, [made("a"), made("b", None)], events=8)
+
+    job = catalog.job(job.id)
+    assert (job.state, job.result, job.events) == (JobState.DONE, ["a", "b"], 8)
+    assert catalog.get("a") == made("a")
+    assert not catalog.get("a").has_original
+    assert [trace.id for trace in catalog.page(limit=9, parent="p")] == ["a"]
+
+
+def test_of_a_job_that_fails_to_finish_no_trace_is_made(catalog: Catalog) -> None:
+    job = catalog.begin_job(catalog.add_job("split", {}))
+    with pytest.raises(sqlite3.IntegrityError):
+        catalog.finish_job(job, [made("a"), made("a")], events=1)
+    assert catalog.ids() == []
+    assert [one.id for one in catalog.unfinished_jobs()] == [job.id]
+
+
+def test_a_job_that_is_cancelled_or_failed_is_over(catalog: Catalog) -> None:
+    for state, error in ((JobState.CANCELLED, None), (JobState.FAILED, {"code": "nothing_selected"})):
+        job = catalog.add_job("merge", {"traces": ["a"]})
+        catalog.end_job(job, state, error)
+        assert (catalog.job(job.id).state, catalog.job(job.id).error) == (state, error)
+        assert state.over
+    assert catalog.unfinished_jobs() == []
+
+
+def test_a_job_that_runs_when_the_server_ends_is_queued_again(catalog: Catalog) -> None:
+    job = catalog.begin_job(catalog.add_job("split", {}))
+    catalog.requeue()
+    assert catalog.job(job.id).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("job_id", [0, 5, 1 << 70])
+def test_a_job_that_there_is_not_is_unknown(catalog: Catalog, job_id: int) -> None:
+    with pytest.raises(UnknownJob):
+        catalog.job(job_id)
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------
 
 
+OLD_SCHEMA = """
+CREATE TABLE trace (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, error TEXT, created_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL, sha256 TEXT NOT NULL, summary TEXT
+) STRICT;
+CREATE INDEX trace_newest ON trace (created_ns DESC, id DESC);
+CREATE TABLE job (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL,
+    trace TEXT NOT NULL REFERENCES trace (id) ON DELETE CASCADE, state TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX job_waiting ON job (state, id);
+INSERT INTO trace VALUES ('a', 't.json', 'ready', NULL, 1, 5, '00', '{"format":"json"}');
+INSERT INTO trace VALUES ('b', 't.json', 'failed', '{"code":"not_json"}', 2, 5, '00', NULL);
+INSERT INTO trace VALUES ('c', 't.json', 'queued', NULL, 3, 5, '00', NULL);
+INSERT INTO job VALUES (7, 'ingest', 'c', 'queued', 1);
+"""
+
+
+def of_version(path: Path, version: int) -> Catalog:
+    """What is made of a catalog that an earlier version left."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(f"{OLD_SCHEMA} PRAGMA user_version = {version};")
+    return Catalog(path)
+
+
 def test_traces_of_the_first_version_are_read_anew(tmp_path: Path) -> None:
-    first = Catalog(tmp_path / "catalog.sqlite")
-    for trace_id in ("a" * 12, "b" * 12):
-        first.add(trace_id, name="t.json", size=1, sha256="0" * 64)
-    done, damaged = first.take_job(), first.take_job()
-    assert done
-    assert damaged
-    first.finish(done, Summary(format="json"))
-    first.fail(damaged, {"code": "not_json"})
-    first._db.execute("PRAGMA user_version = 1")
-    first.close()
-    now = Catalog(tmp_path / "catalog.sqlite")
-    assert {(now.get(one).state, now.get(one).error) for one in now.ids()} == {(State.QUEUED, None)}
-    jobs = [now.take_job(), now.take_job(), now.take_job()]
-    assert [job.trace if job else None for job in jobs] == ["a" * 12, "b" * 12, None]
-    now.close()
+    with closing(of_version(tmp_path / "c", 1)) as now:
+        assert [(now.get(one).state, now.get(one).error) for one in "abc"] == [(State.QUEUED, None)] * 3
+        jobs = [now.take_job() for _ in range(4)]
+        assert [job.trace if job else None for job in jobs] == ["a", "b", "c", None]
+
+
+def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
+    with closing(of_version(tmp_path / "c", 2)) as now:
+        assert [now.get(one).state for one in "abc"] == [State.READY, State.FAILED, State.QUEUED]
+        assert (now.get("a").parent, now.get("a").selection, now.get("a").has_original) == (None, None, True)
+        job = now.take_job()
+        assert job
+        assert (job.id, job.trace, job.attempts) == (7, "c", 2)
+        assert now.add_job("split", {}).id == 8
+    Catalog(tmp_path / "c").close()
 
 
 def test_a_catalog_of_another_version_is_refused_and_told(tmp_path: Path) -> None:
@@ -257,7 +338,7 @@ def test_a_catalog_of_another_version_is_refused_and_told(tmp_path: Path) -> Non
     first._db.execute("PRAGMA user_version = 7")
     first.close()
 
-    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 2"):
+    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 3"):
         Catalog(path)
 
 
@@ -277,7 +358,7 @@ def test_a_catalog_without_room_says_so_and_works_again_with_room(catalog: Catal
 
 def test_a_change_that_fails_half_way_is_undone(catalog: Catalog) -> None:
     with pytest.raises(RuntimeError), catalog._transaction() as db:  # noqa: PT012 - the order is the claim
-        db.execute("INSERT INTO trace VALUES ('a', 'n', 'queued', NULL, 1, 1, '', NULL)")
+        db.execute("INSERT INTO trace VALUES ('a', 'n', 'queued', NULL, 1, 1, '', NULL, NULL, NULL)")
         raise RuntimeError
 
     assert catalog.ids() == []

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from service.store import columns
 from service.store.columns import ROW_GROUP, ColumnsWriter
 from service.store.folder import COLUMNS_VERSION, EVENTS
-from service.streaming.scan.columns import SCHEMA
 from service.streaming.scan.events import ELEMENT_OR_CLOSE
 from service.streaming.scan.reader import Reader
+from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull
 from tests.columns import parsed
 from tests.columns import rows as oracle_rows

@@ -32,6 +32,7 @@ def test_it_is_made_where_it_is_missing(tmp_path: Path) -> None:
         "columns",
         "incoming",
         "lock",
+        "making",
         "originals",
     ]
 

@@ -1,11 +1,13 @@
 """The pages serve those who have no mouse, a small window, or tired eyes."""
 
 from collections.abc import Callable
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.conftest import DATA
 from tests.server import Server
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, tab_through
@@ -15,8 +17,44 @@ WIDE = "select name, 'a' || hex(zeroblob(300)) as wide, ts, dur, category, depth
 Visit = Callable[[Page], None]
 
 
-@pytest.fixture(params=["list", "no match", "ready", "damaged", "failed", "unknown", "rows", "SQL error", "deletion"])
-def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, damaged_id: str, failed_id: str) -> Visit:
+STATES = [
+    "list", "no match", "merge", "ready", "cut", "cut error", "child", "merged", "damaged", "failed",
+    "unknown", "rows", "SQL error", "deletion",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def parent_id(server: Server, gpu_trace: Path) -> str:
+    """A trace under a long name out of which another was cut."""
+    trace_id = str(server.upload(gpu_trace, f"{'parent_of_a_long_line' * 9}.json")["id"])
+    made(server, f"/traces/{trace_id}/split", {"selection": {"steps": [3], "exclude": {"names": ["no_name" * 30]}}})
+    return trace_id
+
+
+@pytest.fixture(scope="module")
+def merged_id(server: Server) -> str:
+    """Two ranks in a trace."""
+    ranks = [server.upload(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz")["id"] for rank in (0, 1)]
+    return made(server, "/traces/merge", {"traces": ranks})
+
+
+def made(server: Server, path: str, request: dict[str, Any]) -> str:
+    answer = server.api.post(path, json=request, params={"wait": 60})
+    assert answer.status_code == 202, answer.text
+    [trace_id] = answer.json()["result"]["traces"]
+    return str(trace_id)
+
+
+@pytest.fixture(params=STATES)
+def visit(
+    request: pytest.FixtureRequest,
+    server: Server,
+    long_name_id: str,
+    parent_id: str,
+    merged_id: str,
+    damaged_id: str,
+    failed_id: str,
+) -> Visit:
     """Leads a tab to a page in one of its states; names there are long."""
     trace = f"{server.url}/traces/{long_name_id}"
 
@@ -43,7 +81,36 @@ def visit(request: pytest.FixtureRequest, server: Server, long_name_id: str, dam
         for process in page.locator("summary").all():
             process.click()
 
+    def cut(page: Page) -> None:
+        page.goto(f"{server.url}/traces/{parent_id}")
+        expect(page.get_by_test_id("trace-children")).to_be_visible()
+        page.get_by_test_id("cut-more").locator("summary").click()
+        page.get_by_test_id("cut-steps").get_by_role("checkbox").last.check()
+        expect(page.get_by_test_id("cut-keeps")).to_contain_text("about")
+
+    def cut_error(page: Page) -> None:
+        page.goto(trace)
+        page.get_by_test_id("cut-start").fill("no_such_time" * 20)
+        expect(page.get_by_test_id("cut-keeps")).to_contain_text("no_such_time")
+
+    def child(page: Page) -> None:
+        page.goto(f"{server.url}/traces/{parent_id}")
+        page.get_by_test_id("trace-children").get_by_role("link").click()
+        expect(page.get_by_text("without name no_name")).to_be_visible()
+        expect(page.get_by_test_id("cut")).to_be_visible()
+
+    def merge(page: Page) -> None:
+        page.goto(server.url)
+        for at in (0, 1):
+            page.locator("[data-testid=select-trace]:enabled").nth(at).check()
+        expect(page.get_by_test_id("merge-run")).to_be_visible()
+
     visits: dict[str, Visit] = {
+        "merge": merge,
+        "cut": cut,
+        "cut error": cut_error,
+        "child": child,
+        "merged": at(f"{server.url}/traces/{merged_id}", "trace-ranks"),
         "list": at(server.url, "trace-list"),
         "no match": at(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
         "ready": ready,
@@ -80,7 +147,7 @@ def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
     assert [stop["name"] for stop in stops if not stop["outlined"]] == []
     names = [stop["name"] for stop in stops]
     assert names[:4] == ["Skip to content", "Tracedock", "Traces", "API"]
-    assert names[4:6] == ["file-input", "name-filter"]
+    assert names[4:7] == ["file-input", "name-filter", "select-trace"]
     assert names[-2:] == ["open-perfetto", "delete-trace"]
 
 
@@ -95,8 +162,13 @@ def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
     names = [stop["name"] for stop in stops]
     order = ["open-perfetto", "download-trace", "delete-trace", "Top kernels"]
     order += ["sql-input", "sql-run", "sql-limit", "sql-csv"]
+    order += ["cut-name", "cut-start", "cut-end", "cut-least", "cut-straddle", "cut-open", "cut-download"]
+    order += ["cut-by", "cut-split"]
     assert [name for name in names if name in order] == order
-    assert len([name for name in names if "·" in name]) == page.locator("summary").count()
+    assert (
+        len([name for name in names if "·" in name])
+        == page.get_by_test_id("trace-processes").locator("summary").count()
+    )
 
 
 def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:

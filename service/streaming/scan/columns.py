@@ -42,42 +42,10 @@ from service.streaming.scan.events import (
 )
 from service.streaming.scan.grammar import Text
 from service.streaming.scan.machine import PADDING, copy_lanes, word_at
+from service.streaming.schema import SCHEMA
 from service.trace.summary import GPU_CATEGORIES
+from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
-
-_WORDS = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
-    [
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("ph", _WORDS),
-        pa.field("cat", _WORDS),
-        pa.field("name", _WORDS),
-        pa.field("pid", pa.int64()),
-        pa.field("pid_text", _WORDS),
-        pa.field("tid", pa.int64()),
-        pa.field("tid_text", _WORDS),
-        pa.field("ts_ns", pa.int64()),
-        pa.field("ts_digits", pa.int8()),
-        pa.field("dur_ns", pa.int64()),
-        pa.field("dur_digits", pa.int8()),
-        pa.field("id", pa.int64()),
-        pa.field("id_text", _WORDS),
-        pa.field("device", pa.int64()),
-        pa.field("stream", pa.int64()),
-        pa.field("correlation", pa.int64()),
-        pa.field("external_id", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("args", pa.string()),
-        pa.field("rest", pa.string()),
-        pa.field("verbatim", pa.bool_(), nullable=False),
-    ]
-)
-"""The columns of a trace's events.
-
-An event is written back as its ``rest`` alone where it is ``verbatim``, else as an object of its columns that are not
-null, its ``args`` and the members of its ``rest``. ``pid_text`` (and likewise) is the JSON text of a value that is no
-integer of at most 18 digits; ``ts_digits`` is the number of decimals of the text of ts, in µs.
-"""
 
 _SLOTS = 1 << 18  # of the hash table: four times the words there can be
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # as a tid, before April 2022
@@ -202,19 +170,6 @@ def _gather_rest(
             to += 1
         has[event] = to > first
     offsets[count] = to
-
-
-def decoded(text: bytes) -> str:
-    """The string that a JSON text without its quotes stands for; half a surrogate pair becomes U+FFFD."""
-    if b"\\" not in text:
-        return text.decode()
-    string: str = json.loads(b'"%b"' % text)
-    return without_halves(string)
-
-
-def without_halves(string: str) -> str:
-    """The string with U+FFFD for each half of a surrogate pair, which no UTF-8 can hold."""
-    return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Builder:

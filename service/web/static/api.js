@@ -1,5 +1,5 @@
 // The one place that speaks HTTP to the service (uploads excepted: only XMLHttpRequest tells their progress).
-import { parseExact } from "./exact.js";
+import { parseExact, writeExact } from "./exact.js";
 
 /** Path the service is mounted at, empty at the root of its host. */
 export const root = document.documentElement.dataset.root ?? "";
@@ -38,7 +38,7 @@ export async function send(method, url, { json, accept = "application/json", sig
   if (json !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(url, { method, headers, signal, body: json === undefined ? undefined : JSON.stringify(json) });
+    response = await fetch(url, { method, headers, signal, body: json === undefined ? undefined : writeExact(json) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({
@@ -57,6 +57,8 @@ export const getJson = async (url, options) => readJson(await send("GET", url, o
 
 export const putJson = async (url, json) => readJson(await send("PUT", url, { json }));
 
+export const postJson = async (url, json) => readJson(await send("POST", url, { json }));
+
 export const deleteTrace = (id) => send("DELETE", api("traces", id));
 
 /**
@@ -74,7 +76,7 @@ export async function query(id, question, { accept, signal, onLoading }) {
 }
 
 /** Resolve after some milliseconds; reject as fetch does when the signal aborts. */
-function pause(milliseconds, signal) {
+export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const stop = () => {
       clearTimeout(timer);

@@ -35,3 +35,12 @@ export function parseExactBySpelling(text) {
     value !== null && typeof value === "object" && Object.hasOwn(value, box) ? BigInt(value[box]) : value,
   );
 }
+
+/** The JSON text of a value; a BigInt is written as the integer that it is. */
+export function writeExact(value) {
+  if (typeof value === "bigint") return String(value);
+  if (Array.isArray(value)) return `[${value.map(writeExact).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  const members = Object.entries(value).filter(([, one]) => one !== undefined);
+  return `{${members.map(([key, one]) => `${JSON.stringify(key)}:${writeExact(one)}`).join(",")}}`;
+}

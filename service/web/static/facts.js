@@ -1,6 +1,8 @@
 // What is known of a trace in a line each.
-import { bytes, count, duration, isoNs, rank, span } from "./format.js";
+import { pageOf } from "./api.js";
 import { copyButton, el } from "./dom.js";
+import { bytes, count, duration, isoNs, rank, span } from "./format.js";
+import { wordsOf } from "./selection.js";
 
 const NOT_YET = "not known yet";
 
@@ -11,13 +13,13 @@ const NOT_YET = "not known yet";
 export function showFacts(list, trace, last) {
   const failed = trace.state === "failed";
   const unread = trace.state === "ready" ? "unknown" : NOT_YET;
-  for (const { name, value, of } of FACTS) {
+  for (const { name, value, of, optional = false } of FACTS) {
     const key = JSON.stringify([unread, failed, of(trace)], exactly);
     if (last && list.querySelector(`[data-fact="${name}"]`)?.dataset.key === key) continue;
     const known = value(trace);
     const fact = el("div", { "data-fact": name, "data-key": key }, el("dt", {}, name), el("dd", {}, known ?? unknown(unread)));
     const old = list.querySelector(`[data-fact="${name}"]`);
-    fact.hidden = failed && known === null;
+    fact.hidden = (failed || optional) && known === null;
     if (old) old.replaceWith(fact);
     else list.append(fact);
   }
@@ -30,9 +32,23 @@ const lines = (...parts) => parts.map((part) => el("div", {}, part));
 
 const FACTS = [
   {
+    name: "Cut from",
+    optional: true,
+    of: (t) => [t.parent, t.parent_trace?.name, t.selection],
+    value: ({ parent, parent_trace: whole, selection }) => {
+      if (parent === null) return null;
+      const words = wordsOf(selection ?? {}, whole?.bounds).map((word) => el("li", {}, word));
+      return [el("div", {}, whole ? el("a", { href: pageOf(parent) }, whole.name) : [mono(parent), ", which is gone"]), el("ul", { class: "words" }, words)];
+    },
+  },
+  {
     name: "Rank",
-    of: (t) => [t.rank, t.world_size, t.backend],
+    of: (t) => [t.rank, t.world_size, t.backend, t.ranks?.length],
     value: (t) => {
+      if (t.ranks?.length > 0) {
+        const all = `${t.ranks.map((one) => one.rank).join(", ")}${t.world_size === null ? "" : ` of ${t.world_size}`}`;
+        return lines(`${t.ranks.length === 1 ? "" : "ranks "}${all}`, el("span", { class: "small muted" }, ["merged", t.backend].filter(Boolean).join(" · ")));
+      }
       if (t.rank === null && t.world_size === null && t.backend === null) return null;
       return lines(rank(t), ...(t.backend ? [el("span", { class: "small muted" }, t.backend)] : []));
     },
@@ -71,19 +87,20 @@ const FACTS = [
   },
   {
     name: "Size and format",
-    of: (t) => [t.size, t.format],
-    value: ({ size, format }) =>
-      lines([bytes(size), " ", el("code", {}, format ?? "")], el("span", { class: "small muted" }, `${count(size)} bytes`)),
+    of: (t) => [t.size, t.format, t.sha256],
+    value: ({ size, format, sha256 }) =>
+      lines([bytes(size), " ", format === null ? "" : el("code", {}, format)], el("span", { class: "small muted" }, `${count(size)} bytes${sha256 === null ? " of columns, made here" : ""}`)),
   },
   {
     name: "SHA-256",
+    optional: true,
     of: (t) => t.sha256,
     value: ({ sha256 }) =>
       sha256 ? [mono(`${sha256.slice(0, 12)}…`, { title: sha256 }), " ", copyButton(sha256, "Copy the SHA-256")] : null,
   },
   { name: "Host", of: (t) => t.host, value: ({ host }) => host },
   {
-    name: "Uploaded",
+    name: "Here since",
     of: (t) => t.created_at,
     value: ({ created_at }) => el("time", { datetime: created_at }, `${created_at.replace("T", " ").slice(0, 19)} UTC`),
   },

@@ -4,6 +4,7 @@ import { confirmDelete } from "./confirm.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { UNKNOWN, age, bytes, count, duration, rank, span } from "./format.js";
 import { poll } from "./poll.js";
+import { startMerge } from "./merge.js";
 import { StateView, isFinal } from "./state.js";
 
 const PAGE = 50;
@@ -48,9 +49,10 @@ export function startList() {
       rows.delete(id);
     }
     page.traces.forEach((trace, index) => {
-      if (!rows.has(trace.id)) rows.set(trace.id, new Row(refresh));
+      if (!rows.has(trace.id)) rows.set(trace.id, new Row(refresh, merge));
       const row = rows.get(trace.id);
       row.update(trace);
+      row.showParent(page.traces);
       if (body.children[index] !== row.element) body.insertBefore(row.element, body.children[index] ?? null);
     });
     showFrame(page.traces.length);
@@ -69,6 +71,10 @@ export function startList() {
     setText(byId("page-number"), `Page ${cursors.length}`);
   }
 
+  const merge = startMerge({
+    onMade: () => refresh(),
+    onClear: () => rows.forEach((row) => row.select(false)),
+  });
   const refresh = poll(ask);
 
   let typing = 0;
@@ -106,14 +112,20 @@ export function startList() {
 
 /** One trace's row, made once and updated in place. */
 class Row {
-  constructor(refresh) {
+  constructor(refresh, merge) {
+    this.merge = merge;
+    this.box = el("input", { type: "checkbox", "data-testid": "select-trace" });
+    this.box.addEventListener("change", () => merge.set(this.trace.id, this.box.checked));
     this.link = el("a");
+    this.parentLink = el("a");
+    this.parent = el("span", { class: "small muted" }, "cut from ", this.parentLink);
     this.state = new StateView();
     this.perfetto = el("a", { class: "button", target: "_blank", rel: "noopener", "data-testid": "open-perfetto" }, "Perfetto");
     this.remove = el("button", { type: "button", class: "quiet", "data-testid": "delete-trace" }, "Delete");
     this.remove.addEventListener("click", async () => {
       if (!(await confirmDelete(this.trace))) return;
       announce(`${this.trace.name} is deleted`);
+      merge.set(this.trace.id, false);
       refresh();
     });
     const cell = (label, attributes, ...content) => el("td", { role: "cell", "data-label": label, ...attributes }, ...content);
@@ -123,7 +135,7 @@ class Row {
     this.element = el(
       "tr",
       { role: "row", "data-testid": "trace-row" },
-      el("th", { role: "rowheader", scope: "row", class: "name" }, this.link),
+      el("th", { role: "rowheader", scope: "row", class: "name" }, el("div", { class: "pick" }, this.box, el("div", {}, this.link, this.parent))),
       cell("State", {}, this.state.element),
       Object.values(this.cells),
       cell("Age", { class: "number" }, this.time),
@@ -139,6 +151,9 @@ class Row {
     this.link.href = pageOf(trace.id);
     this.state.update(trace);
     const known = trace.state === "ready";
+    this.box.disabled = !known;
+    this.box.checked = this.merge.has(trace.id);
+    this.box.setAttribute("aria-label", `Select ${trace.name}`);
     this.fill("size", bytes(trace.size));
     this.fill("rank", known || trace.rank !== null ? rank(trace) : null);
     this.fill("events", known ? count(trace.events.kept) : null);
@@ -152,6 +167,20 @@ class Row {
     this.perfetto.setAttribute("aria-label", `Open ${trace.name} in Perfetto`);
     this.remove.setAttribute("aria-label", `Delete ${trace.name}`);
   }
+
+  /** The mark of a trace that was cut out of another, by whose name if that is on the page. */
+  showParent(traces) {
+    const { parent } = this.trace;
+    this.parent.hidden = parent === null;
+    if (parent === null) return;
+    setText(this.parentLink, traces.find((trace) => trace.id === parent)?.name ?? parent);
+    this.parentLink.href = pageOf(parent);
+  }
+
+  select(on) {
+    this.box.checked = on;
+  }
+
   /** Set a cell's text; null is for what is not known yet. */
   fill(name, text) {
     const cell = this.cells[name];

@@ -1,7 +1,9 @@
 // The tables of what ingest found: steps, counts, devices, processes; and the report of its health.
+import { pageOf } from "./api.js";
 import { bar, byId, el, table } from "./dom.js";
 import { bytes, count, duration, plural, span } from "./format.js";
 import { healthOf } from "./health.js";
+import { US, inUnit, openLink, wordsOf } from "./selection.js";
 
 const SHORT = 12; // rows a table shows before it asks
 
@@ -15,10 +17,27 @@ const PHASES = {
 export function showPanels(trace) {
   panel("health", healthOf(trace));
   if (trace.state !== "ready") return;
+  panel("ranks", ranksOf(trace));
   panel("steps", stepsOf(trace));
   panel("counts", countsOf(trace));
   panel("devices", devicesOf(trace));
   panel("processes", processesOf(trace));
+}
+
+/** Fill the table of the traces that were cut out of one. */
+export function showChildren(children, { bounds }) {
+  if (children.length === 0) {
+    panel("children", null);
+    return;
+  }
+  const rows = children.map((child) => [
+    el("a", { href: pageOf(child.id) }, child.name),
+    el("span", { class: "small" }, wordsOf(child.selection ?? {}, bounds).join(" · ")),
+    count(child.events.kept),
+    bytes(child.size),
+  ]);
+  const headings = [column("Name", "name"), column("Keeps", "words"), column("Events", "number"), column("Size", "number")];
+  panel("children", long(rows, (some) => table(headings, some), "traces"));
 }
 
 function panel(name, content) {
@@ -29,7 +48,7 @@ function panel(name, content) {
 const column = (text, kind) => ({ text, class: kind });
 const unknown = () => el("span", { class: "muted" }, "unknown");
 
-function stepsOf({ steps, bounds }) {
+function stepsOf({ id, steps, bounds }) {
   if (steps.length === 0) return el("p", { class: "muted" }, "No ProfilerStep annotations in this trace.");
   const lengths = steps.map((step) => span(step));
   const longest = Number(lengths.reduce((a, b) => (a > b ? a : b)));
@@ -39,9 +58,27 @@ function stepsOf({ steps, bounds }) {
     startOf(step, bounds),
     exact(lengths[index]),
     bar(Number(lengths[index]), longest),
+    openLink(id, { steps: [step.number] }, `step ${step.number}`),
   ]);
-  const headings = [column("Step", "number"), column("Name"), column("Start", "number"), column("Duration", "number"), column("", "bar")];
+  const headings = [column("Step", "number"), column("Name"), column("Start", "number"), column("Duration", "number"), column("", "bar"), column("")];
   return long(rows, (some) => table(headings, some), "steps");
+}
+
+/** How each rank was put onto the common clock; null of a trace that was not merged. */
+function ranksOf({ ranks }) {
+  if (ranks.length === 0) return null;
+  const micros = (ns) => (ns === null ? unknown() : el("span", { title: `${ns} ns` }, inUnit(ns, US)));
+  const rows = ranks.map(({ rank, name, shift_ns, collectives, residual_ns: residual, base_ns }) => [
+    String(rank),
+    name,
+    micros(shift_ns),
+    count(collectives),
+    ...["median", "p95", "max"].map((key) => (residual ? micros(residual[key]) : "–")),
+    base_ns === null ? unknown() : el("span", { class: "mono" }, String(base_ns)),
+  ]);
+  const number = (text) => column(text, "number");
+  const headings = [number("Rank"), column("Trace", "name"), number("Clock shift, µs"), number("Collectives"), number("Apart, µs: median"), number("p95"), number("most"), number("Base time, ns")];
+  return long(rows, (some) => table(headings, some), "ranks");
 }
 
 /** Where a step starts, seen from the trace's first event. */

@@ -1,11 +1,19 @@
-// Runs ahead of the Perfetto UI's own script, on the page /perfetto/{trace}/ that serves our copy of it.
+// Runs ahead of the Perfetto UI's own script, on the page /perfetto/{view}/ that serves our copy of it. A view is a
+// trace's id, or that and, behind a ~, what is selected of it: JSON in base64url.
 // The UI knows one engine, at 127.0.0.1:9001. This leads those requests to the trace's engine on our origin,
 // waits until that has loaded the trace, and has the UI open it, with no dialog and no other port.
 'use strict';
 
 (() => {
-  const trace = location.pathname.split('/').filter(Boolean).at(-1);
-  const root = `${location.origin}/perfetto/${trace}/rpc`;
+  const view = location.pathname.split('/').filter(Boolean).at(-1);
+  const [trace, code] = view.split('~');
+  const root = `${location.origin}/perfetto/${view}/rpc`;
+
+  /** The JSON text that base64url stands for. */
+  const textOf = (base64url) => {
+    const bytes = atob(base64url.replaceAll('-', '+').replaceAll('_', '/'));
+    return new TextDecoder().decode(Uint8Array.from(bytes, (sign) => sign.charCodeAt(0)));
+  };
   const isEngine = (url) => ['127.0.0.1', 'localhost'].includes(url.hostname) && url.port === '9001';
 
   const lead = (address) => {
@@ -98,8 +106,9 @@
   }
 
   async function engineReady() {
+    const selected = code ? `&selection=${encodeURIComponent(textOf(code))}` : '';
     for (;;) {
-      const [status, session] = await ask('/session?wait=1', {method: 'POST'});
+      const [status, session] = await ask(`/session?wait=1${selected}`, {method: 'POST'});
       if (status === 200) return;
       say(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
@@ -137,7 +146,8 @@
 
   (async () => {
     try {
-      const [, {name}] = await ask('');
+      const [, {name: whole}] = await ask('');
+      const name = code ? `${whole} (cut)` : whole;
       document.title = `${name} - Perfetto UI`;
       const [app] = await Promise.all([uiReady(), engineReady()]);
       label(app, name);

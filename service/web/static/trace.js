@@ -1,10 +1,11 @@
 // The page of one trace: what ingest found, and what can be done with it.
 import { Problem, api, getJson, root } from "./api.js";
 import { confirmDelete } from "./confirm.js";
+import { startCut } from "./cut.js";
 import { announce, byId, el } from "./dom.js";
 import { showFacts } from "./facts.js";
 import { startListener } from "./listener.js";
-import { showPanels } from "./panels.js";
+import { showChildren, showPanels } from "./panels.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { startSql } from "./sql.js";
@@ -21,7 +22,9 @@ poll(async () => {
   try {
     const trace = await getJson(api("traces", id));
     hideProblem(byId("trace-problem"));
-    show(trace);
+    const [parent, children] = isFinal(trace) ? await Promise.all([parentOf(trace), childrenOf(trace)]) : [null, []];
+    show({ ...trace, parent_trace: parent });
+    showChildren(children, trace);
     return isFinal(trace) ? null : true;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
@@ -30,6 +33,28 @@ poll(async () => {
     return error.status >= 400 && error.status < 500 ? null : false;
   }
 });
+
+/** The trace that this one was cut out of; null where there is none, or no longer. */
+async function parentOf({ parent }) {
+  if (parent === null) return null;
+  try {
+    return await getJson(api("traces", parent));
+  } catch (error) {
+    if (error.code !== "unknown_trace") throw error;
+    return null;
+  }
+}
+
+/** The traces that were cut out of this one, all pages of them. */
+async function childrenOf(trace) {
+  const found = [];
+  for (let next = ""; next !== null; ) {
+    const page = await getJson(`${api("traces")}?${new URLSearchParams({ parent: trace.id, limit: 500, ...(next && { cursor: next }) })}`);
+    found.push(...page.traces);
+    next = page.next;
+  }
+  return found;
+}
 
 /** The trace does not exist, or no longer. */
 function leaveNothing() {
@@ -60,6 +85,7 @@ function settle(trace) {
   if (trace.state === "ready") {
     byId("sql").hidden = false;
     startSql(trace);
+    startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
     startListener(trace);
   }
 }
@@ -70,7 +96,12 @@ function showActions(trace) {
     { class: "button primary", href: api("traces", id, "perfetto"), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
     "Open in Perfetto",
   );
-  const download = el("a", { class: "button", href: api("traces", id, "download"), download: trace.name, "data-testid": "download-trace" }, "Download original");
+  const made = trace.sha256 === null;
+  const download = el(
+    "a",
+    { class: "button", href: api("traces", id, "download"), download: made ? "" : trace.name, "data-testid": "download-trace" },
+    made ? "Download .json.gz" : "Download original",
+  );
   const remove = el("button", { type: "button", class: "danger", "data-testid": "delete-trace" }, "Delete");
   remove.addEventListener("click", async () => {
     if (await confirmDelete(trace)) location.assign(`${root}/`);

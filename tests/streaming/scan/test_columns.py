@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.streaming.scan.columns import SCHEMA
 from service.streaming.scan.events import ELEMENT_OR_CLOSE
 from service.streaming.scan.reader import Reader
+from service.streaming.schema import SCHEMA
 from tests.columns import parsed, unordered
 from tests.events import written_back
 

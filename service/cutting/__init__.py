@@ -1,0 +1,1 @@
+"""Traces made of traces: what a selection keeps, cut out, split into pieces, or merged from ranks."""

@@ -1,0 +1,99 @@
+"""What selections keep of a trace, read in one pass: as tables, or as a document."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.cutting.clip import Clip
+from service.cutting.envelope import made_of, with_facts
+from service.cutting.parts import Parts
+from service.cutting.rows import Bits, Rows, nothing_selected
+from service.store.export import document_of, envelope
+from service.store.folder import EVENTS
+from service.trace.selection import Selection
+
+
+class Cuts:
+    """What some selections keep of a trace.
+
+    Args:
+        parts: the trace's columns.
+        selections: what to keep, at most `service.cutting.rows.AT_ONCE`.
+        summary: of the trace, as the catalog has it.
+
+    Raises:
+        SelectionError: the trace has nothing of one, or one can't be understood.
+    """
+
+    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
+        self._parts = parts
+        self._rows = Rows(parts, selections, summary)
+        self._clips = [
+            Clip(self._rows.time(place)) if selection.straddle == "clip" else None
+            for place, selection in enumerate(selections)
+        ]
+        self._bits = self._rows.kept()
+        self.counts = [int(np.count_nonzero(self._bit(self._bits, place))) for place in range(len(selections))]
+        """How many events each keeps."""
+
+    def _bit(self, bits: Bits, place: int) -> Bits:
+        mine: Bits = bits & bits.dtype.type(1 << place)
+        return mine
+
+    def tables(self) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the events, of each selection in order of time, with the place of their selection."""
+        for part in self._parts.read(self._parts.schema.names, self._parts.holding(self._bits != 0)):
+            bits = self._bits[part.rows]
+            for place, clip in enumerate(self._clips):
+                mine = self._bit(bits, place) != 0
+                if not mine.any():
+                    continue
+                table = part.table if mine.all() else part.table.filter(pa.array(mine))
+                if len(table := clip.passed(table) if clip else table):
+                    yield place, table
+        for place, clip in enumerate(self._clips):
+            if clip and (rest := clip.rest()):
+                yield place, rest
+
+    def tally(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield some columns of the events likewise, but not cut."""
+        for part in self._parts.read(columns, self._parts.holding(self._bits != 0)):
+            for place in range(len(self._clips)):
+                mine = self._bit(self._bits[part.rows], place) != 0
+                if mine.any():
+                    yield place, part.table.filter(pa.array(mine))
+
+
+def cut_document(
+    columns: Path, selection: Selection, summary: Mapping[str, Any], *, source: str, redact: bool = False
+) -> Iterator[bytes]:
+    """Yield the document of what a selection keeps, by time, in pieces of a few MB.
+
+    Args:
+        columns: the folder that ingest made of the trace.
+        selection: what to keep.
+        summary: of the trace, as the catalog has it.
+        source: what tells the trace from all others.
+        redact: hide secrets, in the envelope and in events.
+
+    Raises:
+        SelectionError: the trace has nothing of it, or it can't be understood; before anything is yielded.
+        ExportFailed: the columns can't be read.
+    """
+    text = part_envelope(envelope(columns, redact=redact), selection, source)
+    with closing(Parts(columns / EVENTS)) as parts:
+        cuts = Cuts(parts, [selection], summary)
+        if not cuts.counts[0]:
+            raise nothing_selected(summary)
+        tables = (table for _, table in cuts.tables())
+        yield from document_of(tables, text, columns, redact=redact)
+
+
+def part_envelope(text: bytes, selection: Selection, source: str) -> bytes:
+    """The envelope of a part of a trace; a part of a part is one of the whole."""
+    whole = made_of(text).get("part", {}).get("of", source)
+    return with_facts(text, {"part": {"of": whole, "selection": selection.as_dict()}})

@@ -1,0 +1,413 @@
+"""Which events each of some selections keeps: those that it asks for, and those that come along with them.
+
+Every event has a set of selections that keep it, as the bits of a number, so that all selections are worked out at
+once. The columns are read a part at a time, and only the parts that can matter; what stays in memory is those bits and
+the ids by which events belong together.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.cutting.criteria import Asked, Time
+from service.cutting.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
+from service.trace.errors import NothingSelected
+from service.trace.selection import ALWAYS, Interval, Selection
+from service.trace.summary import (
+    ANNOTATION_CATEGORIES,
+    FLOW_PHASES,
+    GPU_CATEGORIES,
+    LAUNCH_PATTERN,
+    OP_CATEGORIES,
+    Key,
+)
+
+AT_ONCE = 64
+"""Selections at once."""
+
+Bits = npt.NDArray[Any]
+"""Of each event, or of each key, the selections that keep it."""
+
+_LAUNCH_FLOWS = frozenset({"ac2g", "async"})
+"""Categories of the arrows from a launch to its work: their id is the correlation of both."""
+
+_PROCESS_NAMING = frozenset({"process_name", "process_labels", "process_sort_index", "process_uptime_seconds"})
+_FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation", *TRACK)
+_TEXT = ALWAYS[0]  # stands for the ids that are no integers
+_NOWHERE = np.uint64((1 << 64) - 1)
+_launches = re.compile(LAUNCH_PATTERN).fullmatch
+
+
+def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> Bits:
+    """For each row of a trace's columns, the selections that keep it, the first one as the lowest bit.
+
+    Args:
+        parts: the columns.
+        selections: at most `AT_ONCE`.
+        summary: of the trace, as the catalog has it.
+
+    Raises:
+        BadSelection: one leaves no time, or a pattern is none.
+        UnknownChoice: one names what the trace does not have.
+    """
+    return Rows(parts, selections, summary).kept()
+
+
+def nothing_selected(summary: Mapping[str, Any]) -> NothingSelected:
+    """The error for a selection that keeps no event, with what there is."""
+    bounds = summary["bounds"]
+    span = f"from {bounds['start_ns']} to {bounds['end_ns']} ns" if bounds else "without any time"
+    detail = f"None of the trace's {summary['events'].get('kept', 0):,} events, {span}, matches the selection."
+    return NothingSelected(detail, bounds=bounds, counts=summary["counts"])
+
+
+class Rows:
+    """Works out which rows are kept; for its arguments and what it raises, see `kept_rows`."""
+
+    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
+        self._parts = parts
+        self._summary = summary
+        self._tracks = Tracks()
+        self._asked = [Asked(parts, self._tracks, selection, summary) for selection in selections]
+        width = next(size for size in (8, 16, 32, 64) if len(selections) <= size)
+        self._type: Any = np.dtype(f"uint{width}").type
+        self._bits: Bits = np.zeros(parts.rows, self._type)
+        self._asked_flows = np.zeros(parts.rows, self._type)  # ends of arrows, by themselves
+        self._launched, self._work, self._ops = (_Keys(self._type) for _ in range(3))
+
+    def time(self, place: int) -> Time:
+        """The time of one of the selections."""
+        return self._asked[place].time
+
+    def kept(self) -> Bits:
+        """The bits of all rows."""
+        everything = self._where(lambda asked: asked.is_everything and asked.selection.closure.metadata)
+        if self._all & ~everything:
+            self._take_asked_for()
+            self._take_partners()
+            if whole := self._closing("flows"):
+                flows = _Flows(self._parts, self._tracks, self._bits, self._asked_flows)
+                flows.exclude(self._excluded, self._excluding)
+                for rows, bits in flows.whole():
+                    self._bits[rows] |= bits & whole
+            self._take_metadata()
+        self._bits |= everything
+        return self._bits
+
+    @property
+    def _all(self) -> Any:
+        return self._where(lambda _: True)
+
+    def _where(self, holds: Any) -> Any:
+        """The bits of the selections that meet a condition."""
+        bits = (self._type(1 << place) for place, asked in enumerate(self._asked) if holds(asked))
+        return reduce(np.bitwise_or, bits, self._type(0))
+
+    def _closing(self, part: str) -> Any:
+        """The bits of the selections that ask for a part of the closure."""
+        return self._where(lambda asked: getattr(asked.selection.closure, part))
+
+    # -- what is asked for --------------------------------------------------------------------------------------------
+
+    def _take_asked_for(self) -> None:
+        """Keep what is asked for, and the annotations around it; note the ids by which more belongs to it."""
+        columns = {"ph", "cat", "ts_ns", "dur_ns", "correlation", "external_id"}
+        columns.update(name for one in self._asked for name in one.columns)
+        spans = [self._parts.time(index) for index in range(len(self._parts))]
+        near = [index for index, span in enumerate(spans) if any(one.time.may_meet(span) for one in self._asked)]
+        whole = self._closing("flows")
+        for part in self._parts.read(sorted(columns), near):
+            bits = self._bits[part.rows]
+            for place, asked in enumerate(self._asked):
+                if asked.time.may_meet(spans[part.index]):
+                    bits[_asked_for(part, asked)] |= self._type(1 << place)
+            if whole:
+                flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
+                self._asked_flows[part.first + flows] = bits[flows] & whole
+                bits[flows] &= ~whole
+            self._note(part, bits)
+
+    def _note(self, part: Part, bits: Bits) -> None:
+        """Note the ids of kept launches and of kept work."""
+        named = part.which("ph", METADATA)
+        work = part.which("cat", GPU_CATEGORIES.__contains__) & ~named
+        launch = part.which("cat", _is_launch) & ~named
+        self._launched.add(part, "correlation", bits, launch)
+        self._work.add(part, "correlation", bits, work)
+        self._ops.add(part, "external_id", bits, work)
+
+    # -- what belongs to it -------------------------------------------------------------------------------------------
+
+    def _take_partners(self) -> None:
+        for part, bits in self._partners("correlation", self._launched, "kernels"):
+            bits[~part.which("cat", GPU_CATEGORIES.__contains__)] = 0
+            self._note(part, self._add(part, bits))
+        for part, bits in self._partners("correlation", self._work, "launches"):
+            bits[~part.which("cat", _is_launch)] = 0
+            self._add(part, bits)
+        for part, bits in self._partners("external_id", self._ops, "launches"):
+            bits[~(part.which("cat", OP_CATEGORIES.__contains__) & part.slices)] = 0
+            self._add(part, bits)
+
+    def _partners(self, column: str, keys: "_Keys", closing: str) -> Iterator[tuple[Part, Bits]]:
+        """Yield the parts in which ids of a column may be found, with the bits that these give."""
+        table = keys.table(only=self._closing(closing))
+        columns = {"ph", "cat", "correlation", "external_id"}
+        columns |= self._excluding
+        near = [index for index in range(len(self._parts)) if table.may_have(self._parts.span(index, column))]
+        for part in self._parts.read(sorted(columns), near):
+            bits, _ = table.of(part.ints(column), part.has(column))
+            yield part, bits
+
+    def _add(self, part: Part, bits: Bits) -> Bits:
+        """Keep more events of a part, but for what selections exclude; returns what is kept.
+
+        Names and arrows only look as if they were what they name and join.
+        """
+        bits[part.which("ph", METADATA)] = 0
+        bits[part.which("ph", FLOW_PHASES.__contains__)] &= ~self._closing("flows")
+        bits &= ~self._excluded(part)
+        self._bits[part.rows] |= bits
+        return bits
+
+    def _excluded(self, part: Part) -> Bits:
+        """For each event of a part, the selections that exclude it."""
+        bits = np.zeros(len(part), self._type)
+        for place, asked in enumerate(self._asked):
+            if asked.excludes:
+                bits[asked.excluded(part)] |= self._type(1 << place)
+        return bits
+
+    @property
+    def _excluding(self) -> set[str]:
+        """The columns that it takes to tell what is excluded."""
+        return {name for one in self._asked if one.excludes for name in one.columns}
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _take_metadata(self) -> None:
+        """Keep what names processes and threads, but for those that had events and lose all of them."""
+        closing = self._closing("metadata")
+        here = np.zeros(0, self._type)
+        if closing:
+            for part in self._parts.read(TRACK, self._parts.holding(self._bits != 0)):
+                tracks, rows = self._tracks.of(part), np.flatnonzero(self._bits[part.rows])
+                here = np.concatenate([here, np.zeros(len(self._tracks.keys) - len(here), self._type)])
+                np.bitwise_or.at(here, tracks[rows], self._bits[part.rows][rows])
+        kept: dict[tuple[Key, Key], int] = dict(zip(self._tracks.keys, here.tolist(), strict=False))
+        kept_pids: dict[Key, int] = {}
+        for (pid, _), bits in kept.items():
+            kept_pids[pid] = kept_pids.get(pid, 0) | bits
+        had = {(one["pid"], one["tid"]) for one in self._summary["threads"]}
+        had_pids = {pid for pid, _ in had}
+
+        def stays(name: str | None, pid: Key, tid: Key) -> int:
+            bits = int(closing)
+            if pid in had_pids:
+                bits &= kept_pids.get(pid, 0)
+            if name not in _PROCESS_NAMING and (pid, tid) in had:
+                bits &= kept.get((pid, tid), 0)
+            return bits
+
+        untimed = [index for index in range(len(self._parts)) if self._parts.has_untimed(index)]
+        for part in self._parts.read(("ph", "name", *TRACK), untimed):
+            rows = np.flatnonzero(part.which("ph", METADATA))
+            tracks = self._tracks.of(part)[rows].tolist()
+            names = part.table["name"].take(rows).to_pylist()
+            each = [stays(name, *self._tracks.keys[track]) for name, track in zip(names, tracks, strict=True)]
+            self._bits[part.first + rows] = np.array(each, self._type)
+
+
+def _asked_for(part: Part, asked: Asked) -> Flags:
+    """Which events of a part a selection asks for: what it says of kind and time, and annotations around that time."""
+    flags = asked.of_kind(part) & ~part.which("ph", METADATA)
+    if not asked.time.is_limited:
+        return flags
+    starts, ends = part.starts, part.ends
+    flags &= asked.time.begins(starts) if asked.selection.straddle == "start" else asked.time.meet(starts, ends)
+    if asked.selection.closure.annotations:
+        around = part.which("cat", ANNOTATION_CATEGORIES.__contains__) & part.slices
+        around &= part.has("ts_ns") & asked.time.enclosed(starts, ends) & ~asked.excluded(part)
+        flags |= around
+    return flags
+
+
+def _is_launch(category: str | None) -> bool:
+    return category is not None and _launches(category) is not None
+
+
+class _Keys:
+    """Ids of a part's events, with their bits."""
+
+    def __init__(self, kind: Any) -> None:
+        self._ids: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
+        self._bits: list[Bits] = [np.zeros(0, kind)]
+
+    def add(self, part: Part, column: str, bits: Bits, chosen: Flags) -> None:
+        """Take the ids of those of some events that have both."""
+        rows = np.flatnonzero(chosen & (bits != 0) & part.has(column))
+        if len(rows):
+            self._ids.append(part.ints(column)[rows])
+            self._bits.append(bits[rows])
+
+    def table(self, *, only: Any) -> "_Table":
+        """What the ids say, as far as it is about some selections."""
+        ids, bits = np.concatenate(self._ids), np.concatenate(self._bits) & only
+        return _Table(ids[bits != 0], bits[bits != 0])
+
+
+class _Table:
+    """From ids to bits, those of equal ids joined."""
+
+    def __init__(self, ids: npt.NDArray[Any], bits: Bits) -> None:
+        order = np.argsort(ids, kind="stable")
+        self._ids, firsts = _runs(ids[order])
+        self._bits: Bits = np.bitwise_or.reduceat(bits[order], firsts) if len(firsts) else bits
+
+    def may_have(self, span: Interval | None) -> bool:
+        """Whether an id lies in a span, both of whose ends may be one."""
+        if span is None:
+            return False
+        return bool(np.searchsorted(self._ids, span[0]) < np.searchsorted(self._ids, span[1], "right"))
+
+    def of(self, ids: npt.NDArray[Any], valid: Flags | None = None) -> tuple[Bits, Flags]:
+        """The bits of ids, and which are known at all; where one is not valid, none."""
+        bits, known = np.zeros(len(ids), self._bits.dtype), np.zeros(len(ids), np.bool_)
+        rows = np.arange(len(ids)) if valid is None else np.flatnonzero(valid)
+        if len(self._ids):
+            at = np.minimum(np.searchsorted(self._ids, ids[rows]), len(self._ids) - 1)
+            known[rows] = self._ids[at] == ids[rows]
+            bits[rows] = np.where(known[rows], self._bits[at], 0)
+        return bits, known
+
+
+def _runs(ordered: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
+    """The different ones of ordered values, and where each begins."""
+    firsts = (
+        np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
+    )
+    return ordered[firsts], firsts
+
+
+class _Flows:
+    """The arrows of which each end is kept.
+
+    An end stands on the slices that begin on its track at its time, as Kineto writes it. Where there are none, it
+    stands, if it joins a launch and its work, on those on its track that have its id as correlation. It is kept where
+    a slice that it stands on is; one that stands on nothing is kept where it is asked for itself. What is excluded is
+    not kept.
+    """
+
+    def __init__(self, parts: Parts, tracks: Tracks, bits: Bits, asked: Bits) -> None:
+        self._parts = parts
+        self._tracks = tracks
+        self._kept = bits
+        self._asked = asked
+        self._words = Words()
+        spans = (parts.span(index, "ts_ns") for index in range(len(parts)))
+        self._zero = min((span[0] for span in spans if span), default=0)
+        self._seen: set[int] = set()
+        self._rows: list[npt.NDArray[Any]] = []
+        self._flows: list[npt.NDArray[np.uint64]] = []
+        self._ids: list[Ints] = []
+        self._places: list[npt.NDArray[np.uint64]] = []  # track and time
+        self._launches: list[
+            npt.NDArray[np.uint64]
+        ] = []  # track and correlation; `_NOWHERE` for ends that join no launch
+        self._standing: list[tuple[npt.NDArray[np.uint64], Bits]] = []
+        self._correlations: list[Ints] = []  # of kept slices
+        self._left_out: list[Bits] = []
+        self._excluded: Callable[[Part], Bits] | None = None
+        self._columns = set(_FLOW_COLUMNS)
+
+    def exclude(self, excluded: Callable[[Part], Bits], columns: set[str]) -> None:
+        """Leave out ends of some selections; to tell which takes those columns."""
+        if columns:
+            self._excluded = excluded
+            self._columns |= columns
+
+    def whole(self) -> Iterator[tuple[npt.NDArray[Any], Bits]]:
+        """Yield rows of ends, with the bits of the selections that keep the whole arrow."""
+        near = self._parts.holding((self._kept | self._asked) != 0)
+        while near:
+            self._read(self._parts.with_neighbours(near))
+            rows, flows, bits = self._ends()
+            unseen = [index for index in range(len(self._parts)) if index not in self._seen]
+            near = []
+            if unseen:  # where the other ends may be
+                _, known = _Table(flows[bits != 0], bits[bits != 0]).of(flows)
+                wanted = [np.concatenate(self._ids)[known], *self._correlations]
+                ids, _ = _runs(np.sort(np.concatenate(wanted)))
+                near = [index for index in unseen if self._may_have(index, ids)]
+        if self._rows:
+            order = np.argsort(flows, kind="stable")
+            _, firsts = _runs(flows[order])
+            if len(firsts):
+                joined = np.bitwise_and.reduceat(bits[order], firsts)
+                sizes = np.diff(np.append(firsts, len(order)))
+                yield rows[order], np.repeat(joined, sizes)
+
+    def _may_have(self, index: int, ids: Ints) -> bool:
+        """Whether a part may hold ends of arrows with some ids; any may hold those with ids that are no integers."""
+        span = self._parts.span(index, "id")
+        if len(ids) and ids[0] == _TEXT and self._parts.span(index, "id_text") is not None:
+            return True
+        return span is not None and bool(np.searchsorted(ids, span[0]) < np.searchsorted(ids, span[1], "right"))
+
+    def _read(self, indexes: Iterable[int]) -> None:
+        for part in self._parts.read(sorted(self._columns), [index for index in indexes if index not in self._seen]):
+            self._seen.add(part.index)
+            times, tracks = part.ints("ts_ns"), self._tracks.of(part)
+            timed, slices = part.has("ts_ns"), part.slices
+            ends = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
+            is_id, ids = part.has("id")[ends], part.ints("id")[ends]
+            text = self._words.of(part, "id_text")[ends]
+            names = np.where(is_id, ids, np.where(text >= 0, text, part.first + ends))
+            kinds = 3 * (self._words.of(part, "cat")[ends] + 1) + np.where(is_id, 0, np.where(text >= 0, 1, 2))
+            launch = part.which("cat", _LAUNCH_FLOWS.__contains__)[ends] & is_id
+            self._rows.append(part.first + ends)
+            self._left_out.append(self._excluded(part)[ends] if self._excluded else self._kept[:0])
+            kept = slices & part.has("correlation") & (self._kept[part.rows] != 0)
+            self._correlations.append(np.unique(part.ints("correlation")[kept]))
+            self._flows.append(packed(names, kinds))
+            self._ids.append(np.where(is_id, ids, _TEXT))
+            places = np.where(timed, packed(times - self._zero, tracks), _NOWHERE)
+            self._places.append(places[ends])
+            self._launches.append(np.where(launch, packed(ids, tracks[ends]), _NOWHERE))
+            # of the slices, only those at the time of an end, or where the parts beside it may have one
+            moments = np.concatenate([[0], np.cumsum(times[1:] != times[:-1])])
+            shared = np.zeros(len(part), np.bool_)
+            shared[[*moments[ends], 0, moments[np.flatnonzero(timed)[-1]] if timed.any() else 0]] = True
+            stand = np.flatnonzero(slices & timed & shared[moments])
+            self._standing.append((places[stand], self._kept[part.first + stand]))
+
+    def _ends(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64], Bits]:
+        """The rows of all ends that were read, their arrows, and the bits of the selections that keep them."""
+        rows, places, launches = (np.concatenate(each) for each in (self._rows, self._places, self._launches))
+        keys, kept = (np.concatenate(each) for each in zip(*self._standing, strict=True))
+        bits, stands = _Table(keys, kept).of(places)
+        loose = np.flatnonzero(~stands)
+        bits[loose] = self._asked[rows[loose]]
+        joining = loose[launches[loose] != _NOWHERE]
+        if len(joining):
+            found, stands = self._correlated(np.concatenate(self._ids)[joining]).of(launches[joining])
+            bits[joining[stands]] = found[stands]
+        if self._excluded:
+            bits &= ~np.concatenate(self._left_out)
+        return rows, np.concatenate(self._flows), bits
+
+    def _correlated(self, ids: Ints) -> "_Table":
+        """From track and correlation to the bits of slices, as far as some correlations are concerned."""
+        wanted = _Table(ids, np.ones(len(ids), np.uint8))
+        near = [i for i in range(len(self._parts)) if wanted.may_have(self._parts.span(i, "correlation"))]
+        keys, bits = [np.zeros(0, np.uint64)], [np.zeros(0, self._kept.dtype)]
+        for part in self._parts.read(("ph", "correlation", *TRACK), near):
+            _, known = wanted.of(part.ints("correlation"), part.has("correlation"))
+            rows = np.flatnonzero(known & part.slices)
+            keys.append(packed(part.ints("correlation")[rows], self._tracks.of(part)[rows]))
+            bits.append(self._kept[part.first + rows])
+        return _Table(np.concatenate(keys), np.concatenate(bits))

@@ -1,0 +1,135 @@
+"""``/traces/{id}/split``, ``/traces/merge`` and ``/jobs``: traces made of traces."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.http import shapes
+from service.http.bodies import SmallBody
+from service.http.services import Parts, Services
+from service.http.traces import Wait, as_json
+from service.store.catalog import Job
+from service.store.uploads import plain_name
+from service.trace.errors import CannotMerge, again
+from service.trace.piece import Align, By
+from service.trace.selection import Number, Selection
+
+MERGED_MAX = 4096
+"""Traces that can become one."""
+
+CHECKED_S = 10.0
+"""How long an answer waits for a job to find out whether there is anything to do."""
+
+router = APIRouter(tags=["split and merge"], route_class=SmallBody)
+
+
+class SplitRequest(BaseModel):
+    """Into which pieces to split a trace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    selection: Selection = Field(Selection(), description="what to keep of it; nothing given: all")
+    by: By | None = Field(None, description="one piece for each step, each stream, …; without it, a single piece")
+    value: Annotated[int, Field(ge=1, lt=1 << 63, strict=True)] | None = Field(
+        None,
+        description="of `duration`: ns of each piece; of `parts`: how many; of `size`: bytes of each as JSON, at most",
+    )
+    dry_run: bool = Field(False, description="answer at once with the pieces that would be made, and make none")
+
+
+class MergeRequest(BaseModel):
+    """Which traces become one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    traces: list[str] = Field(
+        min_length=2, max_length=MERGED_MAX, description="ids: of ranks, or of parts of one trace"
+    )
+    ranks: list[Number] | None = Field(None, description="the rank of each, where the traces do not tell it")
+    align: Align = Field(
+        "collectives",
+        description="how clocks become one: not at all, by `baseTimeNanoseconds`, or also by when collectives end",
+    )
+    name: str | None = Field(None, max_length=255, description="of the trace that is made")
+
+
+def described(job: Job, parts: Services) -> dict[str, Any]:
+    """A job as the API shows it."""
+    now = parts.making.progress(job)
+    return {
+        "id": str(job.id),
+        "kind": job.kind,
+        "state": job.state,
+        "request": job.request,
+        "progress": {"events": now.events, "events_total": now.events_total},
+        "result": None if job.result is None else {"traces": job.result},
+        "error": job.error,
+    }
+
+
+async def _begun(kind: str, request: dict[str, Any], wait: float, parts: Services) -> Response:
+    """The answer to who asks for a job: 202 with the job, once it is known that there is something to do."""
+    job = parts.making.submit(kind, request)
+    await parts.making.checked(job.id, within_s=CHECKED_S)
+    if wait:
+        await parts.making.settled(job.id, within_s=wait)
+    job = parts.catalog.job(job.id)
+    if job.error:
+        raise again(job.error)
+    return as_json(described(job, parts), 202, Location=f"/api/v1/jobs/{job.id}")
+
+
+@router.post(
+    "/traces/{trace_id}/split",
+    status_code=202,
+    summary="Cut a trace into traces",
+    responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
+)
+async def split_trace(trace_id: str, asked: SplitRequest, parts: Parts, wait: Wait = 0) -> Response:
+    """Make a trace of each piece that has any event: its `parent` is this one, its `selection` what it keeps of it.
+
+    Answers 202 with the job that makes them. What can't be cut is 422, and says what there is.
+    """
+    trace = parts.ready_trace(trace_id)
+    request = {
+        "trace": trace.id, "selection": asked.selection.as_dict(), "by": asked.by, "value": asked.value,
+    }  # fmt: skip
+    if asked.dry_run:
+        found = await parts.making.plan(request)
+        return as_json({"pieces": found, "events": sum(one["events"] for one in found)})
+    return await _begun("split", request, wait, parts)
+
+
+@router.post(
+    "/traces/merge", status_code=202, summary="Make one trace of several", responses={202: {"model": shapes.Job}}
+)
+async def merge_traces(asked: MergeRequest, parts: Parts, wait: Wait = 0) -> Response:
+    """Put the ranks of a run onto one clock and into one trace, or parts of one trace back together.
+
+    Processes tell their rank, and ids that several ranks use are told apart. How each clock was moved, and how far the
+    collectives still are apart, is in `ranks` of the trace. Answers 202 with the job.
+    """
+    if len(set(asked.traces)) < len(asked.traces):
+        raise CannotMerge("A trace can't be merged with itself.")
+    if asked.ranks is not None and len(asked.ranks) != len(asked.traces):
+        raise CannotMerge(f"{len(asked.ranks)} ranks are given for {len(asked.traces)} traces.")
+    for trace_id in asked.traces:
+        parts.ready_trace(trace_id)
+    name = plain_name(asked.name) if asked.name else f"merged-{len(asked.traces)}.pt.trace.json.gz"
+    request = {"traces": asked.traces, "ranks": asked.ranks, "align": asked.align, "name": name}
+    return await _begun("merge", request, wait, parts)
+
+
+@router.get("/jobs/{job_id}", summary="How far a job has come", responses={200: {"model": shapes.Job}})
+async def get_job(job_id: int, parts: Parts, wait: Wait = 0) -> Response:
+    """A job; with ``wait``, once it is over, but after so many seconds anyway."""
+    if wait:
+        await parts.making.settled(job_id, within_s=wait)
+    return as_json(described(parts.catalog.job(job_id), parts))
+
+
+@router.delete("/jobs/{job_id}", summary="Cancel a job", responses={200: {"model": shapes.Job}})
+async def cancel_job(job_id: int, parts: Parts) -> Response:
+    """End a job and remove what it has made; one that is over stays as it is."""
+    return as_json(described(await parts.making.cancel(job_id), parts))

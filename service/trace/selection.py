@@ -1,0 +1,151 @@
+"""What to keep of a trace: one model for splits, downloads, sessions, queries and analyses.
+
+An event is kept where each criterion that is given lets it pass; of one criterion, any value will do. Then
+`Closure` adds what belongs to the kept events, so that a viewer shows them as it would in the whole trace.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from service.trace.errors import BadSelection
+
+VALUES_MAX = 10_000
+"""Values of one criterion."""
+
+_INT64 = 1 << 63
+_MODEL = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+Ns = Annotated[int, Field(ge=-_INT64, lt=_INT64, strict=True)]
+Number = Annotated[int, Field(ge=-_INT64, lt=_INT64, strict=True)]
+Word = Annotated[str, StringConstraints(max_length=10_000)]
+_VALUES: Any = {"default": None, "min_length": 1, "max_length": VALUES_MAX}
+
+
+class Window(BaseModel):
+    """A span of time: from its start, which is in it, to its end, which is not; without one of them, it is open."""
+
+    model_config = _MODEL
+
+    start_ns: Ns | None = None
+    end_ns: Ns | None = None
+    relative: bool = Field(False, description="count from the trace's first event")
+    from_: Word | None = Field(None, alias="from", description="start with the first slice of this name")
+    to: Word | None = Field(None, description="end with the first slice of this name that begins no earlier")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.start_ns is not None and self.from_ is not None) or (self.end_ns is not None and self.to is not None):
+            raise ValueError("a window's edge is either a time or an annotation")
+        return self
+
+
+class Criteria(BaseModel):
+    """By what events are told apart."""
+
+    model_config = _MODEL
+
+    window: Window | None = None
+    steps: list[Number] | None = Field(**_VALUES, description="numbers of ProfilerSteps; the time that they take")
+    ranks: list[Number] | None = Field(**_VALUES, description="ranks of a merged trace, or the trace's own")
+    devices: list[Number] | None = Field(**_VALUES, description="what runs on a device")
+    streams: list[Word] | None = Field(**_VALUES, description="`device/stream`, as the trace lists them")
+    threads: list[Number | Word] | None = Field(**_VALUES, description="a tid, `pid/tid`, or a thread's name")
+    processes: list[Number | Word] | None = Field(**_VALUES, description="a pid, or a process's name")
+    categories: list[Word] | None = Field(**_VALUES, description="`kernel`, `cpu_op`, …; empty for events without one")
+    names: list[Word] | None = Field(
+        **_VALUES, description="patterns: `*` and `?` stand for any text and any character; `re:` begins a regex"
+    )
+    phases: list[Word] | None = Field(**_VALUES, description="`X`, `i`, `C`, …")
+    min_dur_ns: Annotated[int, Field(ge=0, lt=_INT64, strict=True)] | None = Field(
+        None, description="only what lasts at least so long"
+    )
+
+
+class Closure(BaseModel):
+    """What comes along with the events that are kept, though it was not asked for itself."""
+
+    model_config = _MODEL
+
+    metadata: bool = Field(True, description="the names of processes and threads, but of those that lose all events")
+    flows: bool = Field(True, description="arrows whole or not at all: where the slices at all their ends are kept")
+    launches: bool = Field(True, description="the launch and the op of each kept kernel, copy and fill")
+    kernels: bool = Field(True, description="what each kept launch started")
+    annotations: bool = Field(True, description="of a window, the annotations that last longer than it")
+
+
+class Selection(Criteria):
+    """Which events to keep of a trace."""
+
+    exclude: Criteria | None = Field(
+        None, description="leave out what meets any of these; but for time, closure adds none of it"
+    )
+    straddle: Literal["keep", "start", "clip"] = Field(
+        "keep",
+        description="slices over an edge of the time: all that overlap it, those that begin in it, or all, cut to it",
+    )
+    closure: Closure = Closure()
+
+    @classmethod
+    def parsed(cls, value: Any) -> "Selection":
+        """The selection that a JSON text, or a JSON value, means; raises `BadSelection`."""
+        try:
+            return cls.model_validate_json(value) if isinstance(value, str | bytes) else cls.model_validate(value)
+        except ValidationError as error:
+            raise bad_selection(error) from error
+
+    def as_dict(self) -> dict[str, Any]:
+        """The selection as JSON values, without what was left as it is."""
+        return self.model_dump(by_alias=True, exclude_defaults=True)
+
+
+def bad_selection(error: ValidationError) -> BadSelection:
+    """What pydantic says of a selection that is none."""
+    faults = ["; ".join((".".join(map(str, one["loc"])) or "selection", one["msg"])) for one in error.errors()]
+    return BadSelection(f"The selection can't be understood: {' · '.join(faults[:5])}.")
+
+
+def name_pattern(pattern: str) -> str:
+    """The regular expression that finds the names that a pattern means."""
+    if pattern.startswith("re:"):
+        return pattern[3:]
+    literal = re.sub(r"[^*?]+", lambda part: re.escape(part[0]), pattern)
+    return rf"(?s)\A{literal.replace('*', '.*').replace('?', '.')}\Z"
+
+
+Interval = tuple[int, int]
+"""A span of time in ns: its start, which is in it, and its end, which is not."""
+
+ALWAYS: Interval = (-_INT64, _INT64 - 1)
+
+
+def united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The intervals in order, those that overlap or touch made one; none that is empty."""
+    made: list[Interval] = []
+    for start, end in sorted(interval for interval in intervals if interval[0] < interval[1]):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(end, made[-1][1]))
+        else:
+            made.append((start, end))
+    return made
+
+
+def common(one: list[Interval], other: list[Interval]) -> list[Interval]:
+    """What two lists of intervals share, each united."""
+    shared, others = [], other[::-1]
+    for start, end in one:
+        while others and others[-1][1] <= start:
+            others.pop()
+        for a, b in reversed(others):
+            if a >= end:
+                break
+            shared.append((max(start, a), min(end, b)))
+    return united(shared)
+
+
+def without(one: list[Interval], other: list[Interval]) -> list[Interval]:
+    """What is left of the first list of intervals without those of the second."""
+    edges = [ALWAYS[0], *(edge for interval in united(other) for edge in interval), ALWAYS[1]]
+    return common(one, list(zip(edges[::2], edges[1::2], strict=True)))

@@ -1,0 +1,235 @@
+"""Files that are split, merged and cut without a server: nobody is there to be asked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli.main import app
+from tests.cli.conftest import COMMAND, Run
+from tests.cli.double import Server, trace
+from tests.conftest import DATA
+
+STEPS = DATA / "cpu_train_steps.pt.trace.json.gz"
+RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which commands run; what they keep for themselves lies beside it."""
+    spare, here = tmp_path / "spare", tmp_path / "here"
+    spare.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+    return here
+
+
+def local(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, ["--url", "http://127.0.0.1:9", *map(str, arguments)], prog_name="tracedock")
+    assert not os.listdir(tempfile.gettempdir())  # noqa: PTH208 - whatever it is
+    return result
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    content = Path(path).read_bytes()
+    document: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    return document
+
+
+def events(path: str | Path, without: str = "") -> list[str]:
+    return sorted(
+        json.dumps(event, sort_keys=True) for event in read(path)["traceEvents"] if event["ph"] not in without
+    )
+
+
+def steps_in(path: str | Path) -> set[str]:
+    return {event["name"] for event in read(path)["traceEvents"] if str(event.get("name")).startswith("ProfilerStep")}
+
+
+# -- split ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_split_by_step(work: Path) -> None:
+    result = local("split", STEPS, "--by", "step", "-o", "out")
+    assert result.exit_code == 0, result.stderr
+    files = [f"out/cpu_train_steps.step{number}.pt.trace.json.gz" for number in (2, 3, 4, 5)]
+    assert result.stdout.splitlines() == files
+    assert sorted(os.listdir("out")) == [Path(file).name for file in files]  # noqa: PTH208
+    for number, file in zip((2, 3, 4, 5), files, strict=True):
+        assert steps_in(file) == {f"ProfilerStep#{number}"}
+        assert read(file)["tracedock"]["part"]["selection"] == {"steps": [number]}
+    whole = set(events(STEPS))
+    assert all(set(events(file)) <= whole for file in files)
+
+
+def test_a_plan_of_a_file_makes_none(work: Path) -> None:
+    planned = json.loads(local("split", STEPS, "--by", "step", "--dry-run", "--json").stdout)
+    assert os.listdir(work) == []  # noqa: PTH208
+    made = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
+    for one, other in zip(planned["pieces"], made["pieces"], strict=True):
+        for fact in ("name", "selection", "events", "counts"):
+            assert one[fact] == other[fact]
+        assert len(read(other["file"])["traceEvents"]) == one["events"]
+    assert planned["events"] == made["events"]
+
+
+def test_parts_merged_are_the_file_again(work: Path) -> None:
+    parts = local("split", STEPS, "--by", "parts", "--value", "3").stdout.split()
+    assert len(parts) == 3
+    result = local("merge", *parts, "-o", "again.json")
+    assert (result.exit_code, result.stdout) == (0, "again.json\n")
+    # An arrow is in no part if it leads from one into another.
+    assert events("again.json", without="sf") == events(STEPS, without="sf")
+    assert set(events("again.json")) < set(events(STEPS))
+
+
+def test_a_split_replaces_files_only_by_force(work: Path) -> None:
+    there = work / "cpu_train_steps.step3.pt.trace.json.gz"
+    there.write_text("mine")
+    refused = local("split", STEPS, "--by", "step")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "cpu_train_steps.step3.pt.trace.json.gz: File exists; --force replaces it" in refused.stderr
+    assert [path.read_text() for path in work.iterdir()] == ["mine"]
+    assert local("split", STEPS, "--by", "step", "--force").exit_code == 0
+    assert steps_in(there) == {"ProfilerStep#3"}
+
+
+# -- merge ---------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_become_one_file(work: Path) -> None:
+    result = local("merge", *RANKS)
+    assert (result.exit_code, result.stdout) == (0, "merged-2.pt.trace.json.gz\n")
+    merged = read("merged-2.pt.trace.json.gz")
+    assert len(merged["traceEvents"]) >= sum(len(read(file)["traceEvents"]) for file in RANKS)
+    assert merged["tracedock"]["merged"]
+    again = local("merge", *RANKS)
+    assert again.exit_code == 1
+    assert "File exists" in again.stderr
+
+
+def test_ranks_that_no_file_tells_are_given(work: Path) -> None:
+    other = work / "other.json.gz"
+    shutil.copy(DATA / "cpu_stack_memory.pt.trace.json.gz", other)
+    refused = local("merge", STEPS, other, "-o", "x.json.gz")
+    assert refused.exit_code == 1
+    assert "cannot_merge" in refused.stderr
+    result = local("merge", STEPS, other, "--ranks", "4,2", "-o", "x.json.gz")
+    assert result.exit_code == 0
+    assert "No collective is shared by rank 2, 4:" in result.stderr
+
+
+def test_a_file_is_not_merged_with_itself(work: Path) -> None:
+    (work / "copy.json.gz").write_bytes(RANKS[0].read_bytes())
+    result = local("merge", RANKS[0], "copy.json.gz", "-o", "x.json")
+    assert result.exit_code == 1
+    assert "with itself" in result.stderr
+    assert not (work / "x.json").exists()
+
+
+def test_files_and_traces_of_a_server_are_not_mixed(work: Path) -> None:
+    result = local("merge", RANKS[0], "latest")
+    assert result.exit_code == 2
+    assert "latest is not" in " ".join(result.stderr.split())
+    assert local("merge", *RANKS, "--name", "x").exit_code == 2
+    assert local("merge", *RANKS, "-o", "none/x.json").exit_code == 1
+
+
+# -- download ------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_a_file_is_written(work: Path) -> None:
+    result = local("download", STEPS, "--steps", "3", "-o", "x.json.gz")
+    assert (result.exit_code, result.stdout) == (0, "x.json.gz\n")
+    assert steps_in("x.json.gz") == {"ProfilerStep#3"}
+    assert local("download", STEPS, "--steps", "3", "-o", "x.json").exit_code == 0
+    assert (work / "x.json").read_bytes() == gzip.decompress((work / "x.json.gz").read_bytes())
+    piped = local("download", STEPS, "--steps", "3", "-o", "-", "-f", "json")
+    assert piped.stdout_bytes == (work / "x.json").read_bytes()
+
+
+def test_a_file_is_written_under_a_name_of_its_own(work: Path) -> None:
+    for options, name in (
+        (["--steps", "3"], "cpu_train_steps.cut.pt.trace.json.gz"),
+        (["--redact", "-f", "json"], "cpu_train_steps.redacted.pt.trace.json"),
+        ([], "cpu_train_steps.copy.pt.trace.json.gz"),
+    ):
+        assert local("download", STEPS, *options).stdout == f"{name}\n"
+        assert local("download", STEPS, *options).exit_code == 1
+    assert events("cpu_train_steps.copy.pt.trace.json.gz") == events(STEPS)
+    assert local("download", STEPS, "-f", "parquet").exit_code == 2
+
+
+def test_a_name_that_is_also_a_file_means_the_file_and_that_is_said(run: Run, server: Server, work: Path) -> None:
+    server.traces = [trace("9f2c41d07a3b", "a.json.gz")]
+    shutil.copy(STEPS, work / "a.json.gz")
+    result = run("download", "a.json.gz", "--steps", "3")
+    assert result.stdout == "a.cut.pt.trace.json.gz\n"
+    assert "a.json.gz is a file here: no server is asked." in result.stderr
+    assert server.requests == []
+
+
+# -- what is wrong with a file -------------------------------------------------------------------------------------
+
+
+def test_what_a_file_does_not_have_is_told_with_what_it_has(work: Path) -> None:
+    for command in (["split"], ["split", "--dry-run"], ["download"]):
+        result = local(*command, STEPS, "--steps", "77")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "it has 2, 3, 4, 5" in result.stderr
+    assert os.listdir(work) == []  # noqa: PTH208
+
+
+def test_what_is_no_trace_is_told_and_leaves_nothing(work: Path) -> None:
+    (work / "a.json").write_text("hello")
+    result = local("split", "a.json")
+    assert result.exit_code == 1
+    assert "error: The file is not valid JSON (not_json)" in result.stderr
+    assert "a.json:" in local("merge", RANKS[0], "a.json", "-o", "x.json").stderr
+    assert os.listdir(work) == ["a.json"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("path", ["./none.json", "/no/such.json", "./"])
+def test_a_path_to_no_file_is_wrong_usage(work: Path, path: str) -> None:
+    for command in ("split", "download"):
+        assert local(command, path).exit_code == 2
+
+
+def test_what_was_repaired_in_a_file_is_told(work: Path) -> None:
+    whole = json.dumps(
+        {"traceEvents": [{"ph": "X", "name": f"e{n}", "ts": n, "dur": 1, "pid": 1, "tid": 1} for n in (1, 2)]}
+    )
+    (work / "a.json").write_text(whole.replace('"e1"', '"e "1" x"')[:-1])
+    result = local("download", "a.json", "-o", "b.json")
+    assert result.exit_code == 0
+    assert "a.json: " in result.stderr
+    assert "1 repaired (unescaped_quote)" in result.stderr
+    assert "First at byte " in result.stderr
+    assert [event["name"] for event in read("b.json")["traceEvents"]] == ['e "1" x', "e2"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_ended_leaves_nothing(work: Path, number: signal.Signals, code: int) -> None:
+    spare = Path(tempfile.gettempdir())
+    command = [*COMMAND, "split", str(STEPS), "--by", "step", "-o", "out"]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(spare)}, stderr=subprocess.PIPE) as process:
+        while not any(spare.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == code
+    assert not any(spare.iterdir())
+    assert not any(work.iterdir())

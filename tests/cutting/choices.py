@@ -1,0 +1,272 @@
+"""Selections by chance that find something in a trace, small hostile traces, and columns of many small parts."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+
+from service.cutting.parts import Parts
+from service.cutting.rows import kept_rows
+from service.jobs.ingest import ingest
+from service.store import columns
+from service.store.folder import EVENTS
+from service.trace.selection import Selection
+from tests.brute import CLOSURE, GPU, Document, Event
+from tests.columns import Number, Object, written
+
+Chosen = dict[str, Any]  # a selection, or its criteria, as a client sends them
+
+
+class Cut:
+    """A trace's columns, and what selections keep of them."""
+
+    def __init__(self, folder: Path, *, row_group: int, untimed_apart: bool) -> None:
+        events = folder / "columns" / EVENTS
+        with mock.patch.object(columns, "ROW_GROUP", row_group), (folder / "original").open("rb") as original:
+            self.summary = asdict(ingest(original, folder / "columns", "trace.json", lambda _: None))
+        if not untimed_apart:
+            table, told = pq.read_table(events), columns._PRUNED
+            pq.write_table(table, events, row_group_size=row_group, write_statistics=told)
+        self.parts = Parts(events)
+        self.positions: list[int] = pq.read_table(events)["position"].to_pylist()
+
+    def kept(self, *selections: Chosen) -> list[list[int]]:
+        """The events that each selection keeps, as they stand in the document, all worked out at once."""
+        bits = kept_rows(self.parts, [Selection.parsed(one) for one in selections], self.summary).tolist()
+        rows = list(zip(self.positions, bits, strict=True))
+        return [sorted(at for at, bit in rows if bit >> place & 1) for place in range(len(selections))]
+
+
+@contextmanager
+def cut(text: str | bytes, *, row_group: int = 3, untimed_apart: bool = True) -> Iterator[Cut]:
+    """The columns of a document, in parts of so many events.
+
+    Ingest writes what has no time into parts of its own; other writers may not.
+    """
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "original").write_bytes(text.encode() if isinstance(text, str) else text)
+        one = Cut(Path(folder), row_group=row_group, untimed_apart=untimed_apart)
+        yield one
+        one.parts.close()
+
+
+def text_of(*events: dict[str, Any], **around: Any) -> str:
+    """The document of some events."""
+    return written(_value({**around, "traceEvents": list(events)}))
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case dict():
+            return Object((key, _value(item)) for key, item in value.items())
+        case list():
+            return [_value(item) for item in value]
+        case Decimal():
+            return Number(f"{value:f}")
+        case bool() | None | str() | Number():
+            return value
+        case _:
+            return Number(str(value))
+
+
+# -- selections by chance ---------------------------------------------------------------------------------------
+
+
+def selection_of(document: Document, random: Random) -> Chosen:
+    """A selection that most likely finds something."""
+    chosen = _criteria(document, random, random.choice((1, 1, 1, 2, 2, 3, 0)))
+    if random.random() < 0.35:
+        chosen["exclude"] = _criteria(document, random, random.choice((1, 1, 2)))
+    if random.random() < 0.5:
+        chosen["straddle"] = random.choice(("keep", "start", "clip"))
+    if random.random() < 0.4:
+        chosen["closure"] = {part: random.random() < 0.5 for part in CLOSURE if random.random() < 0.5}
+    return chosen
+
+
+def selections_of(document: Document, random: Random) -> Iterator[Chosen]:
+    """Ever more selections."""
+    while True:
+        yield selection_of(document, random)
+
+
+def _criteria(document: Document, random: Random, count: int) -> Chosen:
+    """Criteria that the same event meets, which is any of the trace's, and now and then others too."""
+    if not document.happened:
+        return {}
+    event, other = random.choice(document.happened), random.choice(document.happened)
+    made: Chosen = {}
+    for name in random.sample(list(_MAKERS), count):
+        value = _MAKERS[name](document, event, random)
+        more = _MAKERS[name](document, other, random) if random.random() < 0.4 else None
+        if isinstance(value, list) and isinstance(more, list):
+            value = value + more
+        if value is not None:
+            made[name] = value
+    return made
+
+
+def _window(document: Document, event: Event, random: Random) -> Chosen | None:
+    if event.start is None:
+        return random.choice((None, {}, {"end_ns": random.randrange(-1, 9000)}))
+    reach = random.choice((0, 1, event.lasts, 1000, 100_000, 10_000_000))
+    relative = document.first is not None and random.random() < 0.5
+    zero = document.first or 0 if relative else 0
+    start = event.start + random.choice((-reach, 0, 1, reach, event.lasts // 2)) - zero
+    end = max(event.end - zero, start) + random.choice((1, reach + 1, -event.lasts // 2, 1000))
+    edges: Chosen = {"start_ns": start, "end_ns": end}
+    named = [one.name for one in random.choices(document.slices, k=2)] if document.slices else []
+    for edge, word, name in zip(list(edges), ("from", "to"), named, strict=False):
+        if name is not None and random.random() < 0.25:
+            del edges[edge]
+            edges[word] = name
+        elif random.random() < 0.2:
+            del edges[edge]
+    return {"relative": True, **edges} if relative else edges
+
+
+def _steps(document: Document, _: Event, random: Random) -> list[int] | None:
+    return random.choices(sorted(document.steps), k=random.choice((1, 1, 2))) if document.steps else None
+
+
+def _threads(document: Document, event: Event, random: Random) -> list[int | str] | None:
+    pid, tid = event.track
+    return [random.choice([one for one in (tid, f"{pid}/{tid}", document.names.get(event.track, "")) if one != ""])]
+
+
+def _processes(document: Document, event: Event, random: Random) -> list[int | str] | None:
+    pid = event.track[0]
+    known = [one for one in (pid, document.names.get((pid,), "")) if one != ""]
+    return [random.choice(known)] if known else None
+
+
+def _names(_: Document, event: Event, random: Random) -> list[str] | None:
+    if event.name is None:
+        return random.choice((None, ["*"]))
+    start, end = sorted((random.randint(0, len(event.name)), random.randint(0, len(event.name))))
+    piece = event.name[start:end]
+    return [
+        random.choice(
+            (
+                event.name,
+                event.name[:start] + "*" + event.name[end:],
+                event.name[:start] + "?" + event.name[start + 1 :],
+                "re:" + re.escape(piece),
+                "re:^" + re.escape(piece) + "$",
+            )
+        )
+    ]
+
+
+def _devices(document: Document, event: Event, random: Random) -> list[int] | None:
+    there = {one.device for one in document.events if one.cat in GPU and one.device is not None}
+    known = [event.device] if event.device in there else sorted(one for one in there if one is not None)
+    return [random.choice(known)] if known else None
+
+
+def _streams(document: Document, event: Event, random: Random) -> list[str] | None:
+    places = {(one.device, one.stream) for one in document.events if one.cat in GPU}
+    known = [f"{device}/{stream}" for device, stream in places if None not in (device, stream)]
+    own = f"{event.device}/{event.stream}"
+    return [own if own in known else random.choice(sorted(known))] if known else None
+
+
+_MAKERS: dict[str, Callable[[Document, Event, Random], Any]] = {
+    "window": _window,
+    "steps": _steps,
+    "ranks": lambda document, _, __: None if document.rank is None else [document.rank],
+    "devices": _devices,
+    "streams": _streams,
+    "threads": _threads,
+    "processes": _processes,
+    "categories": lambda _, event, __: [event.cat],
+    "names": _names,
+    "phases": lambda _, event, __: [event.ph],
+    "min_dur_ns": lambda _, event, random: random.randint(0, event.lasts),
+}
+
+
+# -- hostile documents ------------------------------------------------------------------------------------------
+
+few = st.integers(1, 3)
+args = st.fixed_dictionaries(
+    {},
+    optional={
+        "device": st.integers(0, 1),
+        "stream": st.sampled_from([0, 7]),
+        "correlation": few,
+        "External id": few,
+        "external id": few | st.just("1"),
+        "name": st.sampled_from(["main ", "7", "python"]),
+    },
+)
+categories = st.sampled_from(["kernel", "gpu_memcpy", "cuda_runtime", "hip_driver", "Runtime", "Trace"]) | (
+    st.sampled_from(["cpu_op", "user_annotation", "User", "ac2g", "async", "fwdbwd"])
+)
+times = st.sampled_from([0, 1, 2, 3, 4, 5, Decimal("1.5"), Decimal("2.001"), Decimal("2.0015"), Decimal("-0.5")])
+happenings = st.fixed_dictionaries(
+    {},
+    optional={
+        "ph": st.sampled_from("XXXXXstfiC"),
+        "cat": categories,
+        "name": st.sampled_from(["a", "b\n", "ab", "ProfilerStep#1", "ProfilerStep#2"]),
+        "pid": st.sampled_from([0, 1, "1", ""]),
+        "tid": st.sampled_from([0, 7, "7", "stream 7 ", ""]),
+        "ts": times | times | times | st.sampled_from(["1", None]),
+        "dur": times,
+        "id": few | few | st.sampled_from(["1", "a", None, 10**18, Decimal("1.5")]),
+        "args": args | args | args | st.sampled_from([None, [1]]),
+    },
+)
+names = st.fixed_dictionaries(
+    {"ph": st.just("M")},
+    optional={
+        "cat": st.just("__metadata"),
+        "name": st.sampled_from(["process_name", "process_labels", "thread_name", "thread_sort_index"]),
+        "pid": st.sampled_from([0, 1, "1", ""]),
+        "tid": st.sampled_from([0, 7, "7", ""]),
+        "ts": times,
+        "args": args,
+    },
+)
+# work, its launch and its op, the arrow between them: what belongs together, far more often than by chance
+spots = st.fixed_dictionaries({"pid": st.integers(0, 1), "tid": st.sampled_from([0, 7]), "ts": st.integers(0, 5)})
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """An op, a call in it, the work that this starts, and the arrow between the two; some of it may be missing."""
+    number, external, here, there = draw(few), draw(few), draw(spots), draw(spots)
+    linked = {"correlation": number, "External id": external}
+    lasting = {"ph": "X", "dur": draw(st.integers(0, 3))}
+    arrow = {"cat": draw(st.sampled_from(["ac2g", "ac2g", "async"])), "id": number}
+    events = [
+        {**lasting, **here, "cat": "cpu_op", "name": "a", "args": {"External id": external}},
+        {**lasting, **here, "cat": "cuda_runtime", "name": "b", "args": linked},
+        {**lasting, **there, "cat": "kernel", "name": "k", "args": {**linked, "device": 0, "stream": 7}},
+        {"ph": "s", **here, **arrow, "ts": draw(st.integers(0, 5))},
+        {"ph": "f", **there, **arrow},
+    ]
+    return draw(st.lists(st.sampled_from(events), unique_by=events.index, max_size=5))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    """A document of a few events, with times on the epoch's clock or its own."""
+    singles = st.lists(happenings | happenings | names, max_size=10)
+    events = [*draw(singles), *(event for some in draw(st.lists(launches(), max_size=3)) for event in some)]
+    zero = draw(st.sampled_from([0, 1_712_195_495_505_582]))
+    for at, event in enumerate(events):
+        if isinstance(event.get("ts"), int | Decimal):
+            events[at] = {**event, "ts": event["ts"] + zero}
+    around = draw(st.sampled_from([{}, {"distributedInfo": {"rank": 3, "world_size": 4}}]))
+    return text_of(*draw(st.permutations(events)), **around)

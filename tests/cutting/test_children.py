@@ -1,0 +1,152 @@
+"""Each piece of a trace becomes a trace of its own: its events are the oracle's, and so is all that is told of it."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+
+from service.cutting.children import write_children
+from service.cutting.pieces import pieces
+from service.cutting.source import Source
+from service.store.folder import EVENTS
+from service.trace.errors import NothingSelected
+from service.trace.piece import By
+from service.trace.selection import Selection
+from tests import brute
+from tests.conftest import SHARED
+from tests.cutting.choices import Chosen, text_of
+from tests.cutting.test_clip import check as check_clipped
+from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, made, plain
+
+ids = (f"{number:012x}" for number in count(1))
+
+
+def split(
+    source: Source, folder: Path, selection: Chosen, by: By | None = None, value: int | None = None
+) -> list[tuple[Chosen, Source]]:
+    """The traces of all pieces, with what each has of the whole."""
+    found = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+    told: list[tuple[int, int]] = []
+
+    children = write_children(source, folder, found, new_id=ids.__next__, on_written=lambda *of: told.append(of))
+
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1][0] == told[-1][1] == sum(child.summary["events"]["kept"] for child in children)
+    return [
+        (child.selection or {}, Source(folder / child.id, child.name, child.summary, child.id)) for child in children
+    ]
+
+
+def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path) -> None:
+    """Each child has the events of its selection, and its own document, read anew, is told of alike."""
+    document, came = brute.Document(text), lines(text)
+    for number, (selection, child) in enumerate(children):
+        own = document_of(child)
+        kept = brute.kept(document, selection)
+        if selection.get("straddle") != "clip":
+            assert lines(own) == [came[at] for at in by_time(document, kept)], selection
+        again = ingested(own, folder / f"again{number}", child.name)
+        same = {key: value for key, value in child.summary.items() if key not in ("format", "health")}
+        assert {key: again.summary[key] for key in same} == same, selection
+        assert again.envelope == child.envelope
+        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(again.columns / EVENTS)
+        assert table.schema.metadata[b"tracedock.columns"] == b"1"
+        assert table.schema.equals(anew.schema)
+        texts = ["position", "args", "rest"]  # whose line breaks become spaces
+        assert table.drop(texts).to_pylist() == anew.drop(texts).to_pylist()
+
+
+CASES: list[tuple[By | None, int | None, Chosen]] = [
+    (None, None, {"phases": ["X"]}),
+    ("step", None, {}),
+    ("step", None, {"straddle": "start", "categories": ["kernel", "cpu_op"]}),
+    ("stream", None, {}),
+    ("stream", None, {"closure": {"launches": False, "flows": False}}),
+    ("device", None, {}),
+    ("parts", 4, {}),
+    ("parts", 3, {"straddle": "start", "closure": {"metadata": False}}),
+    ("parts", 5, {"straddle": "clip"}),
+    ("duration", 3_000_000, {"straddle": "start"}),
+    ("size", 60_000, {}),
+    ("size", 40_000, {"straddle": "clip"}),
+]
+
+
+@pytest.mark.parametrize(("by", "value", "selection"), CASES)
+def test_the_pieces_of_a_made_trace_are_what_the_oracle_says(
+    by: By | None, value: int | None, selection: Chosen, tmp_path: Path
+) -> None:
+    text = made(kernels=8, devices=(0, 1), steps=3)
+    source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
+
+    children = split(source, tmp_path / "made", selection, by, value)
+
+    assert len(children) > 1 or by is None
+    assert all(child.whole == source.source for _, child in children)
+    check(text, children, tmp_path)
+
+
+@pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
+def test_the_pieces_of_a_real_trace_are_what_the_oracle_says(path: Path, tmp_path: Path) -> None:
+    text = plain(path)
+    source = ingested(text, tmp_path / "whole", path.name)
+    by: By = "step" if source.summary["steps"] else "stream" if source.summary["streams"] else "parts"
+
+    check(text, split(source, tmp_path / "made", {}, by, 3 if by == "parts" else None), tmp_path)
+
+
+@pytest.mark.parametrize("size", [2, 100])
+def test_pieces_of_columns_of_many_parts_are_the_same(size: int, tmp_path: Path) -> None:
+    text = made(kernels=5, steps=2)
+    with mock.patch("service.store.columns.ROW_GROUP", size), mock.patch("service.cutting.children.ROW_GROUP", size):
+        source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
+        children = split(source, tmp_path / "made", {}, "parts", 66 if size > 2 else 7)
+
+        assert pq.ParquetFile(children[0][1].columns / EVENTS).metadata.num_row_groups >= (2 if size == 2 else 1)
+        check(text, children[::33], tmp_path)
+
+
+def test_a_piece_is_called_after_the_trace_and_what_it_is_of_it(tmp_path: Path) -> None:
+    source = ingested(made(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
+
+    def names(by: By | None, value: int | None = None) -> list[str]:
+        return [child.name for _, child in split(source, tmp_path / "made", {}, by, value)]
+
+    assert names(None) == ["run.rank3.cut.pt.trace.json.gz"]
+    assert names("parts", 2) == [f"run.rank3.part{at}of2.pt.trace.json.gz" for at in (1, 2)]
+    assert names("parts", 10)[0] == "run.rank3.part01of10.pt.trace.json.gz"
+    for by in ("step", "stream", "device"):
+        found = names(by)
+        assert len({*found}) == len(found)
+        assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in found)
+
+
+def test_empty_pieces_are_left_out_and_if_all_are_that_is_told(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = [{"ph": "X", **HERE, "name": "a", "ts": ts, "dur": 1} for ts in (0, 1, 98, 99)]
+    source = ingested(text_of(*events), tmp_path / "whole")
+
+    children = split(source, tmp_path / "made", {}, "parts", 10)
+
+    assert [child.name.split(".")[1] for _, child in children] == ["part01of10", "part10of10"]
+    with pytest.raises(NothingSelected):
+        split(source, tmp_path / "none", {"names": ["b"], "closure": {"metadata": False}}, "parts", 10)
+    assert not (tmp_path / "none").exists() or not list((tmp_path / "none").iterdir())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
+def test_no_document_of_a_piece_of_a_real_trace_is_larger_than_was_asked(tmp_path: Path) -> None:
+    path = SHARED / "h100_bert_small.pt.trace.json.gz"
+    text = plain(path)
+    source = ingested(text, tmp_path / "whole", path.name)
+    limit = len(document_of(source)) // 5
+
+    for straddle in ("keep", "start", "clip"):
+        children = split(source, tmp_path / straddle, {"straddle": straddle}, "size", limit)
+
+        assert len(children) >= 5
+        assert max(len(document_of(child)) for _, child in children) <= limit
+        if straddle == "clip":
+            check_clipped(text, source, children[1][0])

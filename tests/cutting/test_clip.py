@@ -1,0 +1,159 @@
+"""Slices over an edge of the selected time begin and end there, and tell where they began and ended."""
+
+import json
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from service.trace.errors import SelectionError
+from tests import brute
+from tests.columns import Number, Object, events_of, parsed, unordered
+from tests.cutting.choices import Chosen, documents, selection_of, text_of
+from tests.cutting.test_cut import HERE, SMALL, cut_text, ingested, kept_of, made, plain
+from tests.traces_plan import BASE_NS
+
+
+def us(value: Number) -> Decimal:
+    """A time as a number."""
+    return Decimal(value.text)
+
+
+def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, int] | None:
+    """From when to when an event is, if it is cut."""
+    event = document.events[at]
+    if event.ph != "X" or event.start is None:
+        return None
+    if event.lasts:
+        met = [one for one in brute.time_of(document, selection) if event.start < one[1] and event.end > one[0]]
+    else:
+        met = []
+    if not met:
+        return None
+    start, end = int(max(event.start, met[0][0])), int(min(event.end, met[-1][1]))
+    return None if (start, end) == (event.start, event.end) else (start, end)
+
+
+def plainly(event: Object, cut: tuple[int, int] | None) -> str:
+    """An event with its times as numbers, and, if it is cut, with the times and the mark that it has to have."""
+    members = [(key, value) for key, value in unordered(event) if key not in ("ts", "dur") or cut is None]
+    if cut:
+        told = Object(sorted((key, value) for key, value in event if key in ("ts", "dur"))[::-1])
+        args = dict(event).get("args", Object())
+        if isinstance(args, Object):
+            members = [(key, value) for key, value in members if key != "args"]
+            members.append(("args", Object((*args, ("clipped", told)))))
+        members += [("ts", Decimal(cut[0]) / 1000), ("dur", Decimal(cut[1] - cut[0]) / 1000)]
+    return repr(sorted(((key, _plain(key, value)) for key, value in members), key=lambda one: one[0]))
+
+
+def _plain(key: str, value: Any) -> Any:
+    value = us(value) if key in ("ts", "dur") and isinstance(value, Number) else value
+    return value.normalize() if isinstance(value, Decimal) else value
+
+
+def check(text: str | bytes, source: Any, selection: Chosen) -> int:
+    """The number of slices that were cut."""
+    document, came = brute.Document(text), events_of(parsed(text))
+    oracle = kept_of(document, selection)
+    if not oracle:
+        with pytest.raises(SelectionError):
+            cut_text(source, selection)
+        return 0
+    found = cut_text(source, selection)
+    cuts = {at: clipped(document, at, selection) for at in oracle}
+    expected = Counter(plainly(came[at], cuts[at]) for at in oracle)
+    assert Counter(plainly(one, None) for one in events_of(parsed(found))) == expected, selection
+    starts = [one.start for one in brute.Document(found).events if one.start is not None]
+    assert starts == sorted(starts)
+    return sum(cut is not None for cut in cuts.values())
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
+def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path) -> None:
+    text, random = plain(path), Random(path.name)
+    source = ingested(text, tmp_path / "whole")
+    start, end = source.summary["bounds"].values()
+    cut = 0
+    for _ in range(2):
+        window = dict(zip(("start_ns", "end_ns"), sorted(random.sample(range(start, end), 2)), strict=True))
+        out = random.randrange(window["start_ns"], window["end_ns"])
+        hole = {"start_ns": out, "end_ns": out + (window["end_ns"] - out) // 3 + 1}
+        cut += check(text, source, {"window": window, "straddle": "clip"})
+        cut += check(text, source, {"window": window, "straddle": "clip", "exclude": {"window": hole}})
+
+    assert cut
+
+
+@pytest.mark.parametrize("era", ["us_int", "us_float", "us_decimal", "relative"])
+def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
+    text = made(era=era, kernels=6)
+    source = ingested(text, tmp_path / "whole")
+    _, _, start, end = source.summary["steps"][1].values()
+    assert (start > BASE_NS) == (era != "relative")
+
+    window = {"start_ns": start + (end - start) // 3 + 1, "end_ns": end - (end - start) // 3 - 3}
+    assert check(text, source, {"window": window, "straddle": "clip"})
+
+
+@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(documents(), st.randoms(use_true_random=False))
+def test_slices_of_a_hostile_document_are_cut_at_the_edges(text: str, random: Random) -> None:
+    document = brute.Document(text)
+    with TemporaryDirectory() as folder:
+        source = ingested(text, Path(folder) / "whole")
+        for _ in range(3):
+            check(text, source, {**selection_of(document, random), "straddle": "clip"})
+
+
+def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
+    """An event as it is cut."""
+    text = f'{{"traceEvents": [{event}]}}'
+    source = ingested(text, tmp_path / "whole")
+    found = cut_text(source, {"window": {"start_ns": start, "end_ns": end}, "straddle": "clip"})
+    (one,) = json.loads(found, parse_int=str, parse_float=str)["traceEvents"]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("times", "cut"),
+    [
+        ('"ts": 1, "dur": 9', ("2.500", "3.250")),
+        ('"ts": 1.0, "dur": 9.00', ("2.500", "3.250")),
+        ('"ts": 3, "dur": 9', ("3", "2.750")),
+        ('"ts": 3.1, "dur": 1.50', None),
+        ('"ts": 1e0, "dur": 9', ("2.5", "3.25")),
+        ('"ts": 1.00049, "dur": 9', ("2.5", "3.25")),
+    ],
+)
+@pytest.mark.parametrize("args", ["", ', "args": {"a": 1, "a": 2}', ', "args": [1]'])
+def test_the_mark_tells_the_times_as_they_were_written(
+    times: str, cut: tuple[str, str] | None, args: str, tmp_path: Path
+) -> None:
+    came = json.loads(f"{{{times}{args}}}", parse_int=str, parse_float=str)
+
+    one = first_of(f'{{"ph": "X", "pid": 1, "tid": 1, {times}{args}}}', 2500, 5750, tmp_path)
+
+    if cut is None:
+        assert one == {"ph": "X", "pid": "1", "tid": "1", **came}
+        return
+    assert (Decimal(one["ts"]), Decimal(one["dur"])) == (Decimal(cut[0]), Decimal(cut[1]))
+    if isinstance(came.get("args", {}), dict):
+        assert one["args"] == {**came.get("args", {}), "clipped": {"ts": came["ts"], "dur": came["dur"]}}
+    else:
+        assert one["args"] == came["args"]
+
+
+def test_what_lies_far_before_an_edge_and_is_cut_there_stands_in_order_of_time(tmp_path: Path) -> None:
+    events = [{"ph": "X", **HERE, "name": f"long {at}", "ts": at, "dur": 1000 - at} for at in range(50)]
+    events += [{"ph": "i", **HERE, "name": f"mark {at}", "ts": 99 + at} for at in range(50)]
+    text = text_of(*events)
+    source = ingested(text, tmp_path / "whole")
+
+    assert check(text, source, {"window": {"start_ns": 100_000, "end_ns": 500_001}, "straddle": "clip"}) == 50

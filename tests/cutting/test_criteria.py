@@ -1,0 +1,199 @@
+"""Time is met to the nanosecond, and what a trace does not have is told of with what it has."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from service.cutting.criteria import SHOWN_MAX, Time
+from service.cutting.parts import UNTIMED
+from service.trace.errors import BadSelection, SelectionError, UnknownChoice
+from service.trace.selection import ALWAYS, Interval, united
+from tests.cutting.choices import Chosen, cut, text_of
+
+HERE = {"pid": 1, "tid": 1}
+TRACE = text_of(
+    {"ph": "M", "name": "process_name", **HERE, "args": {"name": "python "}},
+    {"ph": "M", "name": "thread_name", **HERE, "args": {"name": "main "}},
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", **HERE, "ts": 10, "dur": 20},
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#4", **HERE, "ts": 40, "dur": 20},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", **HERE, "ts": 12, "dur": 5},
+    {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 30},
+    {"ph": "i", "name": "mark", "pid": "Traces", "tid": "profiler", "ts": 90},
+    distributedInfo={"rank": 3, "world_size": 8},
+)
+
+spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(united)
+
+
+def kept(selection: Chosen, text: str = TRACE) -> list[int]:
+    with cut(text) as columns:
+        return columns.kept(selection)[0]
+
+
+def refused(selection: Chosen, text: str = TRACE) -> SelectionError:
+    with cut(text) as columns, pytest.raises(SelectionError) as caught:
+        columns.kept(selection)
+    return caught.value
+
+
+# -- time -------------------------------------------------------------------------------------------------------
+
+
+@given(spans, st.integers(-10, 10), st.integers(0, 10))
+def test_a_span_meets_time_where_they_share_a_moment_and_a_moment_where_it_is_one(
+    intervals: list[Interval], start: int, lasts: int
+) -> None:
+    assume(intervals)
+    time, starts = Time(intervals), np.array([start])
+    inside = {moment for first, last in intervals for moment in range(first, last)}
+
+    (meets,), (begins,) = time.meet(starts, starts + lasts), time.begins(starts)
+
+    assert meets == bool(inside & set(range(start, start + max(lasts, 1))))
+    assert begins == (start in inside)
+    assert time.may_meet((start, start + lasts)) or not meets
+    if meets:
+        (first,), (last,) = time.clipped(starts, starts + lasts)
+        assert (first, last) == _clipped(intervals, start, start + lasts)
+
+
+def _clipped(intervals: list[Interval], start: int, end: int) -> Interval:
+    met = [one for one in intervals if (start < one[1] and end > one[0] if end > start else one[0] <= start < one[1])]
+    return max(start, met[0][0]), min(end, met[-1][1])
+
+
+@given(spans, st.integers(-10, 10), st.integers(0, 20))
+def test_a_span_encloses_time_where_it_holds_a_whole_interval(
+    intervals: list[Interval], start: int, lasts: int
+) -> None:
+    assume(intervals)
+    (encloses,) = Time(intervals).enclosed(np.array([start]), np.array([start + lasts]))
+
+    assert encloses == any(start <= first and last <= start + lasts for first, last in intervals)
+
+
+@pytest.mark.parametrize("intervals", [[(0, 9)], [(-5, 9), (20, ALWAYS[1])], [(ALWAYS[0], 9)], [ALWAYS]])
+def test_what_has_no_time_is_before_all_time(intervals: list[Interval]) -> None:
+    time, nowhere = Time(intervals), np.array([UNTIMED])
+
+    is_open = intervals[0][0] == ALWAYS[0]
+    assert time.meet(nowhere, nowhere) == time.begins(nowhere) == [is_open]
+    assert time.may_meet((UNTIMED, UNTIMED)) == is_open
+
+
+@pytest.mark.parametrize(
+    ("window", "found"),
+    [
+        ({"start_ns": 60_000}, [6]),
+        ({"start_ns": 59_999}, [3, 6]),
+        ({"start_ns": 50_000, "relative": True}, [6]),
+        ({"end_ns": 10_000}, []),
+        ({"end_ns": 10_001}, [2]),
+        ({"end_ns": 1, "relative": True}, [2]),
+        ({"from": "gemm", "to": "gemm"}, [2, 3, 5]),
+        ({"from": "ProfilerStep#4"}, [3, 5, 6]),
+        ({"to": "aten::mm"}, [2, 4]),
+        ({"start_ns": 49_999, "end_ns": 50_000}, [3, 5]),
+        ({}, [2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_window_keeps_what_shares_time_with_it(window: dict[str, Any], found: list[int]) -> None:
+    assert [at for at in kept({"window": window}) if at > 1] == found
+
+
+# -- what the trace does not have -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selection", "known"),
+    [
+        ({"steps": [3, 5]}, [3, 4]),
+        ({"ranks": [0]}, [3]),
+        ({"devices": [1]}, [0]),
+        ({"streams": ["0/20"]}, ["0/7"]),
+        ({"threads": ["Main"]}, ["0/7", "1/1", "Traces/profiler"]),
+        ({"threads": ["7"]}, ["0/7", "1/1", "Traces/profiler"]),
+        ({"processes": [7]}, [0, 1, "Traces"]),
+        ({"categories": ["kernels"]}, ["", "cpu_op", "kernel", "user_annotation"]),
+        ({"phases": ["B"]}, ["M", "X", "i"]),
+    ],
+)
+def test_what_there_is_is_told_to_who_names_what_there_is_not(selection: Chosen, known: list[Any]) -> None:
+    (name,) = selection
+    error = refused(selection)
+
+    assert isinstance(error, UnknownChoice)
+    assert error.extra == {f"known_{name}": known}
+    assert str(known[0]) in error.detail
+
+
+def test_a_trace_that_has_none_of_a_kind_says_so() -> None:
+    bare = text_of({"ph": "i", "ts": 1})
+
+    for name, value in {"steps": 1, "ranks": 0, "devices": 0, "streams": "0/7"}.items():
+        error = refused({name: [value]}, bare)
+        assert error.extra == {f"known_{name}": []}
+        assert "it has none" in error.detail
+
+
+def test_of_very_many_choices_the_nearest_are_told() -> None:
+    many = text_of(*({"ph": "i", "cat": f"category {number}", "ts": number} for number in range(300)))
+
+    known = refused({"categories": ["category 2999"]}, many).extra["known_categories"]
+
+    assert len(known) == SHOWN_MAX
+    assert "category 299" in known
+
+
+@pytest.mark.parametrize("word", ["from", "to"])
+def test_an_edge_that_no_slice_gives_is_told(word: str) -> None:
+    error = refused({"window": {word: "mark"}})  # which is no slice
+
+    assert isinstance(error, UnknownChoice)
+    assert "'mark'" in error.detail
+
+
+def test_a_window_to_a_slice_that_begins_before_it_only_is_told() -> None:
+    assert isinstance(refused({"window": {"from": "ProfilerStep#4", "to": "aten::mm"}}), UnknownChoice)
+
+
+@pytest.mark.parametrize(
+    "name", ["steps", "ranks", "devices", "streams", "threads", "processes", "categories", "phases"]
+)
+def test_what_is_excluded_may_be_what_the_trace_does_not_have(name: str) -> None:
+    absent = {"steps": 9, "ranks": 9, "devices": 9}.get(name, "9")
+
+    assert kept({"exclude": {name: [absent]}}) == list(range(7))
+
+
+# -- what is none -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"window": {"start_ns": 5, "end_ns": 5}},
+        {"window": {"start_ns": 5, "end_ns": 4, "relative": True}},
+        {"window": {"from": "ProfilerStep#4", "end_ns": 40_000}},
+        {"window": {"start_ns": 60_000}, "steps": [3, 4]},
+        {"exclude": {"window": {"start_ns": 5, "end_ns": 4}}},
+        {"exclude": {"window": {}}},
+        {"steps": [3], "exclude": {"steps": [3]}},
+        {"names": ["re:("]},
+        {"names": ["ok", "re:a{99999999999999999999}"]},
+        {"exclude": {"names": ["re:*"]}},
+    ],
+)
+def test_a_selection_without_time_or_with_a_broken_pattern_is_none(selection: Chosen) -> None:
+    error = refused(selection)
+
+    assert isinstance(error, BadSelection)
+    if "names" not in str(selection):
+        assert error.extra == {"bounds": {"start_ns": 10_000, "end_ns": 90_000}}
+
+
+def test_a_window_relative_to_nothing_is_none() -> None:
+    assert isinstance(refused({"window": {"relative": True}}, text_of({"ph": "M"})), BadSelection)

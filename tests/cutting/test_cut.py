@@ -1,0 +1,204 @@
+"""A document of a part of a trace has the events that the oracle keeps, to the digit, and says of what it is a part."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from service.cutting.cut import cut_document
+from service.cutting.source import Source
+from service.jobs.ingest import ingest
+from service.store.export import document
+from service.trace.errors import NothingSelected, SelectionError
+from service.trace.selection import Selection
+from tests import brute
+from tests.columns import Object, envelope_of, events_of, parsed, unordered, written
+from tests.conftest import DATA, SHARED
+from tests.cutting.choices import Chosen, documents, selection_of, text_of
+from tests.traces import TraceShape, trace_chunks
+
+SMALL = [
+    path
+    for path in (*sorted(DATA.glob("*.pt.trace.json.gz")), SHARED / "h100_bert_small.pt.trace.json.gz")
+    if path.exists()
+]
+HERE = {"pid": 1, "tid": 1}
+
+
+def ingested(text: str | bytes, folder: Path, name: str = "trace.json", *, rank: int | None = None) -> Source:
+    """A trace of a document, as others are made of it."""
+    folder.mkdir(parents=True)
+    (folder / "original").write_bytes(text.encode() if isinstance(text, str) else text)
+    with (folder / "original").open("rb") as original:
+        summary = asdict(ingest(original, folder / "columns", name, lambda _: None))
+    raw = (folder / "original").read_bytes()
+    return Source(folder / "columns", name, summary, sha256(raw).hexdigest(), rank)
+
+
+def plain(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes())
+
+
+def made(**shape: Any) -> bytes:
+    return b"".join(trace_chunks(TraceShape(**shape)))
+
+
+def line(event: Object) -> str:
+    """An event as a text that is equal for equal ones, whatever the order of their keys."""
+    return written(Object(unordered(event)))
+
+
+def lines(text: str | bytes) -> list[str]:
+    """The events of a document likewise."""
+    return [*map(line, events_of(parsed(text)))]
+
+
+def document_of(source: Source) -> bytes:
+    return b"".join(document(source.columns))
+
+
+def cut_text(source: Source, selection: Chosen, *, redact: bool = False) -> bytes:
+    """The document of what a selection keeps."""
+    asked = Selection.parsed(selection)
+    return b"".join(cut_document(source.columns, asked, source.summary, source=source.source, redact=redact))
+
+
+def by_time(document: brute.Document, kept: Iterable[int]) -> list[int]:
+    """Events as they lie in columns: in order of time, then of the document, what has no time behind all."""
+    starts = {at: document.events[at].start for at in kept}
+    return sorted(starts, key=lambda at: (starts[at] is None, starts[at] or 0, at))
+
+
+def kept_of(document: brute.Document, selection: Chosen) -> list[int] | None:
+    with suppress(brute.NoTime, brute.UnknownSlice):
+        return by_time(document, brute.kept(document, selection))
+    return None
+
+
+def check(text: str | bytes, source: Source, random: Random, count: int) -> None:
+    told, came, whole = brute.Document(text), lines(text), envelope_of(parsed(text))
+    found = 0
+    for _ in range(count):
+        selection = selection_of(told, random)
+        if selection.get("straddle") == "clip":
+            selection["straddle"] = "start"
+        oracle = kept_of(told, selection)
+        if not oracle:
+            with pytest.raises(SelectionError):
+                cut_text(source, selection)
+            continue
+        found += 1
+        made = cut_text(source, selection)
+        assert lines(made) == [came[at] for at in oracle], selection
+        check_envelope(envelope_of(parsed(made)), whole, source, selection)
+    assert found or count < 6
+
+
+def check_envelope(made: str, whole: str, source: Source, selection: Chosen) -> None:
+    (key, facts), *others = parsed(made)
+    assert written(Object(others)) == whole
+    told = json.loads(written(facts))
+    assert key == "tracedock"
+    assert told["part"].keys() == {"of", "selection"}
+    assert told["part"]["of"] == source.source
+    assert Selection.parsed(told["part"]["selection"]) == Selection.parsed(selection)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
+def test_the_document_of_a_part_of_a_real_trace_has_the_events_that_the_oracle_keeps(
+    path: Path, tmp_path: Path
+) -> None:
+    text = plain(path)
+
+    check(text, ingested(text, tmp_path / "whole"), Random(path.name), 6)
+
+
+@pytest.mark.parametrize("era", ["us_int", "us_float", "relative"])
+def test_the_document_of_a_part_of_a_made_trace_has_the_events_that_the_oracle_keeps(era: Any, tmp_path: Path) -> None:
+    text = made(era=era, kernels=6, devices=(0, 1), steps=2)
+
+    check(text, ingested(text, tmp_path / "whole"), Random(era), 9)
+
+
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(documents(), st.randoms(use_true_random=False))
+def test_the_document_of_a_part_of_a_hostile_document_has_the_events_that_the_oracle_keeps(
+    text: str, random: Random
+) -> None:
+    with TemporaryDirectory() as folder:
+        check(text, ingested(text, Path(folder) / "whole"), random, 3)
+
+
+ODD = (
+    '{"schemaVersion": 1, "traceEvents": ['
+    '{"ph": "X", "name": "a", "ts": 1e3, "dur": 2, "pid": 1, "tid": 1, "weight": 1.50},'
+    '{"ph": "X", "name": "b", "ts": 5, "ts": 6, "dur": 1.0, "pid": 1, "tid": 1},'
+    '{"ph": "X", "name": "\\ud83d", "ts": 7.0005, "dur": 3, "pid": null, "args": {"a": -0, "a": 1E400}},'
+    '{"ph": "i", "ts": 4458676416431397123, "name": "late", "id": 123456789012345678901, "s": "g"}'
+    '], "last": [1.0, {"x": 1e1}]}'
+)
+
+
+def test_events_that_only_their_own_text_gives_back_are_in_a_part_as_they_came(tmp_path: Path) -> None:
+    source = ingested(ODD, tmp_path / "whole")
+
+    found = cut_text(source, {"phases": ["X", "i"]})
+
+    assert Counter(lines(found)) == Counter(lines(ODD))
+    assert envelope_of(parsed(found)).endswith('"schemaVersion": 1, "traceEvents": [], "last": [1.0, {"x": 1e1}]}')
+
+
+def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_path: Path) -> None:
+    text = plain(SMALL[-2])
+    whole = ingested(text, tmp_path / "whole")
+    start, end = whole.summary["bounds"].values()
+    half = {"window": {"start_ns": start, "end_ns": (start + end) // 2}, "straddle": "start"}
+
+    first = cut_text(whole, half)
+    part = ingested(first, tmp_path / "part")
+    second = cut_text(part, {"phases": ["X"]})
+
+    assert part.whole == whole.source
+    assert json.loads(second)["tracedock"] == {"part": {"of": whole.source, "selection": {"phases": ["X"]}}}
+    assert next(iter(parsed(second)))[0] == "tracedock"
+    assert envelope_of(Object(parsed(second)[1:])) == envelope_of(parsed(text))
+    assert lines(cut_text(part, half)) == lines(first)  # and cut again likewise, it is the same
+    assert lines(document_of(part)) == lines(first)
+
+
+def test_a_part_can_be_without_secrets(tmp_path: Path) -> None:
+    secret = "sk-ant-" + "a1B2" * 12
+    told = {"ph": "X", "ts": 1, "dur": 2, **HERE, "name": "a", "args": {"api_key": secret}}
+    source = ingested(text_of(told, told, api_key=secret), tmp_path / "whole")
+
+    assert cut_text(source, {"phases": ["X"]}).decode().count(secret) == 3
+    hidden = cut_text(source, {"phases": ["X"]}, redact=True).decode()
+    assert secret not in hidden
+    assert len(json.loads(hidden)["traceEvents"]) == 2
+
+
+def test_nothing_selected_is_told_of_before_the_first_byte(tmp_path: Path) -> None:
+    source = ingested(made(), tmp_path / "whole")
+    asked = Selection.parsed({"names": ["no such"], "closure": {"metadata": False}})
+
+    with pytest.raises(NothingSelected) as caught:
+        next(cut_document(source.columns, asked, source.summary, source="0"))
+
+    assert caught.value.as_dict()["counts"] == source.summary["counts"]
+
+
+def test_a_bare_list_of_events_has_no_place_to_say_of_what_it_is_a_part(tmp_path: Path) -> None:
+    source = ingested(made(document="array"), tmp_path / "whole")
+
+    assert isinstance(json.loads(cut_text(source, {"phases": ["X"]})), list)

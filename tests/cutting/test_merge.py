@@ -1,0 +1,505 @@
+"""Parts become their trace again, each event once; ranks become one trace in which nothing of them is lost or mixed."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from service.cutting.merge import merge
+from service.cutting.source import Source
+from service.engine import provision
+from service.settings import Settings
+from service.store.folder import EVENTS
+from service.trace.errors import BadSelection, CannotMerge
+from service.trace.piece import Align
+from tests.columns import Number, Object, envelope_of, events_of, parsed, unordered
+from tests.conftest import DATA, SHARED, needs_shared
+from tests.cutting.choices import Chosen, documents, text_of
+from tests.cutting.test_children import split
+from tests.cutting.test_cut import SMALL, cut_text, document_of, ingested, lines, plain
+from tests.engine.conftest import asked, session_on
+
+numbers = count()
+NO_CLOSURE = {"flows": False, "launches": False, "kernels": False, "annotations": False}
+ALL_OF_IT: dict[str, Chosen] = {
+    "start": {"straddle": "start", "closure": NO_CLOSURE},
+    "keep": {"straddle": "keep", "closure": NO_CLOSURE},
+    "start, closed": {"straddle": "start", "closure": {"flows": False}},
+    "keep, closed": {"straddle": "keep", "closure": {"flows": False}},
+}
+
+
+def merged(sources: list[Source], folder: Path, *, align: Align = "none") -> Source:
+    """One trace of several."""
+    told: list[tuple[int, int]] = []
+    target = folder / f"merged{next(numbers)}"
+
+    child = merge(sources, target, name="merged.json", align=align, on_written=lambda *of: told.append(of))
+
+    assert told == sorted(told)
+    assert child.id == target.name
+    assert child.selection is None
+    return Source(target, child.name, child.summary, child.id)
+
+
+def check_same(found: Source, whole: Source, text: str | bytes) -> None:
+    """It is the whole again."""
+    document = document_of(found)
+    assert Counter(lines(document)) == Counter(lines(text))
+    same = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
+    assert {key: found.summary[key] for key in same} == same
+    assert envelope_of(parsed(found.envelope)) == envelope_of(parsed(whole.envelope))
+
+
+# -- parts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("selection", ALL_OF_IT)
+@pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
+def test_the_parts_of_a_real_trace_become_it_again(path: Path, selection: str, tmp_path: Path) -> None:
+    text = plain(path)
+    whole = ingested(text, tmp_path / "whole", path.name)
+    children = [
+        child for _, child in split(whole, tmp_path, ALL_OF_IT[selection], "parts", Random(selection).choice([2, 5]))
+    ]
+
+    if selection == "start":
+        apart = Counter(one for child in children for one in lines(document_of(child)) if '"ph": "M"' not in one)
+        assert apart == Counter(one for one in lines(text) if '"ph": "M"' not in one)
+    Random(path.name).shuffle(children)
+    check_same(merged(children, tmp_path), whole, text)
+
+
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(documents(), st.integers(1, 7), st.sampled_from([*ALL_OF_IT]), st.integers(1, 5), st.booleans())
+def test_the_parts_of_a_hostile_document_become_it_again(
+    text: str, parts: int, selection: str, size: int, anew: bool
+) -> None:
+    with (
+        TemporaryDirectory() as name,
+        mock.patch("service.store.columns.ROW_GROUP", size),
+        mock.patch("service.cutting.children.ROW_GROUP", size),
+    ):
+        folder = Path(name)
+        whole = ingested(text, folder / "whole")
+        try:
+            made = split(whole, folder, ALL_OF_IT[selection], "parts", parts)
+        except BadSelection:
+            assume(False)
+        children = [child for _, child in made]
+        if anew:
+            children = [ingested(cut_text(whole, one), folder / f"anew{at}") for at, (one, _) in enumerate(made)]
+        found = merged(children, folder)
+        assert Counter(lines(document_of(found))) == Counter(lines(text))
+        assert envelope_of(parsed(found.envelope)) == envelope_of(parsed(whole.envelope))
+
+
+@pytest.mark.parametrize("straddle", ["keep", "start"])
+def test_with_the_default_closure_only_the_arrows_stay_away_that_are_whole_in_no_part(
+    straddle: str, tmp_path: Path
+) -> None:
+    text = plain(DATA / "cpu_train_steps.pt.trace.json.gz")
+    whole = ingested(text, tmp_path / "whole")
+    children = [child for _, child in split(whole, tmp_path, {"straddle": straddle}, "parts", 5)]
+
+    found = Counter(lines(document_of(merged(children, tmp_path))))
+
+    missing = Counter(lines(text)) - found
+    assert not found - Counter(lines(text))
+    ends = [json.loads(one) for one in missing.elements()]
+    assert {one["cat"] for one in ends} <= {"fwdbwd"}
+    assert {*Counter(one["id"] for one in ends).values()} <= {2}
+
+
+# -- ranks ------------------------------------------------------------------------------------------------------
+
+SAME = ("ph", "cat", "name", "tid", "tid_text", "dur_ns", "dur_digits", "device", "stream", "bytes", "verbatim")
+IDS = {"correlation", "External id", "external id"}
+
+
+def rows_of(source: Source) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(source.columns / EVENTS).to_pylist()
+    return rows
+
+
+def is_large(number: int | None) -> bool:
+    """Whether an id with another digit is more than columns have."""
+    return number is not None and abs(number) >= 10**17
+
+
+def id_of(row: dict[str, Any]) -> Any:
+    return row["id"] if row["id"] is not None else row["id_text"]
+
+
+class Told:
+    """How the ids of a rank became others."""
+
+    def __init__(self) -> None:
+        self.forth: dict[Any, Any] = {}
+        self.back: dict[Any, Any] = {}
+
+    def note(self, was: Any, now: Any) -> None:
+        assert (was is None) == (now is None)
+        if was is not None:
+            assert self.forth.setdefault(was, now) == now
+            assert self.back.setdefault(now, was) == was
+
+
+def check_ranks(found: Source, ranks: list[Source]) -> None:
+    """Each rank is in the merged trace as it was, but for its ids, pids, and times; nothing of two ranks is one."""
+    merged = rows_of(found)
+    document = events_of(parsed(document_of(found)))
+    assert len(document) == len(merged)
+    seen: Counter[Any] = Counter()
+    assert [one["rank"] for one in found.summary["ranks"]] == sorted(one["rank"] for one in found.summary["ranks"])
+    told = {one["rank"]: one for one in found.summary["ranks"]}
+    for rank in ranks:
+        number = rank.rank if rank.rank is not None else rank.summary["rank"]
+        pids = dict(told[number]["pids"])
+        assert len(pids) == len({*pids.values()})
+        mine = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
+        came = events_of(parsed(document_of(rank)))
+        own = rows_of(rank)
+        assert len(mine) >= len(own)
+        assert all(row["name"] == "process_name" for row, _ in mine[len(own) :])
+        ids = {key: Told() for key in ("id", "correlation", "external_id")}
+        for was, before, (now, event) in zip(own, came, mine, strict=False):
+            assert {key: now[key] for key in SAME} == {key: was[key] for key in SAME}
+            assert (now["ts_ns"] is None) == (was["ts_ns"] is None)
+            if was["ts_ns"] is not None:
+                assert now["ts_ns"] - was["ts_ns"] == told[number]["shift_ns"]
+            pid = was["pid"] if was["pid"] is not None else json.loads(was["pid_text"] or '""')
+            assert pids[now["pid"]] == (pid if isinstance(pid, str | int) else was["pid_text"])
+            assert now["pid_text"] is None
+            for key in ("correlation", "external_id"):
+                if now[key] is not None or not is_large(was[key]):
+                    ids[key].note(was[key], now[key])
+            ids["id"].note(id_of(was), id_of(now))
+            check_event(before, event, now, ids, number)
+        for key, kept in ids.items():
+            seen.update((key, one) for one in kept.back)
+        seen.update(("pid", pid) for pid in pids)
+        rest = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
+        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
+        assert counts == rest
+        assert json.loads(found.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
+    assert {*seen.values()} <= {1}
+    names = {one["pid"]: one["name"] for one in found.summary["processes"]}
+    assert all(any(f"rank {number} · " in (names[pid] or "") for number in told) for pid in names)
+
+
+def check_event(before: Object, event: Object, row: dict[str, Any], ids: dict[str, Told], rank: int) -> None:
+    assert len(dict(event)) == len(event) or len(dict(before)) < len(before)
+    was, now = (
+        [(key, value) for key, value in unordered(one) if key not in ("pid", "ts", "id", "args")]
+        for one in (before, event)
+    )
+    assert now == was
+    assert dict(event)["pid"] == Number(str(row["pid"]))
+    if row["id"] is not None:
+        assert dict(event)["id"] == Number(str(row["id"]))
+    elif row["id_text"] is None:
+        assert dict(event).get("id") == dict(before).get("id")
+    if row["ts_ns"] is not None:
+        assert Decimal(dict(event)["ts"].text) * 1000 // 1 == row["ts_ns"]
+    args, old = dict(event).get("args"), dict(before).get("args")
+    if row["ph"] == "M" and row["name"] == "process_name":
+        assert isinstance(args, Object)
+        assert dict(args)["name"].startswith(f"rank {rank} · ")
+    elif isinstance(old, Object):
+        assert isinstance(args, Object)
+        for (key, value), (old_key, old_value) in zip(args, old, strict=True):
+            assert key == old_key
+            if key not in IDS or not isinstance(value, Number):
+                assert value == old_value
+        told = {**{key.lower().replace(" ", "_"): value for key, value in args if key in IDS}}
+        for key in ("correlation", "external_id"):
+            if row[key] is not None:
+                assert told[key] == Number(str(row[key]))
+    else:
+        assert args == old
+
+
+def rank_text(rank: int, *events: dict[str, Any], **around: Any) -> str:
+    return text_of(*events, distributedInfo={"rank": rank, "world_size": 3, "backend": "nccl"}, **around)
+
+
+HERE, THERE = {"pid": 7, "tid": 7}, {"pid": 0, "tid": 7}
+SOME: list[dict[str, Any]] = [
+    {"ph": "M", "name": "process_name", **HERE, "args": {"name": "python "}},
+    {"ph": "M", "name": "process_labels", **THERE, "args": {"labels": "GPU 0"}},
+    {"ph": "M", "name": "process_name", **THERE, "args": {"name": "python "}},
+    {"ph": "M", "name": "process_name", "pid": 99999},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", **HERE, "ts": 10, "dur": 9, "args": {"External id": 0}},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", **HERE, "ts": 11, "dur": 7, "args": {"External id": -5, "a": 0}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "launch", **HERE, "ts": 12, "dur": 2,
+     "args": {"correlation": 12, "External id": 0, "note": '"correlation": 4,'}},
+    {"ph": "s", "cat": "ac2g", "name": "ac2g", **HERE, "ts": 12, "id": 12},
+    {"ph": "f", "cat": "ac2g", "name": "ac2g", **THERE, "ts": 20, "id": 12, "bp": "e"},
+    {"ph": "X", "cat": "kernel", "name": "gemm", **THERE, "ts": 20, "dur": 5,
+     "args": {"device": 0, "stream": 7, "correlation": 12, "External id": 0, "External id ": 3, "external": {"x": 0}}},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": "0x1f"},
+    {"ph": "f", "cat": "own", "name": "own", **HERE, "ts": 18, "id": "0x1f"},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": 10**20},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": 0},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": -3},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": Decimal("1.5")},
+    {"ph": "s", "cat": "own", "name": "own", **HERE, "ts": 12, "id": None},
+    {"ph": "X", "name": "no pid", "ts": 3, "dur": 1},
+    {"ph": "X", "name": "low pid", "pid": -1, "tid": 1, "ts": 3, "dur": 1},
+    {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler",
+     "ts": 1, "dur": 90},
+    {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 95},
+    {"ph": "C", "name": "memory", "pid": 7, "ts": 5, "args": {"bytes": 5}},
+]  # fmt: skip
+
+
+def three(folder: Path, *more: dict[str, Any] | str) -> list[Source]:
+    """Three ranks that are alike, the last of them first, with further events."""
+    ranks = []
+    for rank in (2, 0, 1):
+        text = rank_text(rank, *SOME, *(one for one in more if isinstance(one, dict)))
+        for one in more:
+            text = text.replace('"traceEvents": [', f'"traceEvents": [{one}, ') if isinstance(one, str) else text
+        ranks.append(ingested(text, folder / f"rank{rank}"))
+    return ranks
+
+
+def test_ranks_that_are_alike_stay_apart(tmp_path: Path) -> None:
+    ranks = three(tmp_path)
+
+    found = merged(ranks, tmp_path)
+
+    check_ranks(found, ranks)
+    assert (found.summary["rank"], found.summary["world_size"], found.summary["backend"]) == (None, 3, "nccl")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"ph": "X", "pid": 7, "tid": 7, "ts": 1e1, "dur": 2, "args": {"correlation": 12, "External id": 0}}',
+        '{"ph": "X", "pid": 7, "ts": 9, "ts": 10, "dur": 2, "args": {"correlation": 12, "a": [{"correlation": 1}]}}',
+        '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10.00049, "id": 12}',
+        '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10.00049, "id": 0}',
+        '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10.00049, "id": null}',
+        '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10, "id": -0}',
+        '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10, "id": 999999999999999999}',
+        '{"ph": "X", "pid": 7, "tid": 7, "ts": 10, "dur": 1, "args": {"correlation": 999999999999999999}}',
+        '{"ph": "X", "pid": null, "tid": 7, "ts": 10, "dur": 1}',
+        '{"ph": "X", "pid": true, "tid": 7, "ts": 10, "dur": 1, "other": 1.50}',
+        '{"ph": "X", "pid": 1.5, "tid": 7, "ts": 10, "dur": 1}',
+        '{"ph": "M", "name": "process_name", "pid": 7, "ts": 1.00049, "args": {"name": "python"}}',
+        '{"ph": "M", "name": "process_name", "pid": 7, "args": [1]}',
+        '{"ph": "X", "pid": 7, "ts": 10, "dur": 1, "args": {"correlation": 12, "a": {"correlation": 4}}}',
+        '{"ph": "X", "pid": 7, "ts": 10, "dur": 1, "args": {"correlation": "12", "External id": 3}}',
+    ],
+)
+def test_odd_events_of_ranks_stay_apart_too(event: str, tmp_path: Path) -> None:
+    ranks = three(tmp_path, event)
+
+    check_ranks(merged(ranks, tmp_path), ranks)
+
+
+def check_anew(found: Source, folder: Path) -> Source:
+    """The document of a merged trace, read anew, is told of alike."""
+    anew = ingested(document_of(found), folder / "anew", found.name)
+    same = {key: value for key, value in found.summary.items() if key not in ("format", "health")}
+    assert {key: anew.summary[key] for key in same} == same
+    left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
+    assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
+        {key: value for key, value in row.items() if key not in left} for row in rows_of(found)
+    ]
+    return anew
+
+
+LARGE = (
+    '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 1e1, "id": 999999999999999999}, '
+    '{"ph": "s", "cat": "ac2g", "pid": 7, "tid": 7, "ts": 10, "id": -999999999999999999}, '
+    '{"ph": "X", "pid": null, "tid": 7, "ts": 10.00001, "dur": 1, "args": {"correlation": 999999999999999999}}'
+)
+
+
+@pytest.mark.parametrize("align", ["none", "collectives"])
+def test_a_merged_trace_is_the_same_when_its_document_is_read_anew(align: Align, tmp_path: Path) -> None:
+    ranks = three(tmp_path, LARGE)
+    found = merged(ranks, tmp_path, align=align)
+    check_ranks(found, ranks)
+
+    anew = check_anew(found, tmp_path)
+
+    for trace in (found, anew):
+        children = split(trace, tmp_path / trace.source, {}, "rank")
+        assert [selection["ranks"] for selection, _ in children] == [[0], [1], [2]]
+        for (rank,), child in ((selection["ranks"], child) for selection, child in children):
+            mine = [row for row in rows_of(trace) if row["rank"] == rank]
+            own = [{key: value for key, value in row.items() if key != "position"} for row in rows_of(child)]
+            left = [row for row in mine if {key: value for key, value in row.items() if key != "position"} not in own]
+            # names of what has no events of any rank stay in all pieces
+            assert {row["rank"] for row in rows_of(child) if row["ph"] != "M"} == {rank}
+            assert {row["ph"] for row in left} <= {"s", "f"}  # arrows that stand on nothing, by their ids alone
+            assert json.loads(child.envelope)["tracedock"]["merged"]
+
+
+@needs_shared
+def test_eight_real_ranks_become_one_trace(tmp_path: Path) -> None:
+    paths = sorted(SHARED.glob("dlrm_8_ranks/*.gz"))
+    ranks = [ingested(plain(path), tmp_path / path.name[:7], path.name) for path in paths]
+
+    found = merged(ranks, tmp_path, align="collectives")
+
+    table = pq.read_table(found.columns / EVENTS)
+    times = table["ts_ns"].drop_null().to_numpy()
+    assert (times[1:] >= times[:-1]).all()
+    seen: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
+    for number, rank in enumerate(ranks):
+        mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
+        mine, added = mine.slice(0, len(own)), mine.slice(len(own))
+        assert {*added["name"].to_pylist()} <= {"process_name"}
+        told = found.summary["ranks"][number]
+        assert (told["rank"], told["name"]) == (number, rank.name)
+        assert told["collectives"] > 0
+        for name in ("ph", "cat", "name", "tid", "dur_ns", "device", "stream", "bytes"):
+            assert mine[name].to_pylist() == own[name].to_pylist()
+        assert {*pc.subtract(mine["ts_ns"], own["ts_ns"]).to_pylist()} <= {told["shift_ns"], None}
+        for key, before in seen.items():
+            came, now = own[key].to_pylist(), mine[key].to_pylist()
+            pairs = {*zip(came, now, strict=True)} if key != "pid" else {(one, one) for one in now}
+            assert len({one for one, _ in pairs}) == len({one for _, one in pairs}) == len(pairs)
+            here = {one for _, one in pairs} - {None}
+            assert not here & before
+            before.update(here)
+        told_ids = zip(*(mine[name].to_pylist() for name in ("args", "correlation", "external_id")), strict=True)
+        for args, correlation, external in islice(told_ids, 0, None, 7):
+            if correlation is not None or external is not None:
+                members = json.loads(args)
+                assert members.get("correlation") == correlation
+                assert members.get("External id", members.get("external id")) == external
+    flows = [row for row in table.select(["ph", "id", "rank"]).to_pylist() if row["ph"] in "sf"]
+    begun, ended = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
+    assert len(begun & ended) == sum(_whole_arrows(rank) for rank in ranks)
+    check_anew(found, tmp_path)
+    envelopes = json.loads(found.envelope)["envelopes"]
+    assert envelopes == {str(number): json.loads(rank.envelope) for number, rank in enumerate(ranks)}
+
+
+def _whole_arrows(rank: Source) -> int:
+    flows = pq.read_table(rank.columns / EVENTS, columns=["ph", "id"]).to_pylist()
+    begun, ended = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
+    return len(begun & ended)
+
+
+def gloo(folder: Path) -> list[Source]:
+    paths = sorted(DATA.glob("cpu_gloo_rank*"))
+    return [ingested(plain(path), folder / path.name[:14], path.name) for path in paths]
+
+
+def test_an_engine_loads_a_merged_trace_with_the_slices_of_all_ranks_and_named_processes(
+    tmp_path: Path,
+) -> None:
+    engine = provision.engine_path(Settings())
+    ranks = gloo(tmp_path)
+    found = merged(ranks, tmp_path, align="collectives")
+    check_ranks(found, ranks)
+    check_anew(found, tmp_path)
+
+    async def slices(source: Source) -> tuple[int, list[str]]:
+        path = tmp_path / f"{source.source}.json"
+        path.write_bytes(document_of(source))
+        async with session_on(path, engine) as session:
+            ((count,),) = await asked(session, "SELECT count(*) FROM slice")
+            ((dropped,),) = await asked(
+                session,
+                "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'",
+            )
+            named = await asked(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
+        return int(str(count)) + int(str(dropped)), [str(name) for (name,) in named]
+
+    together, names = asyncio.run(slices(found))
+    apart = [asyncio.run(slices(rank))[0] for rank in ranks]
+
+    assert together == sum(apart) > 0
+    assert {name.split(" · ")[0] for name in names} == {"rank 0", "rank 1"}
+    assert len(names) >= sum(bool(one["events"]) for one in found.summary["processes"])
+
+
+# -- what can't be merged ---------------------------------------------------------------------------------------
+
+
+def refused(*sources: Source, folder: Path) -> CannotMerge:
+    with pytest.raises(CannotMerge) as caught:
+        merged([*sources], folder)
+    assert not list(folder.glob("merged*"))
+    return caught.value
+
+
+def test_two_traces_of_one_rank_are_told_of_by_name_unless_their_ranks_are_given(tmp_path: Path) -> None:
+    texts = [rank_text(1, *SOME), rank_text(1, *SOME[:-1])]
+    one, other = (ingested(text, tmp_path / f"{at}", f"trace {at}") for at, text in enumerate(texts))
+
+    error = refused(one, other, folder=tmp_path)
+
+    assert "trace 0 and trace 1 are both of rank 1" in str(error)
+    assert error.as_dict()["traces"] == ["trace 0", "trace 1"]
+    ranks = [replace(one, rank=5), replace(other, rank=2)]
+    found = merged(ranks, tmp_path)
+    check_ranks(found, ranks)
+    assert [told["rank"] for told in found.summary["ranks"]] == [2, 5]
+
+
+def test_a_trace_of_an_unknown_rank_is_told_of_by_name(tmp_path: Path) -> None:
+    one, other = ingested(rank_text(1, *SOME), tmp_path / "1"), ingested(text_of(*SOME), tmp_path / "2", "unknown.json")
+
+    assert "unknown.json" in str(refused(one, other, folder=tmp_path))
+    assert len(merged([one, replace(other, rank=0)], tmp_path).summary["ranks"]) == 2
+
+
+def test_what_is_merged_is_not_merged_with_more_ranks(tmp_path: Path) -> None:
+    ranks = three(tmp_path)
+    two, last = merged(ranks[:2], tmp_path / "two"), ranks[2]
+
+    assert two.name in str(refused(two, last, folder=tmp_path))
+    assert two.name in str(refused(replace(two, rank=7), last, folder=tmp_path))
+
+
+def test_the_parts_of_a_merged_trace_become_it_again(tmp_path: Path) -> None:
+    whole = merged(gloo(tmp_path), tmp_path)
+    for selection, by, value in ((ALL_OF_IT["start"], "parts", 3), (ALL_OF_IT["keep"], "rank", None)):
+        children = [child for _, child in split(whole, tmp_path, selection, by, value)]  # type: ignore[arg-type]
+
+        found = merged(children, tmp_path)
+
+        assert Counter(lines(document_of(found))) == Counter(lines(document_of(whole)))
+        assert found.summary["ranks"] == whole.summary["ranks"]
+        assert json.loads(found.envelope) == json.loads(whole.envelope)
+
+
+def test_parts_of_ranks_become_the_merged_ranks(tmp_path: Path) -> None:
+    ranks = gloo(tmp_path)
+    parts = [child for rank in ranks for _, child in split(rank, tmp_path, ALL_OF_IT["keep"], "parts", 3)]
+    Random(1).shuffle(parts)
+
+    found, whole = merged(parts, tmp_path), merged(ranks, tmp_path)
+
+    assert Counter(lines(document_of(found))) == Counter(lines(document_of(whole)))
+
+
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(documents(), documents(), st.sampled_from(["none", "base"]))
+def test_hostile_ranks_stay_apart(one: str, other: str, align: Align) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        ranks = [replace(ingested(text, folder / f"{at}"), rank=at) for at, text in enumerate((one, other))]
+        check_ranks(merged(ranks, folder, align=align), ranks)

@@ -1,0 +1,131 @@
+"""Columns are read part by part, but for what their statistics rule out; tracks mean the same in all parts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.cutting.parts import TRACK, UNTIMED, Parts, Tracks, Words, mixed, packed
+from service.trace.errors import ExportFailed
+from tests.cutting.choices import cut, text_of
+
+ints = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 3) | st.sampled_from([1 << 20, 1 << 42, (1 << 42) - 1])
+pairs = st.lists(st.tuples(ints, ints), min_size=1, max_size=20)
+
+
+def moments(*times: int | None, **more: Any) -> list[dict[str, Any]]:
+    return [{"ph": "X", "pid": 1, "tid": 1, **({} if at is None else {"ts": at}), **more} for at in times]
+
+
+def test_parts_come_in_order_each_with_its_rows() -> None:
+    with cut(text_of(*moments(*range(10))), row_group=4) as columns:
+        read = [(part.index, part.rows, part.starts.tolist()) for part in columns.parts.read(["ts_ns"])]
+        some = [part.index for part in columns.parts.read(["ts_ns"], [2, 0])]
+        none = list(columns.parts.read(["ts_ns"], []))
+
+    assert [(index, rows.start, rows.stop) for index, rows, _ in read] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
+    assert [time for _, _, times in read for time in times] == [at * 1000 for at in range(10)]
+    assert some == [2, 0]
+    assert none == []
+
+
+@pytest.mark.parametrize("untimed_apart", [True, False])
+def test_the_span_of_a_part_holds_all_its_events_and_what_has_no_time_is_before_all(untimed_apart: bool) -> None:
+    times = [*moments(3, 1, 5, 9), *moments(4, dur=100), *moments(None, None)]
+    with cut(text_of(*times), row_group=3, untimed_apart=untimed_apart) as columns:
+        for part in columns.parts.read(["ph", "ts_ns", "dur_ns"]):
+            first, last = columns.parts.time(part.index)
+            assert first <= part.starts.min()
+            assert last >= part.ends.max()
+            assert columns.parts.has_untimed(part.index) >= (part.starts == UNTIMED).any()
+
+
+@pytest.mark.parametrize(
+    ("times", "asked", "found"),
+    [
+        ((1, 2, 3, 4, 5, 6), [1], [1]),
+        ((1, 2, 2, 3, 3, 4), [1], [0, 1, 2]),
+        ((1, 2, 2, 2, 2, 2, 2, 3), [2], [0, 1, 2, 3]),
+        ((1, 2, 2, 3, 4, 5, 5, 6), [0], [0, 1]),
+        ((1, 2, None, None), [0, 1], [0, 1]),
+        ((), [], []),
+    ],
+)
+def test_parts_that_share_a_time_with_a_part_are_its_neighbours(
+    times: tuple[int | None, ...], asked: list[int], found: list[int]
+) -> None:
+    with cut(text_of(*moments(*times)), row_group=2) as columns:
+        assert columns.parts.with_neighbours(asked) == found
+
+
+def test_only_what_a_part_may_have_is_in_its_span() -> None:
+    linked = [{"ph": "X", "ts": at, "args": {"correlation": at} if at < 4 else {}} for at in range(6)]
+    with cut(text_of(*linked), row_group=2) as columns:
+        assert [columns.parts.span(index, "correlation") for index in range(3)] == [(0, 1), (2, 3), None]
+
+
+def test_what_is_null_is_no_word() -> None:
+    with cut(text_of({"ts": 1}, {"ph": "X", "ts": 2}, {"ph": "M"})) as columns:
+        slices = [flag for part in columns.parts.read(["ph"]) for flag in part.slices.tolist()]
+        absent = [flag for part in columns.parts.read(["ph"]) for flag in part.which("ph", lambda word: word is None)]
+
+    assert slices == [False, True, False]
+    assert absent == [True, False, False]
+
+
+def test_words_and_tracks_have_the_same_numbers_in_all_parts() -> None:
+    ids = [(1, 1), ("1", 1), (1, "1"), ("", ""), (1, 1), ("a", 1), (1, 1), ("1", 1), (2, 2), (1, 2)]
+    events = [{"ph": "X", "cat": str(tid), "pid": pid, "tid": tid, "ts": at} for at, (pid, tid) in enumerate(ids)]
+    words, tracks = Words(), Tracks()
+    with cut(text_of(*events), row_group=3) as columns:
+        read = list(columns.parts.read(["cat", *TRACK]))
+        categories = [number for part in read for number in words.of(part, "cat").tolist()]
+        told = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
+        again = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
+        on_first = [flag for part in read for flag in tracks.where(part, (1, 1).__eq__).tolist()]
+
+    assert told == again == ids
+    assert on_first == [one == (1, 1) for one in ids]
+    assert [categories.index(number) for number in categories] == [
+        [str(tid) for _, tid in ids].index(str(tid)) for _, tid in ids
+    ]
+
+
+def test_an_id_is_the_same_track_however_it_is_written() -> None:
+    events = (
+        '{"pid": 1, "tid": "a", "ts": 1}, {"pid": 1, "tid": "\\u0061", "ts": 2}, {"pid": 1, "ts": 3},'
+        ' {"pid": 1, "tid": "", "ts": 4}, {"pid": 1, "tid": null, "ts": 5}'
+    )
+    tracks = Tracks()
+    with cut(f'{{"traceEvents": [{events}]}}', row_group=1) as columns:
+        numbers = [number for part in columns.parts.read(TRACK) for number in tracks.of(part).tolist()]
+
+    assert [tracks.keys[number] for number in numbers] == [(1, "a"), (1, "a"), (1, ""), (1, ""), (1, "")]
+    assert len(set(numbers)) == len(tracks.keys) == 2
+
+
+@given(pairs)
+def test_different_values_have_different_numbers(values: list[tuple[int, int]]) -> None:
+    columns = np.array(values, np.int64).reshape(-1, 2)
+    for numbers in (mixed(columns[:, 0], columns[:, 1]), packed(columns[:, 0], columns[:, 1])):
+        assert len({*values}) == len({*numbers.tolist()})
+        assert len({*zip(values, numbers.tolist(), strict=True)}) == len({*values})
+
+
+@given(st.lists(st.tuples(st.integers(0, (1 << 42) - 1), st.integers(0, (1 << 20) - 1)), min_size=2, max_size=20))
+def test_packed_numbers_of_ordinary_values_are_in_their_order(values: list[tuple[int, int]]) -> None:
+    columns = np.array(values, np.int64)
+    numbers = packed(columns[:, 0], columns[:, 1]).tolist()
+
+    assert sorted(values) == [value for _, value in sorted(zip(numbers, values, strict=True))]
+
+
+def test_columns_that_can_t_be_read_are_told_of(tmp_path: Path) -> None:
+    (tmp_path / "events.parquet").write_bytes(b"PAR1 but no more")
+
+    for name in ("events.parquet", "absent.parquet"):
+        with pytest.raises(ExportFailed):
+            Parts(tmp_path / name)

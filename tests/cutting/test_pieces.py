@@ -1,0 +1,165 @@
+"""What a trace is split into divides it, and what can't be split is told of."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.cutting.pieces import PIECES_MAX, Piece, pieces
+from service.cutting.source import Source
+from service.trace.errors import BadSelection, UnknownChoice
+from service.trace.piece import By
+from service.trace.selection import Selection
+from tests.cutting.choices import Chosen, text_of
+from tests.cutting.test_cut import HERE, cut_text, ingested, made
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    text = made(kernels=8, devices=(0, 1), steps=3)
+    return ingested(text, tmp_path_factory.mktemp("pieces") / "whole", "rank0.pt.trace.json.gz")
+
+
+def split(source: Source, selection: Chosen, by: By | None, value: int | None = None) -> list[Piece]:
+    return pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+
+
+def spans(found: list[Piece]) -> list[tuple[int | None, int | None]]:
+    windows = [piece.selection.window for piece in found]
+    return [(window.start_ns, window.end_ns) for window in windows if window]
+
+
+def check_divided(source: Source, found: list[Piece]) -> None:
+    """The pieces share no time, and leave none out."""
+    divided = spans(found)
+    assert len(divided) == len(found)
+    assert divided[0][0] is divided[-1][1] is None
+    assert all(one[1] == other[0] is not None for one, other in pairwise(divided))
+    bounds = source.summary["bounds"]
+    assert all(start is None or bounds["start_ns"] < start <= bounds["end_ns"] for start, _ in divided)
+
+
+@given(value=st.integers(1, 200))
+@settings(max_examples=20)
+def test_equal_parts_divide_the_time(source: Source, value: int) -> None:
+    found = split(source, {}, "parts", value)
+
+    assert len(found) == value
+    check_divided(source, found)
+    inner = spans(found)[1:-1]
+    assert {end - start for start, end in inner if start and end and value > 2} <= {
+        *range((bounds_of(source) // value) - 1, bounds_of(source) // value + 2)
+    }
+
+
+def bounds_of(source: Source) -> int:
+    return int(source.summary["bounds"]["end_ns"] - source.summary["bounds"]["start_ns"])
+
+
+@given(share=st.integers(1, 300))
+@settings(max_examples=20)
+def test_pieces_of_a_duration_divide_the_time_and_last_so_long(source: Source, share: int) -> None:
+    lasts = bounds_of(source) // share + 1
+
+    found = split(source, {}, "duration", lasts)
+
+    check_divided(source, found)
+    assert {end - start for start, end in spans(found) if start and end} <= {lasts}
+
+
+def test_a_window_is_divided_within_its_edges(source: Source) -> None:
+    start, end = source.summary["bounds"].values()
+    middle = (start + end) // 2
+
+    first, second = split(source, {"window": {"start_ns": start, "end_ns": middle}}, "parts", 2)
+    relative, _ = split(source, {"window": {"start_ns": 10, "relative": True}}, "parts", 2)
+
+    assert spans([first, second]) == [(start, (start + middle) // 2), ((start + middle) // 2, middle)]
+    assert spans([relative])[0][0] == start + 10
+
+
+@pytest.mark.parametrize(("by", "field"), [("step", "steps"), ("stream", "streams"), ("device", "devices")])
+def test_each_of_the_things_that_a_trace_has_makes_a_piece(source: Source, by: By, field: str) -> None:
+    summary = source.summary
+    every: dict[str, list[Any]] = {
+        "steps": [one["number"] for one in summary["steps"]],
+        "streams": summary["streams"],
+        "devices": [one["id"] for one in summary["devices"] if one["events"]],
+    }
+
+    assert [getattr(piece.selection, field) for piece in split(source, {}, by)] == [[one] for one in every[field]]
+    chosen = every[field][:2]
+    assert [getattr(piece.selection, field) for piece in split(source, {field: chosen}, by)] == [
+        [one] for one in chosen
+    ]
+
+
+@pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
+@pytest.mark.parametrize("share", [2, 4])
+def test_no_document_of_a_piece_is_larger_than_was_asked(straddle: str, share: int, tmp_path: Path) -> None:
+    source = ingested(made(kernels=40, steps=8), tmp_path / "whole")
+    limit = len(cut_text(source, {})) // share
+
+    found = split(source, {"straddle": straddle}, "size", limit)
+
+    check_divided(source, found)
+    assert len(found) >= share
+    for piece in found:
+        assert len(cut_text(source, piece.selection.as_dict())) <= limit
+
+
+def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", **HERE, "name": "a", "ts": at, "dur": 100_000 - 2 * at, "args": {"n": at}} for at in range(300)
+    ]
+    events += [{"ph": "i", **HERE, "name": "b" * 40, "ts": 1000 + at} for at in range(3000)]
+    source = ingested(text_of(*events), tmp_path / "whole")
+    limit = len(cut_text(source, {})) // 2
+
+    found = split(source, {"straddle": "clip"}, "size", limit)
+
+    assert len(found) > 1
+    assert max(len(cut_text(source, piece.selection.as_dict())) for piece in found) <= limit
+
+
+@pytest.mark.parametrize(
+    ("by", "value"),
+    [
+        ("parts", None),
+        ("duration", None),
+        ("size", None),
+        ("parts", 0),
+        ("duration", -1),
+        ("step", 3),
+        ("stream", 1),
+        ("rank", 1),
+        (None, 1),
+        ("parts", PIECES_MAX + 1),
+        ("duration", 10),
+        ("size", 2000),
+    ],
+)
+def test_what_is_no_way_to_split_is_told_of(source: Source, by: By | None, value: int | None) -> None:
+    with pytest.raises(BadSelection):
+        split(source, {}, by, value)
+
+
+def test_what_a_trace_does_not_have_it_is_not_split_by(source: Source, tmp_path: Path) -> None:
+    host = ingested(text_of({"ph": "X", **HERE, "name": "a", "ts": 1, "dur": 2}), tmp_path / "host")
+    untimed = ingested(text_of({"ph": "X", **HERE, "name": "a"}), tmp_path / "untimed")
+
+    kinds: tuple[By, ...] = ("step", "stream", "device", "rank")
+    for by in kinds:
+        with pytest.raises(UnknownChoice):
+            split(host, {}, by)
+    timed: tuple[tuple[By, int], ...] = (("parts", 2), ("duration", 5), ("size", 100_000))
+    for by, value in timed:
+        with pytest.raises(BadSelection):
+            split(untimed, {}, by, value)
+    with pytest.raises(UnknownChoice):
+        split(source, {}, "rank")
+    with pytest.raises(BadSelection):
+        split(source, {"window": {"end_ns": 5}}, "parts", 2)

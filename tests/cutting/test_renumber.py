@@ -1,0 +1,47 @@
+"""Pids of ranks never meet, devices keep theirs as the last digits, and names tell the rank."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.cutting.renumber import KEPT_PIDS, new_pids, process_names
+
+pids = st.integers(-5, 300) | st.integers(-(2**62), 2**62) | st.sampled_from(["", "Spans", "7", "Traces"])
+
+
+@given(st.lists(st.sets(pids, max_size=30), min_size=1, max_size=9))
+def test_no_two_processes_get_one_pid(each: list[set[int | str]]) -> None:
+    found = new_pids(each)
+
+    assert [one.keys() for one in found] == each
+    every = [pid for one in found for pid in one.values()]
+    assert len(every) == len({*every})
+    assert all(0 < pid < 1 << 31 for pid in every)
+    for one in found:
+        for old, new in one.items():
+            if isinstance(old, int) and 0 <= old < KEPT_PIDS:
+                assert new % 10 ** len(str(KEPT_PIDS)) == old
+
+
+def test_a_rank_has_the_same_pids_whatever_the_order_of_its_own() -> None:
+    assert new_pids([[7, "Spans", 0, -1], [0]]) == new_pids([[-1, 0, "Spans", 7, 7], [0]])
+    assert new_pids([[0, 7, 4711], [0]]) == [{0: 1000, 7: 1007, 4711: 1100}, {0: 2000}]
+
+
+def test_a_process_is_called_by_its_rank_and_its_own_name_or_what_it_is() -> None:
+    told: list[dict[str, Any]] = [
+        {"pid": 0, "name": "python", "labels": "GPU 0"},
+        {"pid": 1, "name": None, "labels": None},
+        {"pid": 2, "name": None, "labels": "CPU"},
+        {"pid": 4711, "name": "python", "labels": "CPU"},
+        {"pid": "Spans", "name": None, "labels": None},
+    ]
+
+    assert process_names(3, told, {0, 1}) == {
+        0: "rank 3 · GPU 0",
+        1: "rank 3 · GPU 1",
+        2: "rank 3 · process 2",
+        4711: "rank 3 · python",
+        "Spans": "rank 3 · Spans",
+    }

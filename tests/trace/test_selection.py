@@ -1,0 +1,167 @@
+"""A selection is what a client sends, or says what is wrong with it; intervals are sets of moments."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.trace.errors import BadSelection
+from service.trace.selection import (
+    ALWAYS,
+    VALUES_MAX,
+    Closure,
+    Interval,
+    Selection,
+    common,
+    name_pattern,
+    united,
+    without,
+)
+from tests.brute import matches
+
+ALL = {
+    "window": {"from": "a", "end_ns": 9, "relative": True},
+    "steps": [3],
+    "ranks": [0],
+    "devices": [0, 1],
+    "streams": ["0/7"],
+    "threads": [7, "1/7", "main"],
+    "processes": ["python"],
+    "categories": [""],
+    "names": ["re:^a"],
+    "phases": ["X"],
+    "min_dur_ns": 5,
+    "exclude": {"names": ["b*"], "window": {"to": "c"}},
+    "straddle": "clip",
+    "closure": {"flows": False},
+}
+
+intervals = st.lists(st.tuples(st.integers(-12, 12), st.integers(-12, 12)), max_size=6)
+
+
+def moments(spans: list[Interval]) -> set[int]:
+    return {moment for start, end in spans for moment in range(start, end)}
+
+
+def are_united(spans: list[Interval]) -> bool:
+    """Whether intervals are in order and apart, and none is empty."""
+    edges = [edge for span in spans for edge in span]
+    return edges == sorted(set(edges))
+
+
+# -- intervals --------------------------------------------------------------------------------------------------
+
+
+@given(intervals)
+def test_united_intervals_hold_the_same_moments_and_lie_apart(spans: list[Interval]) -> None:
+    made = united(spans)
+
+    assert are_united(made)
+    assert moments(made) == moments(spans)
+
+
+@given(intervals, intervals)
+def test_what_is_common_is_in_both(ones: list[Interval], others: list[Interval]) -> None:
+    made = common(united(ones), united(others))
+
+    assert are_united(made)
+    assert moments(made) == moments(ones) & moments(others)
+
+
+@given(intervals, intervals)
+def test_what_is_without_others_is_in_the_first_alone(ones: list[Interval], others: list[Interval]) -> None:
+    made = without(united(ones), united(others))
+
+    assert are_united(made)
+    assert moments(made) == moments(ones) - moments(others)
+
+
+def test_all_time_has_two_open_ends() -> None:
+    assert without([ALWAYS], [(3, 5), (5, 7)]) == [(ALWAYS[0], 3), (7, ALWAYS[1])]
+    assert without([ALWAYS], []) == [ALWAYS]
+    assert without([ALWAYS], [ALWAYS]) == []
+    assert common([ALWAYS], [(3, 5)]) == [(3, 5)]
+    assert without([ALWAYS], [(ALWAYS[0], 3)]) == [(3, ALWAYS[1])]
+
+
+# -- the model --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", [{}, ALL, *({key: value} for key, value in ALL.items())], ids=" ".join)
+def test_a_selection_is_the_same_json_again(told: dict[str, Any]) -> None:
+    assert Selection.parsed(told).as_dict() == told
+    assert Selection.parsed(json.dumps(told)) == Selection.parsed(told)
+
+
+def test_nothing_said_means_all_of_the_closure() -> None:
+    assert Selection.parsed({}).closure == Closure(
+        metadata=True, flows=True, launches=True, kernels=True, annotations=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({"steps": []}, "steps"),
+        ({"names": []}, "names"),
+        ({"exclude": {"streams": []}}, "exclude.streams"),
+        ({"step": [1]}, "step"),
+        ({"exclude": {"exclude": {}}}, "exclude.exclude"),
+        ({"exclude": {"straddle": "clip"}}, "exclude.straddle"),
+        ({"closure": {"flow": True}}, "closure.flow"),
+        ({"window": {"start": 1}}, "window.start"),
+        ({"window": {"start_ns": 1.5}}, "window.start_ns"),
+        ({"window": {"start_ns": "1"}}, "window.start_ns"),
+        ({"window": {"start_ns": True}}, "window.start_ns"),
+        ({"window": {"end_ns": 1 << 63}}, "window.end_ns"),
+        ({"window": {"start_ns": 1, "from": "a"}}, "window"),
+        ({"window": {"end_ns": 1, "to": "a"}}, "window"),
+        ({"min_dur_ns": -1}, "min_dur_ns"),
+        ({"straddle": "cut"}, "straddle"),
+        ({"devices": ["0"]}, "devices.0"),
+        ({"categories": "kernel"}, "categories"),
+        ({"names": ["a"] * (VALUES_MAX + 1)}, "names"),
+        ({"names": ["a" * 10_001]}, "names.0"),
+        ([], "selection"),
+        (None, "selection"),
+        ("{", "selection"),
+        (b"\xff", "selection"),
+    ],
+)
+def test_what_is_no_selection_is_refused_and_the_place_named(told: Any, place: str) -> None:
+    with pytest.raises(BadSelection) as caught:
+        Selection.parsed(told)
+
+    assert place in caught.value.detail
+    assert len(caught.value.detail) < 1000
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+@given(st.text("a*?.[\\^$\n", max_size=6), st.text("aA.[\\^$\n*?", max_size=6))
+def test_a_pattern_means_the_whole_of_a_name(pattern: str, name: str) -> None:
+    assert bool(re.search(name_pattern(pattern), name)) == matches(pattern, name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("a*", "ab", True),
+        ("a*", "ba", False),
+        ("?", "a", True),
+        ("?", "", False),
+        ("*", "", True),
+        ("*b*", "a\nb\nc", True),
+        ("a?", "ab\n", False),
+        ("a.c*", "abc", False),
+        ("re:b", "abc", True),
+        ("re:^b", "abc", False),
+        ("re:a|c", "c", True),
+    ],
+)
+def test_stars_and_question_marks_and_regexes_find_names(pattern: str, name: str, found: bool) -> None:
+    assert bool(re.search(name_pattern(pattern), name)) == found

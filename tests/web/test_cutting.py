@@ -1,0 +1,298 @@
+"""A person cuts a trace: chooses a part of it, opens, downloads and splits it, and merges ranks in the list."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, Request, Route, expect
+
+from tests.conftest import DATA
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+from tests.web.conftest import OpenContext
+from tests.web.viewer import Viewer
+
+GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
+
+
+@pytest.fixture
+def page(open_context: OpenContext) -> Iterator[Page]:
+    """A tab in whose console no error is told."""
+    one = open_context().new_page()
+    errors: list[str] = []
+    one.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield one
+    assert [text for text in errors if "status of 422" not in text] == []  # which Chromium notes by itself
+
+
+@pytest.fixture(scope="module")
+def long_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trace of hundreds of steps, the cutting of which takes a while."""
+    shape = sized(TraceShape(), 40 * 10**6)
+    path = tmp_path_factory.mktemp("long") / "long.pt.trace.json.gz"
+    return str(server.upload(write_trace(path, shape, compress="gzip"))["id"])
+
+
+def cut_panel(page: Page, server: Server, trace_id: str) -> Locator:
+    page.goto(f"{server.url}/traces/{trace_id}")
+    expect(page.get_by_test_id("cut")).to_be_visible()
+    return page.get_by_test_id("cut")
+
+
+def choose(page: Page, which: str, text: str) -> None:
+    page.get_by_test_id(f"cut-{which}").get_by_text(text, exact=True).click()
+
+
+def selected(link: Locator) -> Any:
+    """What the selection in a link's address is."""
+    [told] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
+    return json.loads(told)
+
+
+def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
+    """How many events a selection keeps, as the API counts them."""
+    answer = server.api.post(f"/traces/{trace_id}/split", json={"selection": selection, "dry_run": True})
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["events"])
+
+
+def events_in(packed: bytes) -> Counter[tuple[str, str]]:
+    return Counter((event["ph"], event.get("cat", "")) for event in json.loads(gzip.decompress(packed))["traceEvents"])
+
+
+def test_a_click_on_a_step_leads_every_link_to_it_and_tells_what_it_keeps(
+    page: Page, server: Server, gpu_id: str
+) -> None:
+    panel = cut_panel(page, server, gpu_id)
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text("it is all: 709 events")
+    assert selected(page.get_by_test_id("cut-open")) is None
+    expect(page.get_by_test_id("cut-make")).to_be_disabled()
+
+    choose(page, "steps", "Step 4")
+    wanted = {"steps": [4]}
+    expect(page.get_by_test_id("cut-keeps")).to_have_text(
+        re.compile(rf"^{kept(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
+    )
+    for name in ("cut-open", "cut-download"):
+        assert selected(page.get_by_test_id(name)) == wanted
+    with page.expect_download() as download:
+        page.get_by_test_id("cut-download").click()
+    assert download.value.suggested_filename == "rank0.pt.trace.cut.json.gz"
+    assert events_in(download.value.path().read_bytes()).total() == kept(server, gpu_id, wanted)
+
+    at_once = panel.get_by_role("link", name="Open step 5 in Perfetto")
+    assert selected(at_once) == {"steps": [5]}
+    assert selected(page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 5 in Perfetto")) == {
+        "steps": [5]
+    }
+
+
+def test_the_whole_form_becomes_a_selection_whose_times_are_exact(page: Page, server: Server, gpu_id: str) -> None:
+    cut_panel(page, server, gpu_id)
+    choose(page, "streams", "0/7")
+    choose(page, "categories", "kernel")
+    for name, text in (
+        ("start", "0.000001"), ("end", "9007199254.740993"), ("least", ".5"), ("name", "*gemm*,*"),
+        ("without-name", "re:^nccl"),
+    ):  # fmt: skip
+        page.get_by_test_id("cut-more").evaluate("details => details.open = true")
+        page.get_by_test_id(f"cut-{name}").fill(text)
+    page.get_by_test_id("cut-straddle").select_option("clip")
+    page.get_by_label("what each launch started").uncheck()
+    page.get_by_test_id("cut-without").get_by_text("overhead", exact=True).click()
+    assert selected(page.get_by_test_id("cut-open")) == {
+        "streams": ["0/7"], "categories": ["kernel"], "names": ["*gemm*,*"], "min_dur_ns": 500,
+        "window": {"start_ns": 1, "end_ns": 9_007_199_254_740_993, "relative": True}, "straddle": "clip",
+        "closure": {"kernels": False}, "exclude": {"categories": ["overhead"], "names": ["re:^nccl"]},
+    }  # fmt: skip
+
+
+def test_the_count_follows_one_request_at_a_time_and_errors_are_told(page: Page, server: Server, gpu_id: str) -> None:
+    cut_panel(page, server, gpu_id)
+    under_way: set[Request] = set()
+    most, asked = 0, []
+
+    def begun(route: Route) -> None:
+        nonlocal most
+        under_way.add(route.request)
+        asked.append(json.loads(str(route.request.post_data))["selection"])
+        most = max(most, len(under_way))
+        if len(asked) == 1:  # while it is asked, the form changes
+            for step in ("Step 4", "Step 5"):
+                page.get_by_test_id("cut-steps").get_by_text(step, exact=True).evaluate("text => text.click()")
+        route.continue_()
+
+    page.on("requestfinished", lambda request: under_way.remove(request) if request in under_way else None)
+    page.route("**/split", begun)
+    keeps = page.get_by_test_id("cut-keeps")
+    choose(page, "steps", "Step 3")
+    expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
+    assert (most, asked[0], asked[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
+
+    page.get_by_test_id("cut-start").fill("1 s")
+    expect(keeps).to_have_text("“1 s” is no number of ms.")
+    expect(page.get_by_test_id("cut-start")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_test_id("cut-open")).not_to_have_attribute("href", re.compile("."))
+    page.get_by_test_id("cut-start").fill("24")
+    answer = server.api.post(
+        f"/traces/{gpu_id}/split",
+        json={
+            "selection": {"steps": [3, 4, 5], "window": {"start_ns": 24_000_000, "relative": True}},
+            "dry_run": True,
+        },
+    )
+    assert answer.status_code == 422
+    expect(keeps).to_have_text(answer.json()["detail"])
+    expect(page.get_by_test_id("cut-open")).to_have_attribute("aria-disabled", "true")
+    page.get_by_test_id("cut-start").fill("")
+    expect(keeps).to_contain_text("events of 709")
+    assert selected(page.get_by_test_id("cut-open")) == {"steps": [3, 4, 5]}
+
+
+def test_a_split_by_step_links_to_children_which_tell_what_they_were_cut_from(
+    page: Page, server: Server, gpu_trace: Path
+) -> None:
+    trace_id = str(server.upload(gpu_trace, "parent.pt.trace.json")["id"])
+    cut_panel(page, server, trace_id)
+    choose(page, "streams", "0/7")
+    page.get_by_test_id("cut-by").select_option("step")
+    page.get_by_test_id("cut-split").click()
+    made = page.get_by_test_id("job-made").get_by_role("link")
+    expect(made).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
+    children = page.get_by_test_id("trace-children")
+    expect(children.locator("tbody tr")).to_have_count(3)
+    child = server.api.get("/traces", params={"parent": trace_id}).json()["traces"][1]
+    row = children.get_by_role("row").filter(has_text=child["name"])
+    expect(row).to_contain_text("step 4 · stream 0/7")
+    expect(row).to_contain_text(f"{child['events']['kept']}")
+
+    row.get_by_role("link").click()
+    expect(page).to_have_url(f"{server.url}/traces/{child['id']}")
+    facts = page.get_by_test_id("trace-facts")
+    expect(facts).to_contain_text("made here")
+    expect(facts.locator("[data-fact='SHA-256']")).to_be_hidden()
+    cut_from = facts.locator("[data-fact='Cut from']")
+    expect(cut_from.get_by_role("listitem")).to_have_text(["step 4", "stream 0/7"])
+    cut_from.get_by_role("link", name="parent.pt.trace.json").click()
+    expect(page).to_have_url(f"{server.url}/traces/{trace_id}")
+    expect(children.locator("tbody tr")).to_have_count(3)
+
+    page.goto(f"{server.url}/?name=parent.")
+    mark = page.locator(f"[data-id='{child['id']}']").get_by_role("link", name="parent.pt.trace.json", exact=True)
+    expect(mark).to_have_attribute("href", f"/traces/{trace_id}")
+
+
+def test_equal_parts_tell_their_time_from_the_start_of_the_trace(page: Page, server: Server, gpu_trace: Path) -> None:
+    trace = server.upload(gpu_trace, "thirds.pt.trace.json")
+    cut_panel(page, server, trace["id"])
+    page.get_by_test_id("cut-by").select_option("parts")
+    page.get_by_test_id("cut-value").fill("0")
+    page.get_by_test_id("cut-split").click()
+    expect(page.get_by_test_id("cut")).to_contain_text("Number of parts: more than 0.")
+    page.get_by_test_id("cut-value").fill("3")
+    page.get_by_test_id("cut-split").click()
+    expect(page.get_by_test_id("job")).to_contain_text("Made 3 traces")
+    start, end = (server.api.get(f"/traces/{trace['id']}").json()["bounds"][edge] for edge in ("start_ns", "end_ns"))
+    third = (end + 1 - start) // 3 / 1e6
+    expect(page.get_by_test_id("trace-children").locator("tbody tr").first).to_contain_text(f"to {third:.6f} ms")
+
+
+def test_a_long_job_shows_how_far_it_is_and_is_cancelled(page: Page, server: Server, long_id: str) -> None:
+    cut_panel(page, server, long_id)
+    steps = page.get_by_test_id("cut-steps")
+    steps.get_by_role("searchbox").fill("Step 44")
+    expect(steps.get_by_text("Step 4", exact=True)).to_be_hidden()
+    choose(page, "steps", "Step 44")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text("events of")
+    steps.get_by_role("button", name="Clear").click()
+    page.get_by_test_id("cut-by").select_option("step")
+    page.get_by_test_id("cut-split").click()
+    job = page.get_by_test_id("job")
+    expect(job).to_contain_text(re.compile(r"\d of [\d,]+ events"))
+    expect(page.get_by_test_id("cut-split")).to_be_disabled()
+    page.reload()  # which goes on following it
+    page.get_by_test_id("job-cancel").click()
+    expect(job).to_contain_text("Cancelled: nothing was made.")
+    expect(job).to_be_focused()
+    expect(page.get_by_test_id("cut-split")).to_be_enabled()
+    assert server.api.get("/traces", params={"parent": long_id}).json()["traces"] == []
+
+
+def test_ranks_selected_in_the_list_merge_into_a_trace_that_names_them(page: Page, server: Server) -> None:
+    for path in GLOO:
+        server.upload(path, f"to-merge-{path.name}")
+    page.goto(f"{server.url}/?name=to-merge")
+    boxes = page.get_by_test_id("select-trace")
+    expect(boxes).to_have_count(2)
+    boxes.first.check()
+    expect(page.get_by_test_id("merge")).to_be_hidden()
+    place = boxes.last.bounding_box()
+    boxes.last.check()
+    expect(page.get_by_test_id("merge-align")).to_have_value("collectives")
+    assert boxes.last.bounding_box() == place
+    page.get_by_test_id("merge-run").click()
+    page.get_by_test_id("job-made").get_by_role("link", name="merged-2.pt.trace.json.gz").click()
+
+    expect(page.get_by_test_id("trace-facts")).to_contain_text("ranks 0, 1 of 2")
+    trace = server.api.get(f"/traces/{page.url.rsplit('/', 1)[1]}").json()
+    rows = page.get_by_test_id("trace-ranks").locator("tbody tr")
+    for row, rank in zip(rows.all(), trace["ranks"], strict=True):
+        expect(row).to_contain_text(rank["name"])
+        for exact in (rank["shift_ns"], *rank["residual_ns"].values()):
+            expect(row.get_by_title(f"{exact} ns", exact=True).first).to_be_visible()
+    choose(page, "ranks", "Rank 1")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text(f"{kept(server, trace['id'], {'ranks': [1]})} events of")
+    expect(page.get_by_test_id("cut-steps").get_by_text(re.compile("2 times"))).not_to_have_count(0)
+
+
+def test_traces_that_cannot_be_merged_say_why(page: Page, server: Server, gpu_trace: Path) -> None:
+    for name in ("twice-a.json", "twice-b.json"):
+        server.upload(gpu_trace, name)
+    page.goto(f"{server.url}/?name=twice-")
+    for box in page.get_by_test_id("select-trace").all():
+        box.check()
+    with page.expect_response("**/traces/merge") as answer:
+        page.get_by_test_id("merge-run").click()
+    assert answer.value.status == 422
+    expect(page.get_by_test_id("job")).to_contain_text(answer.value.json()["detail"])
+    page.get_by_test_id("merge-clear").click()
+    expect(page.get_by_test_id("merge")).to_be_hidden()
+    expect(page.get_by_test_id("select-trace").first).not_to_be_checked()
+
+
+def test_the_ui_opens_on_a_part_of_a_trace_and_shows_its_slices(page: Page, server: Server, gpu_id: str) -> None:
+    cut_panel(page, server, gpu_id)
+    choose(page, "steps", "Step 4")
+    with page.context.expect_page() as opened:
+        page.get_by_test_id("cut-open").click()
+    viewer = Viewer(opened.value)
+    viewer.expect_tracks()
+    expect(viewer.page).to_have_title("rank0.pt.trace.json (cut) - Perfetto UI")
+    gemms = "select count(*) from slice where name glob '*sgemm*'"
+    [[count]] = server.query(gpu_id, gemms, selection={"steps": [4]}).json()["rows"]
+    assert 0 < viewer.search("sgemm") == count < int(str(server.rows(gpu_id, gemms)[0][0]))
+    viewer.expect_no_dialog()
+
+
+def test_lists_of_hundreds_of_steps_are_one_stop_of_the_tab_key(page: Page, server: Server, long_id: str) -> None:
+    cut_panel(page, server, long_id)
+    steps = page.get_by_test_id("cut-steps")
+    assert steps.get_by_role("checkbox").count() > 700
+    steps.get_by_role("searchbox").press("Tab")
+    boxes = steps.get_by_role("checkbox")
+    expect(boxes.first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    expect(boxes.nth(1)).to_be_checked()
+    page.keyboard.press("Tab")
+    expect(steps.get_by_role("link").nth(1)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(steps.locator("*:focus")).to_have_count(0)
+    boxes.nth(3).click(modifiers=["Shift"])
+    expect(steps).to_contain_text(re.compile(r"Steps3 of \d+"))
