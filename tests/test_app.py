@@ -181,7 +181,7 @@ def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> No
     work(200, 20)
     until(server, lambda: process.num_fds() <= before)
     assert process.num_threads() <= threads + 4  # the pool of threads grows to its size, whatever is asked
-    assert server.children() == []
+    assert len(server.children()) == len(server.children("service.jobs.export")) == 1  # that is kept ready
     log = server.log_text()
     for complaint in ("never awaited", "never retrieved", "was destroyed", "Traceback", "ResourceWarning"):
         assert complaint not in log, log[-3000:]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from service.cutting.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks, mixed
+from service.cutting.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, name_pattern, united, without
 from service.trace.summary import GPU_CATEGORIES, Key
@@ -232,26 +232,30 @@ class _Told:
         return lambda part: part.slices & (np.maximum(part.ints("dur_ns"), 0) >= least)
 
     def _devices(self, wanted: list[int]) -> Test:
-        chosen = set(self._known("devices", wanted, {one["id"] for one in self._summary["devices"] if one["events"]}))
-        return self._placed(lambda device, _: device in chosen)
+        chosen = self._known("devices", wanted, {one["id"] for one in self._summary["devices"] if one["events"]})
+        return self._placed([(device, None) for device in chosen])
 
     def _streams(self, wanted: list[str]) -> Test:
-        chosen = set(self._known("streams", wanted, self._summary["streams"]))
-        return self._placed(lambda device, stream: stream is not None and f"{device}/{stream}" in chosen)
+        chosen = (one.split("/") for one in self._known("streams", wanted, self._summary["streams"]))
+        return self._placed([(int(device), int(stream)) for device, stream in chosen])
 
-    def _placed(self, holds: Callable[[int | None, int | None], bool]) -> Test:
-        """What its own device and stream place there; what tells none, where work that is there has its track."""
+    def _placed(self, places: list[tuple[int, int | None]]) -> Test:
+        """What its own device and stream place there; what tells none, where work that is there has its track.
+
+        Args:
+            places: devices and streams, or whole devices.
+        """
         self.columns.update(("device", "stream", *Tracks.columns))
         there: set[tuple[Key, Key]] = set()
         placing = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
         for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), placing):
-            work = part.which("cat", GPU_CATEGORIES.__contains__) & _pairs(part, "device", "stream", holds)
+            work = part.which("cat", GPU_CATEGORIES.__contains__) & _is_placed(part, places)
             there.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
 
         def test(part: Part) -> Flags:
             own = part.has("device") & part.has("stream")
             on_track = self._tracks.where(part, there.__contains__)
-            return np.where(own, _pairs(part, "device", "stream", holds), on_track)
+            return np.where(own, _is_placed(part, places), on_track)
 
         return test
 
@@ -311,13 +315,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise BadSelection(f"The regular expression {pattern[3:103]!r} can't be read: {error}.") from error
 
 
-def _pairs(part: Part, one: str, other: str, holds: Callable[[int | None, int | None], bool]) -> Flags:
-    """Where a condition on two columns of integers holds; it is asked once for each different pair with a first."""
-    flags, rows = np.zeros(len(part), np.bool_), np.flatnonzero(part.has(one))
-    first, second, has = part.ints(one)[rows], part.ints(other)[rows], part.has(other)[rows]
-    _, places, codes = np.unique(mixed(first, second, has), return_index=True, return_inverse=True)
-    pairs = zip(first[places].tolist(), second[places].tolist(), has[places].tolist(), strict=True)
-    flags[rows] = np.array([holds(a, b if known else None) for a, b, known in pairs], np.bool_)[codes]
+def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
+    """Which events tell one of some devices and streams."""
+    flags = np.zeros(len(part), np.bool_)
+    devices, streams = part.ints("device"), part.ints("stream")
+    for device, stream in places:
+        flags |= (devices == device) & (True if stream is None else (streams == stream) & part.has("stream"))
+    flags &= part.has("device")
     return flags
 
 

@@ -52,7 +52,7 @@ class Cuts:
                 mine = self._bit(bits, place) != 0
                 if not mine.any():
                     continue
-                table = part.table if mine.all() else part.table.filter(pa.array(mine))
+                table = part.table if mine.all() else part.table.take(pa.array(np.flatnonzero(mine)))
                 if len(table := clip.passed(table) if clip else table):
                     yield place, table
         for place, clip in enumerate(self._clips):

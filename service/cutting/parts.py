@@ -48,11 +48,19 @@ class Part:
 
     def ints(self, column: str, missing: int = 0) -> Ints:
         """The values of a column, one of them for all that is null."""
-        return self._once((column, missing), lambda: self.table[column].fill_null(missing).to_numpy())
+        return self._once((column, missing), lambda: self._ints(column, missing))
+
+    def _ints(self, column: str, missing: int) -> Ints:
+        values = self.table[column]
+        if not values.null_count or values.num_chunks != 1:
+            return _filled(values, missing).to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
+        (chunk,) = values.chunks  # whose memory is read as it is: pyarrow's own way takes four times as long
+        numbers = np.frombuffer(chunk.buffers()[1], chunk.type.to_pandas_dtype())
+        return np.where(self.has(column), numbers[chunk.offset : chunk.offset + len(chunk)], missing)
 
     def has(self, column: str) -> Flags:
         """Where a column is not null."""
-        return self._once((column, None), lambda: self.table[column].is_valid().to_numpy())
+        return self._once((column, None), lambda: _valid(self.table[column]))
 
     def coded(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """A column of words as numbers into a list of them; -1, the last of a list with one more, is null."""
@@ -94,7 +102,17 @@ def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     words = column.unify_dictionaries().combine_chunks()
     if isinstance(words, pa.ChunkedArray):  # of no chunk at all
         return np.zeros(0, np.int32), []
-    return words.indices.fill_null(-1).to_numpy(), words.dictionary.to_pylist()
+    return _filled(words.indices, -1).to_numpy(), words.dictionary.to_pylist()
+
+
+def _filled(values: Any, missing: int) -> Any:
+    """The values, one of them for all that is null; most columns have no null, and a copy would cost the most here."""
+    return values.fill_null(missing) if values.null_count else values
+
+
+def _valid(values: pa.ChunkedArray) -> Flags:
+    flags: Flags = values.is_valid().to_numpy() if values.null_count else np.ones(len(values), np.bool_)
+    return flags
 
 
 class Parts:

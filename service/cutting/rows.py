@@ -143,25 +143,27 @@ class Rows:
     # -- what belongs to it -------------------------------------------------------------------------------------------
 
     def _take_partners(self) -> None:
-        for part, bits in self._partners("correlation", self._launched, "kernels"):
+        launched = self._launched.table(only=self._closing("kernels"))
+        for part in self._with(("correlation", launched)):
+            bits, _ = launched.of(part.ints("correlation"), part.has("correlation"))
             bits[~part.which("cat", GPU_CATEGORIES.__contains__)] = 0
             self._note(part, self._add(part, bits))
-        for part, bits in self._partners("correlation", self._work, "launches"):
-            bits[~part.which("cat", _is_launch)] = 0
-            self._add(part, bits)
-        for part, bits in self._partners("external_id", self._ops, "launches"):
-            bits[~(part.which("cat", OP_CATEGORIES.__contains__) & part.slices)] = 0
-            self._add(part, bits)
+        work, ops = (keys.table(only=self._closing("launches")) for keys in (self._work, self._ops))
+        for part in self._with(("correlation", work), ("external_id", ops)):
+            bits, _ = work.of(part.ints("correlation"), part.has("correlation") & part.which("cat", _is_launch))
+            is_op = part.which("cat", OP_CATEGORIES.__contains__) & part.slices & part.has("external_id")
+            more, _ = ops.of(part.ints("external_id"), is_op)
+            self._add(part, bits | more)
 
-    def _partners(self, column: str, keys: "_Keys", closing: str) -> Iterator[tuple[Part, Bits]]:
-        """Yield the parts in which ids of a column may be found, with the bits that these give."""
-        table = keys.table(only=self._closing(closing))
-        columns = {"ph", "cat", "correlation", "external_id"}
-        columns |= self._excluding
-        near = [index for index in range(len(self._parts)) if table.may_have(self._parts.span(index, column))]
-        for part in self._parts.read(sorted(columns), near):
-            bits, _ = table.of(part.ints(column), part.has(column))
-            yield part, bits
+    def _with(self, *tables: tuple[str, "_Table"]) -> Iterator[Part]:
+        """Yield the parts in which some columns may have ids of their tables."""
+        columns = {"ph", "cat", "correlation", "external_id", *self._excluding}
+        near = [
+            index
+            for index in range(len(self._parts))
+            if any(table.may_have(self._parts.span(index, column)) for column, table in tables)
+        ]
+        return self._parts.read(sorted(columns), near)
 
     def _add(self, part: Part, bits: Bits) -> Bits:
         """Keep more events of a part, but for what selections exclude; returns what is kept.
@@ -333,6 +335,8 @@ class _Flows:
     def whole(self) -> Iterator[tuple[npt.NDArray[Any], Bits]]:
         """Yield rows of ends, with the bits of the selections that keep the whole arrow."""
         near = self._parts.holding((self._kept | self._asked) != 0)
+        if 2 * len(near) > len(self._parts):  # to go back for a few costs more than to read them
+            near = list(range(len(self._parts)))
         while near:
             self._read(self._parts.with_neighbours(near))
             rows, flows, bits = self._ends()
@@ -392,9 +396,11 @@ class _Flows:
         bits, stands = _Table(keys, kept).of(places)
         loose = np.flatnonzero(~stands)
         bits[loose] = self._asked[rows[loose]]
+        ids = np.concatenate(self._ids)
         joining = loose[launches[loose] != _NOWHERE]
-        if len(joining):
-            found, stands = self._correlated(np.concatenate(self._ids)[joining]).of(launches[joining])
+        joining = joining[(bits[joining] != 0) | np.isin(ids[joining], np.concatenate(self._correlations))]
+        if len(joining):  # of the others none is kept, wherever it stands
+            found, stands = self._correlated(ids[joining]).of(launches[joining])
             bits[joining[stands]] = found[stands]
         if self._excluded:
             bits &= ~np.concatenate(self._left_out)

@@ -72,7 +72,7 @@ def test_of_a_made_trace_selections_keep_what_the_oracle_says(era: Any) -> None:
     check(b"".join(trace_chunks(shape)), era, 37)
 
 
-@settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink one takes minutes
+@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink one takes minutes
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
 def test_of_a_hostile_document_selections_keep_what_the_oracle_says(
     text: str, row_group: int, untimed_apart: bool, random: Random

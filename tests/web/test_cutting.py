@@ -83,7 +83,7 @@ def test_a_click_on_a_step_leads_every_link_to_it_and_tells_what_it_keeps(
         assert selected(page.get_by_test_id(name)) == wanted
     with page.expect_download() as download:
         page.get_by_test_id("cut-download").click()
-    assert download.value.suggested_filename == "rank0.pt.trace.cut.json.gz"
+    assert download.value.suggested_filename == "rank0.cut.pt.trace.json.gz"
     assert events_in(download.value.path().read_bytes()).total() == kept(server, gpu_id, wanted)
 
     at_once = panel.get_by_role("link", name="Open step 5 in Perfetto")
