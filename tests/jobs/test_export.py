@@ -56,9 +56,7 @@ def started(columns: Path) -> "subprocess.Popen[bytes]":
 def exports() -> list[psutil.Process]:
     """The exports that this process has started and that live."""
     return [
-        one
-        for one in psutil.Process().children()
-        if one.status() != psutil.STATUS_ZOMBIE and MODULE in one.cmdline()
+        one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE and MODULE in one.cmdline()
     ]
 
 
