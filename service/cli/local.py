@@ -88,7 +88,7 @@ def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None
     with _workplace() as work, _reading([file], work) as (_, [source]):
         request = {
             "columns": str(source.columns), "name": source.name, "summary": source.summary,
-            "size": file.stat().st_size, "selection": selection or {}, "by": by, "value": value,
+            "selection": selection or {}, "by": by, "value": value,
         }  # fmt: skip
         found = planned(request, lambda *_: None)
     return {"pieces": found, "events": sum(one["events"] for one in found)}

@@ -17,7 +17,7 @@ from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.store.census import take_census
 from service.store.columns import ROW_GROUP, parquet_writer
-from service.store.folder import ENVELOPE, EVENTS, disk_errors, write_whole
+from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
 from service.trace.piece import child_name
@@ -157,8 +157,7 @@ def described(written: Writing, name: str, summary: Mapping[str, Any], *, select
     found.health = health.as_dict(refused=0)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
-    size = sum((written.folder / part).stat().st_size for part in (EVENTS, ENVELOPE))
-    return Child(written.folder.name, name, selection, size, asdict(found))
+    return Child(written.folder.name, name, selection, size_of(written.folder), asdict(found))
 
 
 def _told(summary: Mapping[str, Any]) -> dict[str, Any]:

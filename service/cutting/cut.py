@@ -5,13 +5,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from service.cutting.clip import Clip
-from service.cutting.envelope import made_of, with_facts
+from service.cutting.envelope import whole_of, with_facts
 from service.cutting.parts import Parts
-from service.cutting.rows import Bits, Rows, nothing_selected
+from service.cutting.rows import Rows, nothing_selected, rows_at
 from service.store.export import document_of, envelope
 from service.store.folder import EVENTS
 from service.trace.selection import Selection
@@ -37,35 +36,26 @@ class Cuts:
             for place, selection in enumerate(selections)
         ]
         self._bits = self._rows.kept()
-        self.counts = [int(np.count_nonzero(self._bit(self._bits, place))) for place in range(len(selections))]
+        self.counts = [len(rows_at(self._bits, place)) for place in range(len(selections))]
         """How many events each keeps."""
-
-    def _bit(self, bits: Bits, place: int) -> Bits:
-        mine: Bits = bits & bits.dtype.type(1 << place)
-        return mine
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
         """Yield the events, of each selection in order of time, with the place of their selection."""
-        for part in self._parts.read(self._parts.schema.names, self._parts.holding(self._bits != 0)):
-            bits = self._bits[part.rows]
-            for place, clip in enumerate(self._clips):
-                mine = self._bit(bits, place) != 0
-                if not mine.any():
-                    continue
-                table = part.table if mine.all() else part.table.take(pa.array(np.flatnonzero(mine)))
-                if len(table := clip.passed(table) if clip else table):
-                    yield place, table
+        for place, table in self.uncut(self._parts.schema.names):
+            clip = self._clips[place]
+            if len(passed := clip.passed(table) if clip else table):
+                yield place, passed
         for place, clip in enumerate(self._clips):
             if clip and (rest := clip.rest()):
                 yield place, rest
 
-    def tally(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield some columns of the events likewise, but not cut."""
+    def uncut(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield some columns of the events likewise, but with their slices as they are."""
         for part in self._parts.read(columns, self._parts.holding(self._bits != 0)):
             for place in range(len(self._clips)):
-                mine = self._bit(self._bits[part.rows], place) != 0
-                if mine.any():
-                    yield place, part.table.filter(pa.array(mine))
+                mine = rows_at(self._bits[part.rows], place)
+                if len(mine):
+                    yield place, part.table if len(mine) == len(part) else part.table.take(pa.array(mine))
 
 
 def cut_document(
@@ -95,5 +85,4 @@ def cut_document(
 
 def part_envelope(text: bytes, selection: Selection, source: str) -> bytes:
     """The envelope of a part of a trace; a part of a part is one of the whole."""
-    whole = made_of(text).get("part", {}).get("of", source)
-    return with_facts(text, {"part": {"of": whole, "selection": selection.as_dict()}})
+    return with_facts(text, {"part": {"of": whole_of(text) or source, "selection": selection.as_dict()}})

@@ -18,6 +18,12 @@ def made_of(envelope: bytes) -> dict[str, Any]:
     return told
 
 
+def whole_of(envelope: bytes) -> str | None:
+    """What tells the trace of which one is a part, if it is one."""
+    part = made_of(envelope).get("part")
+    return str(part["of"]) if isinstance(part, dict) and "of" in part else None
+
+
 def without_fact(envelope: bytes, fact: str) -> bytes:
     """The envelope, not saying one of the things that it says of itself."""
     told, rest = _split(envelope)

@@ -13,7 +13,7 @@ import numpy as np
 from service.cutting.criteria import Asked
 from service.cutting.cut import part_envelope
 from service.cutting.parts import Parts, Tracks
-from service.cutting.rows import AT_ONCE, kept_rows
+from service.cutting.rows import AT_ONCE, kept_rows, rows_at
 from service.store.export import envelope, text_sizes
 from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, UnknownChoice
@@ -163,7 +163,7 @@ class _Splitter:
                 now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
                 bits = kept_rows(parts, [self._within(*span) for span in now], self._summary)
                 for place, span in enumerate(now):
-                    rows = np.flatnonzero(bits & bits.dtype.type(1 << place))
+                    rows = rows_at(bits, place)
                     if self._size(rows, sizes, (times, ends), span) <= self._value:
                         done.append(span)
                     else:

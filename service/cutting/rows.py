@@ -57,6 +57,11 @@ def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Mapping[st
     return Rows(parts, selections, summary).kept()
 
 
+def rows_at(bits: Bits, place: int) -> Ints:
+    """The rows that the selection at a place keeps."""
+    return np.flatnonzero(bits & bits.dtype.type(1 << place))
+
+
 def nothing_selected(summary: Mapping[str, Any]) -> NothingSelected:
     """The error for a selection that keeps no event, with what there is."""
     bounds = summary["bounds"]

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from service.cutting.envelope import made_of
+from service.cutting.envelope import whole_of
 from service.store.export import envelope
 
 
@@ -27,5 +27,4 @@ class Source:
     @property
     def whole(self) -> str | None:
         """What tells the trace of which it is a part, if it is one."""
-        part = made_of(self.envelope).get("part")
-        return str(part.get("of")) if isinstance(part, dict) else None
+        return whole_of(self.envelope)

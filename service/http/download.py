@@ -78,10 +78,9 @@ def download_trace(
         raise NoSuchForm(f"{what} is written as {' or '.join(WRITTEN)}, and not to be had as {form}.", formats=WRITTEN)
     if selection is not None and order != "time":
         raise BadSelection("What a selection keeps is written by time.")
-    if form != "original":
-        trace = parts.ready_trace(trace_id)
     if form == "original":
         return _original(trace, request, parts)
+    trace = parts.ready_trace(trace_id)
     if form == "parquet":
         return _columns(trace, request, parts)
     headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))

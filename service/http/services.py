@@ -51,7 +51,7 @@ class Services:
 
     def cut(self, trace: Trace, selection: Selection) -> Cut:
         """What an export is told to cut out of a ready trace."""
-        return Cut(selection, trace.summary or {}, trace.sha256 or trace.id)
+        return Cut(selection, trace.summary or {}, trace.identity)
 
     def session(self, view: str) -> Session:
         """The session of a view, begun if there is none; raises also `EngineUnavailable` and `BadSelection`.

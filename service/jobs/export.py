@@ -7,7 +7,6 @@ the last line of its standard error then tells why, as the JSON of the error.
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import orjson
 
 from service.cutting.cut import cut_document
+from service.jobs.input import end_with_input
 from service.store.export import document, packed
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
@@ -41,7 +41,7 @@ def main() -> int:
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
-    threading.Thread(target=_end_with_server, daemon=True).start()
+    end_with_input()
     try:
         for piece in requested(orjson.loads(line)):
             sys.stdout.buffer.write(piece)
@@ -53,11 +53,6 @@ def main() -> int:
     except TracedockError as error:
         return _fail(error)
     return 0
-
-
-def _end_with_server() -> None:
-    sys.stdin.buffer.read()
-    os._exit(1)
 
 
 def _fail(error: TracedockError) -> int:

@@ -6,7 +6,6 @@ The first line of its input is what to do; the input then stays open as long as 
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -22,9 +21,10 @@ from service.cutting.parts import Parts
 from service.cutting.pieces import Piece, pieces
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
+from service.jobs.input import end_with_input
 from service.jobs.worker import Reporter
 from service.store.catalog import new_trace_id
-from service.store.folder import ENVELOPE, EVENTS
+from service.store.folder import EVENTS, size_of
 from service.streaming.source import Progress
 from service.trace.errors import SelectionError
 from service.trace.piece import child_name
@@ -49,13 +49,13 @@ def plan(request: dict[str, Any], _: OnWritten) -> list[dict[str, Any]]:
     """What `split` would make: of each piece its name, its selection, and its events."""
     found = _pieces(request)
     summary, told, columns = request["summary"], [], Path(request["columns"])
-    size = sum((columns / name).stat().st_size for name in (EVENTS, ENVELOPE))
+    size = size_of(columns)
     with closing(Parts(columns / EVENTS)) as parts:
         for first in range(0, len(found), AT_ONCE):
             some = found[first : first + AT_ONCE]
             cuts = Cuts(parts, [piece.selection for piece in some], summary)
             counts: list[dict[str, int]] = [{} for _ in some]
-            for place, table in cuts.tally(("ph", "cat")):
+            for place, table in cuts.uncut(("ph", "cat")):
                 for pair in table.group_by(["ph", "cat"]).aggregate([([], "count_all")]).to_pylist():
                     key = f"{pair['ph'] or ''}|{pair['cat'] or ''}"
                     counts[place][key] = counts[place].get(key, 0) + pair["count_all"]
@@ -100,7 +100,7 @@ def _pieces(request: dict[str, Any]) -> list[Piece]:
 def main() -> int:
     """Do what the first line of the input says."""
     request = orjson.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    end_with_input()
     reporter = Reporter()
     with reporter.failing(SelectionError):
         made = KINDS[request["kind"]](
@@ -108,11 +108,6 @@ def main() -> int:
         )
         reporter.tell("result", made)
     return 0
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -185,8 +185,7 @@ class Making:
         return {
             "columns": str(self._folder.columns_of(trace_id)),
             "name": trace.name,
-            "size": trace.size,
-            "source": trace.sha256 or trace.id,
+            "source": trace.identity,
             "summary": trace.summary,
         }
 

@@ -98,6 +98,11 @@ class Trace:
     selection: dict[str, Any] | None = None
 
     @property
+    def identity(self) -> str:
+        """What tells it from all others: its digest, or its id where it was made here."""
+        return self.sha256 or self.id
+
+    @property
     def has_original(self) -> bool:
         """Whether it came as a file; if not, it was made here of other traces."""
         return bool(self.sha256)

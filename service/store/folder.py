@@ -98,6 +98,11 @@ class Folder:
                 shutil.rmtree(columns)
 
 
+def size_of(columns: Path) -> int:
+    """Bytes of what ingest made of a trace."""
+    return sum((columns / part).stat().st_size for part in (EVENTS, ENVELOPE))
+
+
 def partial_of(columns: Path) -> Path:
     """The folder that becomes `columns` once it is whole."""
     return columns.with_name(f"{columns.name}.partial")
