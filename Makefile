@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow check format bench clean
@@ -16,7 +17,7 @@ run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and 
 
 test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (about five minutes)
 	@./.ci/chromium
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
 	@./.ci/chromium
@@ -49,8 +50,9 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@echo "Fetching trace_processor v54.0 and the Perfetto UI v52.0, 20 MB, by hash: a few seconds."
 	@$(BIN)/python -m service.engine
-	@echo "Compiling the reader of traces: about ten seconds."
+	@echo "Compiling what reads and renders traces: about fifteen seconds."
 	@$(BIN)/python -m service.streaming.scan
+	@$(BIN)/python -m service.rendering
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import uvicorn
@@ -13,16 +15,21 @@ from fastapi import APIRouter, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from service import __version__
-from service.engine import provision
+from service.engine import guards, provision
 from service.engine.fleet import Fleet
-from service.engine.session import EngineLimits
-from service.http import download, errors, health, listener, making, perfetto, query, sessions, shapes, traces
+from service.http import download, errors, health, listener, login, making, perfetto, query, sessions, shapes, traces
+from service.http.access import Access
+from service.http.doors import Doors
+from service.http.heads import BoundedHead
+from service.http.hosts import Hosts
 from service.http.services import Services
 from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
+from service.store.audit import Audit
 from service.store.catalog import Catalog
 from service.store.folder import Folder
+from service.store.tokens import Tokens
 from service.trace.errors import TracedockError
 from service.web import pages
 
@@ -35,6 +42,7 @@ class Dock:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.services: Services | None = None
+        self._closing = contextlib.ExitStack()
         self.app = self._pages_and_api()
 
     def _pages_and_api(self) -> FastAPI:
@@ -50,37 +58,33 @@ class Dock:
         api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(making.router, traces.router),
+            *(making.router, traces.router, login.api),
         ):
             api.include_router(router)
         app.include_router(api)
         app.include_router(perfetto.pages)
+        app.include_router(login.pages)
         app.include_router(health.router)
         app.include_router(pages.router())
         app.mount("/static", pages.static_app())
         return app
 
-    def open(self) -> None:
-        """Build the parts; raises `TracedockError` where one can't be had."""
+    def open(self) -> Doors:
+        """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
         settings = self.settings
-        _, ui = provision.provide(settings)
         folder = Folder(settings.data)
+        access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
+        _, ui = provision.provide(settings)
+        log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
         folder.open()
+        self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
         catalog = Catalog(folder.catalog)
         folder.sweep(catalog.ids())
         runner = Runner(catalog, folder, workers=settings.ingest_workers, attempts=settings.ingest_attempts)
-        limits = EngineLimits(
-            load_timeout_s=settings.engine_load_timeout_s,
-            stop_s=settings.engine_stop_s,
-            max_result_bytes=settings.max_result_bytes,
-            scratch=folder.incoming,  # emptied at each start, should the system have no files without names
-        )
-        fleet = Fleet(
-            lambda: provision.engine_path(settings), limits,
-            max_engines=settings.max_engines, idle_s=settings.engine_idle_s,
-        )  # fmt: skip
+        fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
         jobs = Making(catalog, folder, attempts=settings.ingest_attempts)
         self.services = self.app.state.services = Services(settings, folder, catalog, runner, jobs, fleet, ui)
+        return Doors(self.app, access, Hosts(settings))
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -89,7 +93,8 @@ class Dock:
             raise RuntimeError("the parts are built before the server runs")
         parts.runner.start()
         parts.making.start()
-        parts.exports.prepare()
+        if parts.catalog.ids():
+            parts.prepare()
         parts.fleet.start()
         try:
             yield
@@ -97,6 +102,7 @@ class Dock:
             await self.quiet()
             parts.catalog.close()
             parts.folder.close()
+            self._closing.close()
 
     async def quiet(self) -> None:
         """Stop all work, so that no request waits for it any more; by the deadline, or it ends with the process."""
@@ -108,7 +114,7 @@ class Dock:
                 await self.services.making.close()
                 await self.services.fleet.close()
                 await self.services.exports.close()
-                await self.services.copies.close()
+                await self.services.renderings.close()
         except TimeoutError:
             log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
 
@@ -116,8 +122,9 @@ class Dock:
 class TwoDoors:
     """One server on two ports: the listener's requests go to its app, all others to the main one."""
 
-    def __init__(self, dock: Dock) -> None:
+    def __init__(self, dock: Dock, doors: Doors) -> None:
         self._dock = dock
+        self._doors = doors
         self._listener: FastAPI | None = None
 
     async def __call__(
@@ -132,7 +139,7 @@ class TwoDoors:
             self._listener = self._listener or listener.listener_app(self._dock.services)
             await self._listener(scope, receive, send)
         else:
-            await self._dock.app(scope, receive, send)
+            await self._doors(scope, receive, send)
 
 
 class Server(uvicorn.Server):
@@ -194,18 +201,20 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     Raises:
         SystemExit: it could not start, and why.
     """
+    os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
     dock = Dock(settings)
     try:
         sockets = [_bound(settings.host, settings.port)]
         if settings.perfetto_port:
             sockets.append(_bound(listener.HOST, settings.perfetto_port))
-        dock.open()
+        doors = dock.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error
     port = sockets[0].getsockname()[1]
     host = _reachable(settings.host)
     config = uvicorn.Config(
-        TwoDoors(dock), log_level="warning", access_log=False, lifespan="on", ws_max_size=16 << 20,
+        TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
+        ws_max_size=16 << 20,
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)

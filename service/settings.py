@@ -1,8 +1,9 @@
 """Everything that can be set, in one frozen object: built once, passed in, documented in the README."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 GIB = 1 << 30
@@ -11,7 +12,7 @@ GIB = 1 << 30
 class Settings(BaseSettings):
     """The service's settings; each is also the environment variable ``TRACEDOCK_<NAME>``."""
 
-    model_config = SettingsConfigDict(env_prefix="TRACEDOCK_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="TRACEDOCK_", env_ignore_empty=True, frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8700, ge=0, le=65535, description="port to listen on; 0 picks a free one")
@@ -22,7 +23,23 @@ class Settings(BaseSettings):
         le=65535,
         description="port on 127.0.0.1 for ui.perfetto.dev and Perfetto's Python client; 0 = off",
     )
+    token: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="a token that may do everything, beside those of `tracedock token add`; the commands send it, too",
+    )
+    allowed_hosts: str = Field(
+        "", description="further names, separated by commas, under which the server may be asked for"
+    )
+    allowed_origins: str = Field(
+        "", description="further origins, like `https://traces.example`, whose pages may change things"
+    )
     engine: Path | None = Field(None, description="another trace_processor_shell to run instead of the pinned one")
+    engine_sandbox: Literal["auto", "off", "required"] = Field(
+        "auto",
+        description="shut engines in: with the guards that the machine offers, not at all (for an engine that is a"
+        " script), or with all guards, or else don't start",
+    )
     ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
     ingest_workers: int = Field(
@@ -36,6 +53,19 @@ class Settings(BaseSettings):
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")
     max_engines: int = Field(4, ge=1, description="engines alive at once; the longest idle one makes room")
+    engine_memory_bytes: int | None = Field(
+        None, gt=0, description="memory that all engines together may take; 60 % of the machine's when not set"
+    )
+    engine_deaths: int = Field(
+        3,
+        ge=1,
+        description="times within ten minutes that the engine of a trace may die before it is not started again",
+    )
+    engine_queue: int = Field(256, ge=1, description="requests that may wait for one engine")
+    engine_stall_s: float = Field(
+        30.0, gt=0, description="processor time that an engine may burn on a load without coming further"
+    )
+    ui_timeout_s: float = Field(300.0, gt=0, description="deadline of what a Perfetto UI or its Python client asks")
     engine_idle_s: float = Field(900.0, gt=0, description="an engine with no client is closed after so long")
     engine_load_timeout_s: float = Field(900.0, gt=0, description="an engine must have loaded its trace by then")
     engine_stop_s: float = Field(2.0, gt=0, description="grace of each step when an engine is stopped")

@@ -6,6 +6,7 @@ process that does it (the kernel's own high-water mark), and the largest sum of 
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,6 +32,10 @@ LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor
 FILTER = "ijson filter: 1 % window to .json.gz"
 INGEST, WINDOW, STREAM = "ingest: PUT to ready", "1 % window to .json.gz", "one stream to .json.gz"
 STEPS, PARTS, MERGE = "split by step into traces", "split into five traces", "merge of the ranks"
+SESSION, ESSENTIAL, STEP = "session: all arguments", "session: essential arguments", "session: one step"
+IDLE, ARROW, ROWS = "an idle engine's start", "SQL: one million rows as Arrow", "the same by perfetto's own client"
+SELECT_1, ASKED = "SQL: SELECT 1, median", 300
+MILLION = "select id, ts, dur, name from slice limit 1000000"
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
 _IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
@@ -38,7 +44,21 @@ _IJSON = (
     "for e in ijson.items(reader, 'traceEvents.item'): pass"
 )
 
-
+_IDLE = (
+    "from service.engine.process import EngineProcess; from service.engine import wire; import asyncio, pathlib, sys\n"
+    "async def start():\n"
+    "    engine = await EngineProcess.start(pathlib.Path(sys.argv[1]))\n"
+    "    await engine.ask(wire.request(wire.GET_STATUS))\n"
+    "    await engine.stop(1)\n"
+    "asyncio.run(start())"
+)
+_ROWS = (
+    "from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig as Config; import sys, time\n"
+    "engine = TraceProcessor(trace=sys.argv[1], config=Config(bin_path=sys.argv[2], load_timeout=600))\n"
+    "started = time.perf_counter()\n"
+    "for row in engine.query(sys.argv[3]): row.id, row.ts, row.dur, row.name\n"
+    "print(time.perf_counter() - started); engine.close()"
+)
 _FILTER = (
     "from service.streaming.codec import plain_chunks as p; import gzip, ijson, json, sys, types\n"
     "chunks, first, last = p(open(sys.argv[1], 'rb')), int(sys.argv[2]), int(sys.argv[3])\n"
@@ -120,6 +140,7 @@ def role_of(process: psutil.Process) -> str:
         "--stdiod": "engine",
         "service.jobs.worker": "worker",
         "service.jobs.export": "export",
+        "service.jobs.rendering": "rendering",
         "service.jobs.maker": "maker",
     }
     return next((role for mark, role in roles.items() if mark in words), "server")
@@ -169,50 +190,91 @@ def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
     return rows[0]
 
 
-def measure(trace: Path, data: Path) -> tuple[list[Row], int, int]:
+def measure_cutting(server: Server, one: dict[str, Any], trace: Path, out: Path) -> list[Row]:
+    """What is written of a trace that is ready, and made of its parts."""
+    rows: list[Row] = []
+    with timed("download as JSON, by time", server, rows):
+        drain(server, f"/traces/{one['id']}/download?format=json")
+    with timed("download as JSON, original order", server, rows):
+        drain(server, f"/traces/{one['id']}/download?format=json&order=original")
+    where, bounds = f"/traces/{one['id']}", one["bounds"]
+    middle, hundredth = (bounds["start_ns"] + bounds["end_ns"]) // 2, (bounds["end_ns"] - bounds["start_ns"]) // 100
+    window = {"start_ns": middle, "end_ns": middle + hundredth}
+    rows.append(run_alone(FILTER, [sys.executable, "-c", _FILTER, str(trace), *map(str, window.values()), str(out)]))
+    with timed(WINDOW, server, rows):
+        drain(server, f"{where}/download", out, **window)
+    if one["streams"]:
+        with timed(STREAM, server, rows):
+            drain(server, f"{where}/download", out, streams=one["streams"][0])
+    few = 0 < len({step["number"] for step in one["steps"]}) <= 100
+    with timed(STEPS if few else PARTS, server, rows):
+        done(server, f"{where}/split", **({"by": "step"} if few else {"by": "parts", "value": 5}))
+    return rows
+
+
+def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Path) -> list[Row]:
+    """Sessions on a trace that is ready, and questions to them."""
+    rows = [run_alone(IDLE, [sys.executable, "-c", _IDLE, str(engine)])]
+    where = f"/traces/{trace['id']}/session"
+
+    def opened(**params: str | int) -> dict[str, Any]:
+        answer = server.api.post(where, params={"wait": 3600, **params})
+        answer.raise_for_status()
+        account = answer.json()["account"]
+        if not account["complete"]:
+            sys.exit(f"the session of {params} lost something: {account}")
+        return dict(account["slices"])
+
+    if trace["steps"]:
+        with timed(STEP, server, rows):
+            opened(steps=trace["steps"][len(trace["steps"]) // 2]["number"])
+        server.api.delete(where, params={"steps": trace["steps"][len(trace["steps"]) // 2]["number"]})
+    with timed(ESSENTIAL, server, rows):
+        opened(args="essential")
+    server.api.delete(where, params={"args": "essential"})
+    with timed(SESSION, server, rows):
+        slices = opened()
+    sys.stdout.write(f"slices: {slices['expected']:,} in the trace, {slices['engine']:,} in the engine\n")
+    with timed("SQL: select count(*) from slice", server, rows):
+        server.rows(trace["id"], "select count(*) from slice")
+    with timed("SQL: ten names of most time", server, rows):
+        server.rows(trace["id"], "select name, count(*), sum(dur) from slice group by name order by 3 desc limit 10")
+    with timed(ARROW, server, rows):
+        server.api.post(
+            f"/traces/{trace['id']}/query",
+            json={"sql": MILLION, "limit": None},
+            headers={"accept": "application/vnd.apache.arrow.stream"},
+        ).raise_for_status()
+    took = []
+    for _ in range(ASKED):
+        started = time.perf_counter()
+        server.rows(trace["id"], "select 1")
+        took.append(time.perf_counter() - started)
+    rows.append(Row(SELECT_1, statistics.median(took)))
+    server.api.delete(where)
+    said = subprocess.run(
+        [sys.executable, "-c", _ROWS, str(file), str(engine), MILLION], stdout=subprocess.PIPE, check=True
+    ).stdout
+    rows.append(Row(ROWS, float(said)))
+    return rows
+
+
+def measure(trace: Path, data: Path, *, only_engine: bool) -> tuple[list[Row], int, int]:
     """All rows, the number of events, and the bytes of the columns."""
     engine = engine_path(Settings())
-    rows = [
-        run_alone(LIMIT, [sys.executable, "-c", _GUNZIP, str(trace)]),
-        run_alone(IJSON, [sys.executable, "-c", _IJSON, str(trace)]),
-        run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)]),
-    ]
+    rows = [run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)])]
+    if not only_engine:
+        rows.append(run_alone(LIMIT, [sys.executable, "-c", _GUNZIP, str(trace)]))
+        rows.append(run_alone(IJSON, [sys.executable, "-c", _IJSON, str(trace)]))
     server = Server(data, perfetto_port=0).start()
     server.api.timeout = 3600
     try:
         with timed(INGEST, server, rows):
             one = server.upload(trace, wait=3600)
         columns = sum(path.stat().st_size for path in (data / "columns" / str(one["id"])).iterdir())
-        with timed("download as JSON, by time", server, rows):
-            drain(server, f"/traces/{one['id']}/download?format=json")
-        with timed("download as JSON, original order", server, rows):
-            drain(server, f"/traces/{one['id']}/download?format=json&order=original")
-        where, bounds, out = f"/traces/{one['id']}", one["bounds"], data / "out.json.gz"
-        middle, hundredth = (bounds["start_ns"] + bounds["end_ns"]) // 2, (bounds["end_ns"] - bounds["start_ns"]) // 100
-        window = {"start_ns": middle, "end_ns": middle + hundredth}
-        rows.append(
-            run_alone(FILTER, [sys.executable, "-c", _FILTER, str(trace), *map(str, window.values()), str(out)])
-        )
-        with timed(WINDOW, server, rows):
-            drain(server, f"{where}/download", out, **window)
-        if one["streams"]:
-            with timed(STREAM, server, rows):
-                drain(server, f"{where}/download", out, streams=one["streams"][0])
-        few = 0 < len({step["number"] for step in one["steps"]}) <= 100
-        with timed(STEPS if few else PARTS, server, rows):
-            done(server, f"{where}/split", **({"by": "step"} if few else {"by": "parts", "value": 5}))
-        with timed("session: load in the engine", server, rows):
-            server.api.post(f"/traces/{one['id']}/session", params={"wait": 3600}).raise_for_status()
-        with timed("SQL: select count(*) from slice", server, rows):
-            server.rows(one["id"], "select count(*) from slice")
-        with timed("SQL: ten names of most time", server, rows):
-            server.rows(one["id"], "select name, count(*), sum(dur) from slice group by name order by 3 desc limit 10")
-        with timed("SQL: one million rows as Arrow", server, rows):
-            server.api.post(
-                f"/traces/{one['id']}/query",
-                json={"sql": "select id, ts, dur, name from slice limit 1000000", "limit": None},
-                headers={"accept": "application/vnd.apache.arrow.stream"},
-            ).raise_for_status()
+        if not only_engine:
+            rows += measure_cutting(server, one, trace, data / "out.json.gz")
+        rows += measure_engine(server, one, trace, engine)
     finally:
         server.stop()
     return rows, one["events"]["in"], columns
@@ -224,6 +286,7 @@ def main() -> None:
     options.add_argument("trace", nargs="?", type=Path)
     options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
+    options.add_argument("--only-engine", action="store_true", help="leave out all but sessions and SQL")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
@@ -235,8 +298,9 @@ def main() -> None:
             )
         with trace.open("rb") as file:
             size, packed = sum(map(len, plain_chunks(file))), trace.stat().st_size
-        rows, events, columns = measure(trace, Path(scratch, "data"))
-        merge = measure_merge(Path(scratch), chosen.ranks_megabytes)
+        rows, events, columns = measure(trace, Path(scratch, "data"), only_engine=chosen.only_engine)
+        if not chosen.only_engine:
+            rows.append(measure_merge(Path(scratch), chosen.ranks_megabytes))
     sys.stdout.write(
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
     )
@@ -245,25 +309,34 @@ def main() -> None:
         "|---|---:|---:|---:|---:|---|\n"
     )
     for row in rows:
-        whole = not row.step.startswith(("SQL", "1 %", "one stream"))
+        whole = not row.step.startswith(("SQL", "1 %", "one stream", "the same", MERGE, STEP, IDLE))
         rate = f"{size / 1e6 / row.wall_s:,.0f}" if whole else ""
         event_rate = f"{events / row.wall_s:,.0f}" if whole else ""
         peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(row.peak_mb.items()))
-        figures = f"{row.wall_s:8.2f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
+        figures = (
+            f"{row.wall_s:8.{4 if row.wall_s < 0.1 else 2}f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
+        )
         sys.stdout.write(f"| {row.step:37} | {figures} | {peaks} |\n")
-    peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(merge.peak_mb.items()))
-    sys.stdout.write(
-        f"| {merge.step:37} | {merge.wall_s:8.2f} | {'':>7} | {'':>10} | {merge.together_mb:8,.0f} | {peaks} |\n"
-    )
     wall = {row.step: row.wall_s for row in rows}
-    sys.stdout.write(
-        f"\nIngest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
-        f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
-        f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file.\n"
-    )
+    peak = {row.step: row.peak_mb for row in rows}
+    if IJSON in wall:
+        sys.stdout.write(
+            f"\nIngest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
+            f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
+            f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file.\n"
+        )
     for step in (WINDOW, STREAM, STEPS, PARTS):
         if step in wall:
             sys.stdout.write(f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson.\n")
+    alone = peak[ENGINE]["process"]
+    for step in (SESSION, ESSENTIAL):
+        sys.stdout.write(
+            f"{step}: {wall[step] / wall[ENGINE]:.2f} x the time of trace_processor alone,"
+            f" {peak[step]['engine'] / alone:.2f} x its memory.\n"
+        )
+    if STEP in wall:
+        sys.stdout.write(f"{STEP}: {wall[STEP] - wall[IDLE]:.2f} s more than an idle engine's start.\n")
+    sys.stdout.write(f"{ARROW}: {wall[ROWS] / wall[ARROW]:.1f} x faster than the rows of perfetto's client.\n")
 
 
 if __name__ == "__main__":

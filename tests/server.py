@@ -66,6 +66,10 @@ class Server:
                 found += [child] if of_name in " ".join(child.cmdline()) else []
         return found
 
+    def engine(self, trace_id: object) -> psutil.Process:
+        """The engine of a trace; one more may wait for its trace."""
+        return psutil.Process(self.api.get(f"/traces/{trace_id}/session").json()["engine"]["pid"])
+
     def kill(self) -> None:
         """`kill -9`."""
         assert self._process

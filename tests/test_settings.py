@@ -40,6 +40,7 @@ def test_a_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     ("name", "value"),
     [
         ("port", "70000"),
+        ("token", "short"),
         ("perfetto_port", "-1"),
         ("max_engines", "0"),
         ("query_timeout_s", "0"),
@@ -50,6 +51,13 @@ def test_a_setting_that_makes_no_sense_is_refused(name: str, value: str, monkeyp
     monkeypatch.setenv(f"TRACEDOCK_{name.upper()}", value)
     with pytest.raises(ValidationError, match=name):
         Settings()
+
+
+def test_a_token_is_not_shown_and_an_empty_one_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEDOCK_TOKEN", "0123456789abcdef")
+    assert "0123456789abcdef" not in repr(Settings())
+    monkeypatch.setenv("TRACEDOCK_TOKEN", "")
+    assert Settings().token is None
 
 
 def test_settings_do_not_change() -> None:

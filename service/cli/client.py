@@ -84,15 +84,24 @@ class Client:
     the connection breaks. Traces, sessions, jobs and tables are the API's own objects: integers are exact.
     """
 
-    def __init__(self, url: str | None = None) -> None:
-        """`url`: the server's base; without it the environment's TRACEDOCK_URL, then http://127.0.0.1:8700.
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        """A client of one server.
 
-        `ValueError` when it is no http or https URL.
+        Args:
+            url: the server's base; without it the environment's TRACEDOCK_URL, then http://127.0.0.1:8700.
+            token: what opens the server's doors; without it the environment's TRACEDOCK_TOKEN, then none.
+
+        Raises:
+            ValueError: the one is no http or https URL, or the other no token.
         """
+        token = (token or os.environ.get("TRACEDOCK_TOKEN", "")).strip()
+        if not re.fullmatch(r"[!-~]*", token):
+            raise ValueError("a token is made of letters, digits and signs of ASCII")  # which is not to be shown
         base = _base(url or os.environ.get("TRACEDOCK_URL") or DEFAULT_URL)
         self.url = str(base.copy_with(userinfo=b""))
         self._http = httpx.Client(
             base_url=base.join(base.path.rstrip("/") + "/api/v1/"),
+            headers={"Authorization": f"Bearer {token}"} if token else None,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
             trust_env=not _is_loopback(base.host),  # a proxy cannot reach this machine's own loopback
         )
@@ -214,10 +223,10 @@ class Client:
         """Delete the trace with everything made from it."""
         self._done("DELETE", _at(trace_id))
 
-    def perfetto_url(self, trace_id: str, *, selection: Json | None = None) -> str:
-        """The link that opens the Perfetto UI on the trace, or on a selection of it."""
-        chosen = f"?{urlencode({'selection': _compact(selection)})}" if selection is not None else ""
-        return f"{self.url}/api/v1/{_at(trace_id)}/perfetto{chosen}"
+    def perfetto_url(self, trace_id: str, *, selection: Json | None = None, args: str = "all") -> str:
+        """The link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`."""
+        chosen = _view(selection, args)
+        return f"{self.url}/api/v1/{_at(trace_id)}/perfetto{'?' if chosen else ''}{urlencode(chosen)}"
 
     # split and merge
 
@@ -292,29 +301,32 @@ class Client:
         sql: str,
         *,
         selection: Json | None = None,
+        args: str = "all",
         limit: int | None = DEFAULT_LIMIT,
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
         on_loading: Watcher | None = None,
     ) -> Json:
         """The whole answer, `{"columns", "rows", "truncated", "elapsed_ms"}`, held in memory.
 
-        With a `selection`, only that part of the trace is asked, on an engine of its own.
+        With a `selection`, only that part of the trace is asked, on an engine of its own. Events there have `all` their
+        `args`, the `essential` ones, or `none`: with fewer an engine loads sooner.
 
         At most `limit` rows, and `timeout_s` seconds of work (None: no limit); loading the engine is not
         counted, and takes as long as it takes: `on_loading` sees the session about once a second.
         """
-        question = _question(sql, selection, limit, timeout_s)
+        question = _question(sql, selection, args, limit, timeout_s)
         with self._answer(trace_id, question, "application/json", on_loading) as response:
             response.read()
             return _document(response)
 
-    def export(
+    def export(  # noqa: PLR0913 - what an answer is asked for
         self,
         trace_id: str,
         sql: str,
         accept: str,
         *,
         selection: Json | None = None,
+        args: str = "all",
         limit: int | None = None,
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
         on_loading: Watcher | None = None,
@@ -323,28 +335,27 @@ class Client:
 
         For `application/json`, `application/x-ndjson`, `text/csv` and `application/vnd.apache.arrow.stream`.
         """
-        question = _question(sql, selection, limit, timeout_s)
+        question = _question(sql, selection, args, limit, timeout_s)
         with self._answer(trace_id, question, accept, on_loading) as response:
             yield from response.iter_bytes()
 
     # sessions and the listener
 
-    def sessions(self) -> list[Json]:
-        """The engines that the server holds."""
-        sessions: list[Json] = self._json("GET", "sessions")["sessions"]
-        return sessions
+    def sessions(self) -> Json:
+        """The engines that the server holds, `{"sessions", "memory": {"held_bytes", "budget_bytes"}}`."""
+        return self._json("GET", "sessions")
 
-    def session(self, trace_id: str) -> Json:
-        """The trace's session, as it is."""
-        return self._json("GET", f"{_at(trace_id)}/session")
+    def session(self, trace_id: str, *, selection: Json | None = None, args: str = "all") -> Json:
+        """The session of the trace, or of a selection of it, as it is."""
+        return self._json("GET", f"{_at(trace_id)}/session", params=_view(selection, args))
 
-    def open_session(self, trace_id: str, *, wait: float = 0) -> Json:
-        """Start the trace's engine, or find it running; `wait`: seconds to give it to become ready."""
-        return self._json("POST", f"{_at(trace_id)}/session", params={"wait": wait}, wait=wait)
+    def open_session(self, trace_id: str, *, selection: Json | None = None, args: str = "all", wait: float = 0) -> Json:
+        """Start the engine, or find it running; `wait`: seconds to give it to become ready."""
+        return self._json("POST", f"{_at(trace_id)}/session", params=_view(selection, args) | {"wait": wait}, wait=wait)
 
-    def close_session(self, trace_id: str) -> None:
-        """Stop the trace's engine."""
-        self._done("DELETE", f"{_at(trace_id)}/session")
+    def close_session(self, trace_id: str, *, selection: Json | None = None, args: str = "all") -> None:
+        """Stop the engine of the trace, or of a selection of it."""
+        self._done("DELETE", f"{_at(trace_id)}/session", params=_view(selection, args))
 
     def listener(self) -> Json:
         """`{"enabled", "host", "port", "trace"}` of the port that ui.perfetto.dev looks for."""
@@ -391,8 +402,8 @@ class Client:
             response.read()
             return _document(response)
 
-    def _done(self, method: str, path: str) -> None:
-        with self._send(method, path):
+    def _done(self, method: str, path: str, **request: Any) -> None:
+        with self._send(method, path, **request):
             pass
 
     @contextmanager
@@ -432,9 +443,16 @@ def _compact(selection: Json | None) -> str | None:
     return None if selection is None else json.dumps(selection, separators=(",", ":"))
 
 
-def _question(sql: str, selection: Json | None, limit: int | None, timeout_s: float | None) -> Json:
+def _question(sql: str, selection: Json | None, args: str, limit: int | None, timeout_s: float | None) -> Json:
     question: Json = {"sql": sql, "limit": limit, "timeout_s": timeout_s}
-    return question if selection is None else question | {"selection": selection}
+    chosen: Json = {"selection": selection} if selection is not None else {}
+    return question | chosen | ({} if args == "all" else {"args": args})
+
+
+def _view(selection: Json | None, args: str) -> dict[str, Any]:
+    """What of a trace an engine is on, as parameters of an address; nothing for all of it."""
+    chosen = {} if selection is None else {"selection": _compact(selection)}
+    return chosen if args == "all" else chosen | {"args": args}
 
 
 def _split(selection: Json | None, by: str | None, value: int | None) -> Json:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from service.cli import download, making, server, sql, traces
+from service.cli import download, making, server, sessions, sql, tokens, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -60,12 +61,20 @@ def server_url(
     url: Annotated[
         str, typer.Option(envvar="TRACEDOCK_URL", metavar="URL", help="The server to talk to.")
     ] = DEFAULT_URL,
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="TRACEDOCK_TOKEN",
+            metavar="TOKEN",
+            help="What opens its doors; others on this machine can read it here, but not in the variable.",
+        ),
+    ] = "",
 ) -> None:
     """Which server the commands talk to."""
     try:
-        ctx.obj = ctx.with_resource(Client(url))
+        ctx.obj = ctx.with_resource(Client(url, token))
     except ValueError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--url") from exc
+        raise typer.BadParameter(str(exc), param_hint="--url, --token") from exc
 
 
 app.command()(server.serve)
@@ -79,6 +88,8 @@ app.command()(sql.query)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(tokens.app, name="token")
 
 
 def main() -> NoReturn:
@@ -87,8 +98,18 @@ def main() -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             # A name that the locale cannot spell must not end a listing half way.
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="tracedock")
-    raise SystemExit(0)
+    code: str | int | None = 0
+    try:
+        app(prog_name="tracedock")
+    except SystemExit as end:
+        code = end.code
+    with suppress(OSError):  # who read it is gone
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    status = 1 if isinstance(code, str) else code or 0
+    os._exit(status)  # all is closed; an orderly end would look at every object of all modules, for a second or two
 
 
 def _exit_code(error: ClientError) -> int:

@@ -81,11 +81,11 @@ class Stages:
         return watch
 
     def loading(self, name: str) -> Watcher:
-        """For `Client.query(on_loading=…)`: bytes that the engine has read."""
+        """For `Client.query(on_loading=…)`: bytes that the engine has taken in, of how many nobody knows."""
         stage = self._start(f"load engine for {visible(name)}", size)
 
         def watch(session: dict[str, Any]) -> None:
-            stage.update(session["progress"]["bytes"], session["progress"]["bytes_total"], session["state"])
+            stage.update(session["progress"]["bytes"], 0, session["state"])
 
         return watch
 

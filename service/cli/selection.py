@@ -30,6 +30,19 @@ class Straddle(StrEnum):
     clip = "clip"
 
 
+class Args(StrEnum):
+    """Which arguments of events an engine has."""
+
+    all = "all"
+    essential = "essential"
+    none = "none"
+
+
+ArgsOption = Annotated[
+    Args, typer.Option("--args", help="Which arguments of events the engine has; with fewer it loads sooner.")
+]
+
+
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of `chosen`; it gets what they mean as its parameter ``selection``."""
     own = inspect.signature(command, eval_str=True)

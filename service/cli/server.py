@@ -1,6 +1,6 @@
 """Commands about this machine's server: serve, doctor."""
 
-# ruff: noqa: PLC0415 - these two alone need the service, which takes long to import: `ls` must not pay for it
+# ruff: noqa: PLC0415 - these need the service, which takes long to import: `ls` must not pay for it
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def serve(
     """Run the server, until Ctrl-C."""
     from service.app import serve as run
 
-    settings = _settings(host=host, port=port, data=data, perfetto_port=perfetto_port)
+    settings = settings_of(host=host, port=port, data=data, perfetto_port=perfetto_port)
 
     def ready(url: str) -> None:
         print(f"Tracedock is ready at {url}" if on_terminal() else url, flush=True)
         if trace is not None:
             # A daemon: it must not keep a server alive that was told to stop.
-            Thread(target=_bring, args=(url, trace), name="upload", daemon=True).start()
+            token = settings.token.get_secret_value() if settings.token else None
+            Thread(target=_bring, args=(url, token, trace), name="upload", daemon=True).start()
 
     run(settings, on_ready=ready)
 
@@ -57,7 +58,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Check that this machine has what the server needs."""
-    settings = _settings()
+    settings = settings_of()
     if engine_path:
         from service.engine.provision import engine_path as path_of_engine
 
@@ -71,7 +72,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _settings(**given: Any) -> Settings:
+def settings_of(**given: Any) -> Settings:
     """The settings, with what was given on the command line over the environment's."""
     from pydantic import ValidationError
 
@@ -84,10 +85,10 @@ def _settings(**given: Any) -> Settings:
         raise typer.BadParameter(f"settings: {wrong}") from exc
 
 
-def _bring(url: str, file: Path) -> None:
+def _bring(url: str, token: str | None, file: Path) -> None:
     """Upload the file to the server that has just come up, and print the link that opens it."""
     try:
-        with Client(url) as client:
+        with Client(url, token) as client:
             trace = send(client, file, wait=True)
             failed = failure(trace)
             if failed:

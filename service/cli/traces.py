@@ -15,7 +15,7 @@ from service.cli.errors import ApiError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
 from service.cli.report import failure, note, report
-from service.cli.selection import selecting
+from service.cli.selection import Args, ArgsOption, selecting
 from service.cli.summary import damage, facts
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`.")]
@@ -109,12 +109,15 @@ def open_trace(
     listener: Annotated[
         bool, typer.Option("--listener", help="Serve this trace on the server's local port, usually 9001.")
     ] = False,
+    args: ArgsOption = Args.all,
 ) -> None:
     """Print the link that opens a trace, or the part of it that is selected, in the Perfetto UI."""
     if listener and selection:
         raise typer.BadParameter(
             "it serves whole traces; `tracedock split` makes one of a part", param_hint="--listener"
         )
+    if listener and args is not Args.all:
+        raise typer.BadParameter("it serves traces with all arguments of their events", param_hint="--listener")
     client: Client = ctx.obj
     found = client.find(trace)
     if listener:
@@ -122,7 +125,7 @@ def open_trace(
         if not chosen["enabled"]:
             raise ApiError("listener_off", "The listener is off", "Start the server with a Perfetto port.", 409)
         note(f"{chosen['host']}:{chosen['port']} on the server's machine now serves {found['name']}.")
-    link = client.perfetto_url(found["id"], selection=selection)
+    link = client.perfetto_url(found["id"], selection=selection, args=args.value)
     if found["state"] != "ready":
         note(f"{found['name']} is {found['state']}; the link works once it is ready.")
     print(link)

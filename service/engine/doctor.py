@@ -4,12 +4,12 @@ import asyncio
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from service import __version__
-from service.engine import provision, wire
+from service.engine import guards, provision, wire
 from service.engine.process import EngineProcess
 from service.settings import Settings
 from service.trace.errors import TracedockError
@@ -40,8 +40,9 @@ def examine(settings: Settings) -> list[Finding]:
         _found("engine", lambda: provision.engine_path(settings)),
         _found("ui", lambda: provision.ui_path(settings)),
     ]
+    findings.append(_guards(settings))
     if findings[2].ok:
-        findings += asyncio.run(_try_engine(provision.engine_path(settings)))
+        findings += asyncio.run(_try_engine(provision.engine_path(settings), settings.engine_sandbox != "off"))
     data = settings.data.absolute()
     writable = _writable(data)
     findings.append(Finding("data folder", writable, str(data), None if writable else "It can't be written to."))
@@ -56,24 +57,33 @@ def _found(name: str, find: Callable[[], Path]) -> Finding:
     return Finding(name, ok=True, value=str(path), detail=f"sha256 {provision.digest(path)}")
 
 
-async def _try_engine(binary: Path) -> list[Finding]:
+def _guards(settings: Settings) -> Finding:
+    try:
+        return Finding("engine guards", ok=True, value=guards.in_words(settings))
+    except TracedockError as error:
+        return Finding("engine guards", ok=False, value="missing", detail=error.detail)
+
+
+async def _one_event() -> AsyncIterator[bytes]:
+    yield _ONE_EVENT
+
+
+async def _try_engine(binary: Path, sandbox: bool) -> list[Finding]:
     """Load a trace of one event and count its slices."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        file.write(_ONE_EVENT)
-        file.flush()
+    try:
+        engine = await EngineProcess.start(binary, sandbox=sandbox)
         try:
-            engine = await EngineProcess.start(binary, Path(file.name))
-            try:
-                async with asyncio.timeout(_TRY_FOR_S):
-                    status = (await engine.ask(wire.request(wire.GET_STATUS))).status
-                    question = wire.QueryArgs(sql_query="SELECT count(*) FROM slice")
-                    answer = await engine.ask(wire.request(wire.QUERY_STREAMING, query_args=question))
-            finally:
-                await engine.stop(1.0)
-        except TracedockError as error:
-            return [Finding("one-event trace", ok=False, value="failed", detail=error.detail)]
-        except TimeoutError:
-            return [Finding("one-event trace", ok=False, value="failed", detail=f"No answer in {_TRY_FOR_S:g} s.")]
+            async with asyncio.timeout(_TRY_FOR_S):
+                await engine.feed(_one_event())
+                status = (await engine.ask(wire.request(wire.GET_STATUS))).status
+                question = wire.QueryArgs(sql_query="SELECT count(*) FROM slice")
+                answer = await engine.ask(wire.request(wire.QUERY_STREAMING, query_args=question))
+        finally:
+            await engine.stop(1.0)
+    except TracedockError as error:
+        return [Finding("one-event trace", ok=False, value="failed", detail=error.detail)]
+    except TimeoutError:
+        return [Finding("one-event trace", ok=False, value="failed", detail=f"No answer in {_TRY_FOR_S:g} s.")]
     slices = [count for batch in answer.query_result.batch for count in batch.varint_cells]
     return [
         Finding("engine version", ok=status.api_version == wire.API_VERSION, value=status.human_readable_version),

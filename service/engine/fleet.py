@@ -1,15 +1,28 @@
-"""All engines: one for each trace that is asked, no more at once than allowed, none alive that nobody needs."""
+"""All engines: one for each trace that is asked, no more than there is memory for, none alive that nobody needs."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from service.engine.session import EngineLimits, Session, Source
-from service.trace.errors import EngineUnavailable
+from service.engine import provision, sql
+from service.engine.deaths import Deaths
+from service.engine.memory import BASE_BYTES, MemoryModel, cap
+from service.engine.process import EngineProcess
+from service.engine.session import EngineLimits, Load, Session, SessionState
+from service.engine.spare import Launch, Spare
+from service.engine.watch import machine_memory
+from service.settings import Settings
+from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
 
 log = logging.getLogger(__name__)
+
+TEND_EVERY_S = 1.0
+LEAK_IDLE_S = 60.0  # an engine that has grown keeps what clients made in it for so long
+SHARE_OF_MACHINE = 0.6
+RETRY_AFTER_S = 10
 
 
 class Fleet:
@@ -20,28 +33,70 @@ class Fleet:
         limits: the bounds of each engine.
         max_engines: how many may be alive.
         idle_s: seconds after which an unused engine is closed.
+        memory_bytes: what all engines together may take; a share of the machine's by default.
+        deaths: how often within ten minutes the engine of a key may die before no further one is started.
+        launch: starts an engine.
     """
 
-    def __init__(self, binary: Callable[[], Path], limits: EngineLimits, *, max_engines: int, idle_s: float) -> None:
+    def __init__(
+        self,
+        binary: Callable[[], Path],
+        limits: EngineLimits,
+        *,
+        max_engines: int,
+        idle_s: float,
+        memory_bytes: int | None = None,
+        deaths: int = 3,
+        launch: Launch = EngineProcess.start,
+    ) -> None:
         self._binary = binary
         self._limits = limits
         self._max = max_engines
         self._idle_s = idle_s
+        self.budget_bytes = memory_bytes or int(machine_memory() * SHARE_OF_MACHINE)
+        self._model = MemoryModel()
+        self._deaths = Deaths(deaths)
+        self._spare = Spare(launch, limits.stop_s)
         self._sessions: dict[str, Session] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._janitor: asyncio.Task[None] | None = None
+        self._leaving: dict[Session, asyncio.Task[None]] = {}
+        self._tending: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, scratch: Path) -> "Fleet":
+        """A fleet as it is set; large results lie in `scratch`."""
+        limits = EngineLimits(
+            load_timeout_s=settings.engine_load_timeout_s,
+            stop_s=settings.engine_stop_s,
+            max_result_bytes=settings.max_result_bytes,
+            scratch=scratch,
+            stall_s=settings.engine_stall_s,
+            ui_timeout_s=settings.ui_timeout_s,
+            queue=settings.engine_queue,
+        )
+        return cls(
+            lambda: provision.engine_path(settings), limits,
+            max_engines=settings.max_engines,
+            idle_s=settings.engine_idle_s,
+            memory_bytes=settings.engine_memory_bytes,
+            deaths=settings.engine_deaths,
+            launch=partial(EngineProcess.start, package=sql.PACKAGE, sandbox=settings.engine_sandbox != "off"),
+        )  # fmt: skip
 
     def start(self) -> None:
-        """Begin to close idle engines."""
-        self._janitor = asyncio.create_task(self._close_idle())
+        """Begin to look after the engines, and start one that waits for its trace."""
+        self._tending = asyncio.create_task(self._tend())
+        try:
+            self._spare.prepare(self._binary())
+        except EngineUnavailable as error:
+            log.warning("no engine yet: %s", error.detail)
 
     async def close(self) -> None:
         """Stop every engine."""
-        if self._janitor:
-            self._janitor.cancel()
+        if self._tending:
+            self._tending.cancel()
         for session in self.sessions():
             self._retire(session)
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(self._spare.close(), *self._leaving.values())
 
     def sessions(self) -> list[Session]:
         """The sessions that are alive, and those that failed and have not been asked again."""
@@ -51,30 +106,70 @@ class Fleet:
         """The session of that key, if there is one."""
         return self._sessions.get(key)
 
-    def open(self, key: str, trace_id: str, source: Source, selection: dict[str, Any] | None = None) -> Session:
+    @property
+    def held_bytes(self) -> int:
+        """Memory that counts as taken: by all engines, those that are about to load or to end among them."""
+        return sum(session.held_bytes for session in self._all()) + self._spare.memory_bytes
+
+    def open(
+        self,
+        key: str,
+        trace_id: str,
+        source: Callable[[], AsyncGenerator[bytes]],
+        selection: dict[str, Any] | None = None,
+        *,
+        args: str = "all",
+        events: int = 0,
+        after_load: Callable[[Session], Awaitable[None]] | None = None,
+    ) -> Session:
         """The session of that key, begun if there is none that can be used.
 
         Args:
             key: what tells it from others: the trace, and what of it.
             trace_id: the trace.
-            source: its file, or what yields its document.
+            source: what yields its document.
             selection: what of the trace it is on, where that is not all, as JSON values.
+            args: how much of the events' arguments the document has: `all`, `essential` or `none`.
+            events: how many events the document has.
+            after_load: is run once the engine has the trace, before anyone may ask.
 
         Raises:
-            EngineUnavailable: no engine is installed, or all that may be alive are in use.
+            EngineUnavailable: no engine is installed, or those in use leave no room for another.
+            TooLargeForEngine: the trace would take more memory than all engines may.
+            EngineFailed: its engine has died too often lately.
         """
         session = self._sessions.get(key)
         if session and not session.over:
             return session
+        self._deaths.check(key)
         binary = self._binary()
+        predicted = self._model.predicted(args, events)
+        if predicted > self.budget_bytes:
+            raise TooLargeForEngine(
+                f"An engine on all of this would take about {predicted >> 20} MiB of memory, and all engines may take"
+                f" {self.budget_bytes >> 20} MiB: select less of the trace, or load it with args=essential or none.",
+                predicted_bytes=predicted, budget_bytes=self.budget_bytes, args=args, events=events,
+            )  # fmt: skip
+        for idle in self._to_make_room(predicted):
+            log.info("the idle engine of trace %s makes room for trace %s", idle.trace_id, trace_id)
+            self._retire(idle)
         if session:
             self._retire(session)
-        self._make_room()
-        session = self._sessions[key] = Session(trace_id, source, binary, self._limits, selection)
+        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load))
+        session = self._sessions[key] = Session(
+            load,
+            partial(self._engine, binary),
+            self._limits,
+            predicted_bytes=predicted,
+            most_bytes=cap(predicted, self.budget_bytes),
+            restarts=self._deaths.count(key),
+            on_failed=partial(self._failed, key),
+        )
         return session
 
     async def shut(self, key: str) -> None:
-        """Close the session of that key, if there is one."""
+        """Close the session of that key, if there is one; what it died of is forgotten."""
+        self._deaths.forget(key)
         if session := self._sessions.get(key):
             await asyncio.shield(self._retire(session))
 
@@ -84,31 +179,101 @@ class Fleet:
         if closing:
             await asyncio.shield(asyncio.gather(*closing))
 
-    def _make_room(self) -> None:
+    # -- room --------------------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Session]:
+        return [*self._sessions.values(), *self._leaving]
+
+    def _to_make_room(self, needed_bytes: int) -> list[Session]:
+        """The idle sessions, longest idle first, without which there is room; raises `EngineUnavailable`."""
         alive = [session for session in self._sessions.values() if not session.over]
-        if len(alive) < self._max:
-            return
-        idle = [session for session in alive if not session.busy]
-        if not idle:
-            raise EngineUnavailable(
-                f"All {self._max} engines are in use; close one or try again.",
-                in_use=[session.trace_id for session in alive],
-                retry_after_s=10,
-            )
-        self._retire(max(idle, key=lambda session: session.idle_s))
+        idle = sorted((session for session in alive if not session.busy), key=lambda session: session.idle_s)
+        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), []
+        while count >= self._max or held + needed_bytes > self.budget_bytes:
+            if not idle:
+                raise self._full(alive, needed_bytes)
+            chosen.append(idle.pop())
+            held -= chosen[-1].held_bytes
+            count -= 1
+        return chosen
+
+    def _full(self, alive: list[Session], needed_bytes: int) -> EngineUnavailable:
+        if len(alive) >= self._max:
+            why = f"All {self._max} engines are in use"
+        else:
+            why = f"The engines in use leave less than the {needed_bytes >> 20} MiB of memory that this takes"
+        return EngineUnavailable(
+            f"{why}; close one or try again.",
+            in_use=[
+                {"trace": one.trace_id, "memory_bytes": one.memory_bytes, "predicted_bytes": one.predicted_bytes}
+                for one in alive
+            ],
+            needed_bytes=needed_bytes,
+            budget_bytes=self.budget_bytes,
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+    def _has_room(self) -> bool:
+        """Whether there is room for all that were let in, by now."""
+        taking = [one for one in self._all() if not one.gone]
+        held = sum(one.held_bytes for one in taking)
+        return len(taking) <= self._max and held <= self.budget_bytes
+
+    async def _engine(self, binary: Path, session: Session) -> EngineProcess:
+        """An engine for a session, once those that make room for it are gone."""
+        while not self._has_room() and (ending := [one for one in self._all() if one.over and not one.gone]):
+            session.state = SessionState.WAITING
+            await ending[0].ended()
+        engine = await self._spare.take(binary)
+        if session.most_bytes is not None:
+            engine.limit_memory(session.most_bytes)  # a statement that asks for more fails, and the engine lives on
+        return engine
+
+    # -- what becomes of sessions ------------------------------------------------------------------------------
+
+    async def _loaded(self, after_load: Callable[[Session], Awaitable[None]] | None, session: Session) -> None:
+        if after_load:
+            await after_load(session)
+        self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0)
+        if self.held_bytes + BASE_BYTES <= self.budget_bytes:
+            self._spare.prepare(self._binary())
+
+    def _failed(self, key: str, session: Session, error: TracedockError) -> None:
+        if isinstance(error, EngineError):  # not a selection that the trace has nothing of
+            self._deaths.note(key, error)
+        if isinstance(error, EngineOutgrew):
+            self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
     def _retire(self, session: Session) -> asyncio.Task[None]:
         for key in [key for key, one in self._sessions.items() if one is session]:
             del self._sessions[key]
-        task = asyncio.create_task(session.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        task = self._leaving[session] = asyncio.create_task(session.close())
+        task.add_done_callback(lambda _: self._leaving.pop(session))
         return task
 
-    async def _close_idle(self) -> None:
+    async def _tend(self) -> None:
+        """Close engines that are idle for long or leak, and keep them all within their memory."""
         while True:
-            await asyncio.sleep(min(self._idle_s / 4, 30.0))
+            await asyncio.sleep(min(self._idle_s / 4, TEND_EVERY_S))
             for session in self.sessions():
                 if session.idle_s > self._idle_s:
                     log.info("closing the idle engine of trace %s", session.trace_id)
                     self._retire(session)
+                elif session.leaks and session.idle_s > LEAK_IDLE_S:
+                    log.warning("closing the idle engine of trace %s: it has grown", session.trace_id)
+                    self._retire(session)
+            await self._keep_within_budget()
+
+    async def _keep_within_budget(self) -> None:
+        """Engines grow after they were let in: one that is idle has to go, or the one that has grown most."""
+        if self._leaving or self.held_bytes <= self.budget_bytes:
+            return
+        if self._spare.memory_bytes:
+            await self._spare.close()
+            return
+        alive = [session for session in self._sessions.values() if session.memory_bytes]
+        if idle := [session for session in alive if not session.busy]:
+            self._retire(max(idle, key=lambda session: session.idle_s))
+        elif alive:
+            grown = max(alive, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
+            grown.condemn(grown.outgrown(grown.memory_bytes or 0))

@@ -1,9 +1,11 @@
 """One trace_processor process: started on a trace, spoken to over its pipe, interrupted, stopped."""
 
 import asyncio
+import json
 import logging
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -23,9 +25,9 @@ log = logging.getLogger(__name__)
 
 READ_SIZE = 1 << 18
 _LAUNCHER = Path(__file__).with_name("launcher.py")
-_LOADED_SO_FAR = re.compile(rb"Loading trace: ([0-9.]+) MB")
 _STDERR_LINES = 20
 _SAID_MAX = 4000  # of the last lines, as they go into an error
+_AHEAD = 2  # pieces of a trace on their way: the engine works on one while the next is made and sent
 _LAST_WORDS_S = 1.0  # to end after its output has closed, and for its messages to arrive
 
 
@@ -42,19 +44,28 @@ class EngineProcess:
         self._said: deque[bytes] = deque(maxlen=_STDERR_LINES)
         self._stderr = asyncio.create_task(self._read_stderr())
         self.loaded_bytes = 0
+        self.fed = False
+        self.loaded = False
         self.stopped_by: str | None = None
 
     @classmethod
-    async def start(cls, binary: Path, trace: Path | None) -> "EngineProcess":
-        """Start the engine at `binary` on the file `trace`, or on nothing, to be fed.
+    async def start(cls, binary: Path, *, package: Path | None = None, sandbox: bool = True) -> "EngineProcess":
+        """Start the engine at `binary`, to be fed.
+
+        Args:
+            binary: the program.
+            package: folder of the SQL modules that it knows as `torch`.
+            sandbox: whether it is shut in (`service.engine.sandbox`); a script that starts another program can't be.
 
         Raises:
             EngineUnavailable: it could not be started.
         """
-        command = [str(binary), "--stdiod", *([str(trace)] if trace else [])]
+        read = [str(package)] if package else []
+        options = json.dumps({"sandbox": sandbox, "read": read})
+        command = [str(binary), "--stdiod", *([f"--add-sql-package={package}@torch"] if package else [])]
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), *command,
+                sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid()), options, *command,
                 stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=READ_SIZE,
             )  # fmt: skip
         except OSError as error:
@@ -66,24 +77,30 @@ class EngineProcess:
         """The process id."""
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended, as far as is known."""
+        return self._process.returncode is None
+
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        await self._process.wait()
+
+    def limit_memory(self, most_bytes: int) -> None:
+        """Refuse it more address space than that from now on, where the system can (prlimit(2))."""
+        if sys.platform == "linux":
+            with suppress(ProcessLookupError, PermissionError, ValueError):
+                resource.prlimit(self.pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
+
     async def exchange(self, request: Any) -> AsyncIterator[Any]:
         """Send a request and yield its responses to the last one.
 
         Raises:
             EngineFailed: the engine ended, or spoke something else than its protocol.
         """
-        stdin = self._process.stdin
-        if stdin is None or stdin.is_closing():
-            raise await self._failure()
-        try:
-            stdin.write(wire.frame(request))
-            await stdin.drain()
-        except ConnectionError as error:
-            raise await self._failure() from error
+        await self._send(request)
         while True:
             message = await self._receive()
-            if message.HasField("fatal_error"):
-                raise EngineFailed(f"The engine reports a fatal error: {message.fatal_error}.")
             yield message
             if wire.is_last(message):
                 return
@@ -94,41 +111,62 @@ class EngineProcess:
 
     async def feed(self, chunks: AsyncIterable[bytes]) -> None:
         """Load a trace from its plain bytes."""
+        sizes: deque[int] = deque()
         async for piece in chunks:
-            answer = await self.ask(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
-            if answer.append_result.error:
-                raise EngineFailed(f"The engine can't load the trace: {answer.append_result.error}")
-            self.loaded_bytes += len(piece)
+            await self._send(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
+            sizes.append(len(piece))
+            if len(sizes) == _AHEAD:
+                await self._appended(sizes.popleft())
+        while sizes:
+            await self._appended(sizes.popleft())
+        self.fed = True
         answer = await self.ask(wire.request(wire.FINALIZE_TRACE_DATA))
         if answer.finalize_data_result.error:
             raise EngineFailed(f"The engine can't load the trace: {answer.finalize_data_result.error}")
+        self.loaded = True
+
+    async def _appended(self, size: int) -> None:
+        answer = await self._receive()
+        if answer.append_result.error:
+            raise EngineFailed(f"The engine can't load the trace: {answer.append_result.error}")
+        self.loaded_bytes += size
+
+    async def _send(self, request: Any) -> None:
+        stdin = self._process.stdin
+        if stdin is None or stdin.is_closing():
+            raise await self.failure()
+        try:
+            stdin.write(wire.frame(request))
+            await stdin.drain()
+        except ConnectionError as error:
+            raise await self.failure() from error
 
     async def _receive(self) -> Any:
         stdout = self._process.stdout
         while not self._received and stdout is not None:
             data = await stdout.read(READ_SIZE)
             if not data:
-                raise await self._failure()
+                raise await self.failure()
             try:
                 self._received.extend(map(wire.Rpc.FromString, self._deframer.feed(data)))
             except (wire.BadFrame, DecodeError) as error:
                 raise EngineFailed(f"The engine's answer can't be read: {error}") from error
-        return self._received.popleft()
+        message = self._received.popleft()
+        if message.HasField("fatal_error"):
+            raise EngineFailed(f"The engine reports a fatal error: {message.fatal_error}.")
+        return message
 
     async def _read_stderr(self) -> None:
-        """Follow the progress of the load, and remember the last lines for the time when it fails."""
+        """Remember the last lines for the time when it fails."""
         stderr, rest = self._process.stderr, b""
         while stderr is not None and (data := await stderr.read(READ_SIZE)):
             *lines, rest = re.split(rb"[\r\n]+", rest[-READ_SIZE:] + data)
-            for line in lines:
-                if loaded := _LOADED_SO_FAR.match(line):
-                    self.loaded_bytes = int(float(loaded[1]) * 1e6)
-                elif line:
-                    self._said.append(line)
+            self._said.extend(filter(None, lines))
         if rest:
             self._said.append(rest)
 
-    async def _failure(self) -> EngineFailed:
+    async def failure(self) -> EngineFailed:
+        """How and why it ended; one that has not is ended."""
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 status = await self._process.wait()

@@ -5,14 +5,15 @@ What would change the shared trace under the others is answered here and never r
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from service.engine import wire
-from service.engine.session import Exchange, Session
+from service.engine.session import Session
+from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
 REQUEST_MAX = 16 << 20
@@ -20,6 +21,20 @@ BACKLOG_MAX = 256 << 20
 
 _CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
 _EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
+_RESULTS = {
+    wire.QUERY_STREAMING: "query_result",
+    wire.COMPUTE_METRIC: "metric_result",
+    wire.SUMMARIZE_TRACE: "trace_summary_result",
+}
+"""Where the answer to a request says what went wrong with it."""
+
+_FORWARDED = {
+    *(wire.QUERY_STREAMING, wire.COMPUTE_METRIC, wire.GET_METRIC_DESCRIPTORS, wire.SUMMARIZE_TRACE),
+    *(wire.CREATE_SUMMARIZER, wire.UPDATE_SUMMARIZER_SPEC, wire.QUERY_SUMMARIZER, wire.DESTROY_SUMMARIZER),
+    *(wire.ENABLE_METATRACE, wire.DISABLE_AND_READ_METATRACE),
+}
+"""What an engine is asked: it answers each once, or as `wire.is_last` tells."""
+
 _REFUSED = {
     wire.APPEND_TRACE_DATA: "load other data into it",
     wire.FINALIZE_TRACE_DATA: "load other data into it",
@@ -36,11 +51,20 @@ def status(session: Session) -> Any:
     )
 
 
-async def ask(session: Session, request: Any) -> AsyncGenerator[Any]:
+async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: bool = True) -> AsyncGenerator[Any]:
     """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
+
+    What is wrong with the request alone, its deadline among that, is told in a response where it has a place there.
+
+    Args:
+        session: whose engine.
+        request: the request.
+        client: who asks; clients take turns.
+        bulk: whether it can wait for those that someone looks at.
 
     Raises:
         EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
+        EngineError: anything else, of a request whose responses have no place for it.
     """
     responses: asyncio.Queue[Any] = asyncio.Queue()
     backlog = 0
@@ -55,7 +79,11 @@ async def ask(session: Session, request: Any) -> AsyncGenerator[Any]:
         else:
             responses.put_nowait((size, message))
 
-    exchange = Exchange(request, deliver, lambda error: responses.put_nowait((0, error)))
+    def end(error: TracedockError | None) -> None:
+        responses.put_nowait((0, error))
+
+    exchange = Exchange(request, deliver, end, client=client, bulk=bulk)
+    exchange.stop_after(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
         while True:
@@ -63,11 +91,25 @@ async def ask(session: Session, request: Any) -> AsyncGenerator[Any]:
             backlog -= size
             if message is None:
                 return
-            if isinstance(message, TracedockError):
+            if not isinstance(message, TracedockError):
+                yield message
+            elif isinstance(message, EngineFailed) or request.request not in _RESULTS:
                 raise message
-            yield message
+            else:
+                yield told(request.request, message)
+                return
     finally:
         exchange.abandon()
+
+
+def told(method: int, error: TracedockError) -> Any:
+    """The last response to a request, which says why it has no better one."""
+    if method == wire.QUERY_STREAMING:
+        result = wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)])
+        return wire.Rpc(response=method, query_result=result)
+    response = wire.Rpc(response=method)
+    getattr(response, _RESULTS[method]).error = error.detail
+    return response
 
 
 def answer_here(session: Session, request: Any) -> Any | None:
@@ -83,6 +125,8 @@ def answer_here(session: Session, request: Any) -> Any | None:
         return wire.Rpc(response=method)
     if method == wire.GET_STATUS:
         return wire.Rpc(response=method, status=status(session))
+    if method not in _FORWARDED:  # an engine may answer it in a way that would shift all later answers
+        return wire.Rpc(response=method, invalid_request=method)
     return None
 
 
@@ -116,7 +160,7 @@ class Relay:
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request)) as responses:
+            async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
                 async for response in responses:
                     yield wire.frame(self._repeatable(request, response))
 

@@ -2,35 +2,36 @@
 
 import asyncio
 import logging
-import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from service.engine import wire
+from service.engine import statements, wire
 from service.engine.process import EngineProcess
 from service.engine.result import Result
-from service.streaming.codec import Format, format_of, plain_chunks
-from service.trace.errors import EngineFailed, QueryTimeout, SqlError, TracedockError
+from service.engine.turns import Exchange, Turns
+from service.engine.watch import LoadWatch, reading
+from service.trace.errors import EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
 
 log = logging.getLogger(__name__)
 
-Source = Path | Callable[[], AsyncGenerator[bytes]]
-"""Where a trace comes from: its file, or what yields its document."""
-
 INTERRUPT_EVERY_S = 0.2  # an interrupt that comes before the statement has begun is lost, so it is repeated
 STUCK_AFTER_S = 10.0
+WATCH_EVERY_S = 0.5
+RETRY_AFTER_S = 1
 _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
+_NO_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
 
 class SessionState(StrEnum):
     """What has become of a session."""
 
+    WAITING = "waiting"  # for engines that make room to be gone
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
@@ -39,79 +40,108 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """How long an engine may take, in seconds, how large a result may get, in bytes, and where a large one lies."""
+    """The bounds of each engine.
+
+    Args:
+        load_timeout_s: seconds in which it must have loaded its trace.
+        stop_s: grace of each step when it is stopped.
+        max_result_bytes: how large a result may get.
+        scratch: where a large one lies.
+        stall_s: processor seconds that it may burn on a load without coming further.
+        ui_timeout_s: the deadline of requests that name none: those of UIs and of Perfetto's client.
+        queue: requests that may wait for it.
+    """
 
     load_timeout_s: float
     stop_s: float
     max_result_bytes: int
     scratch: Path | None = None
+    stall_s: float = 30.0
+    ui_timeout_s: float = 300.0
+    queue: int = 256
 
 
-class Exchange:
-    """One request on its way: `deliver` gets each response, `on_end` the error or None, exactly once."""
+@dataclass(frozen=True)
+class Load:
+    """What an engine is to load.
 
-    def __init__(
-        self, request: Any, deliver: Callable[[Any], None], on_end: Callable[[TracedockError | None], None]
-    ) -> None:
-        self.request = request
-        self.deliver = deliver
-        self.begun = False
-        self.ended = False
-        self.abandoned = asyncio.Event()
-        self._on_end = on_end
+    Args:
+        trace_id: the trace.
+        source: yields its document.
+        selection: what of the trace it is, where that is not all, as JSON values.
+        args: how much of the events' arguments it has: `all`, `essential` or `none`.
+        events: how many events it has.
+        after_load: is run once the engine has it, before anyone may ask.
+    """
 
-    def abandon(self) -> None:
-        """Nobody wants the answer any more: drop the request, or stop the engine's work on it."""
-        self.abandoned.set()
-        if not self.begun:  # whoever waits need not wait for its turn
-            self.end()
-
-    def end(self, error: TracedockError | None = None) -> None:
-        """No response comes any more."""
-        if not self.ended:
-            self.ended = True
-            self._on_end(error)
+    trace_id: str
+    source: Callable[[], AsyncGenerator[bytes]]
+    selection: dict[str, Any] | None = None
+    args: str = "all"
+    events: int = 0
+    after_load: "Callable[[Session], Awaitable[None]] | None" = None
 
 
 class Session:
     """An engine on a trace.
 
     Args:
-        trace_id: the trace.
-        source: its file, or what yields its document.
-        binary: the engine.
+        load: what it is on.
+        start: gives the engine, once there is room for it.
         limits: its bounds.
-        selection: what of the trace it is on, where that is not all, as JSON values.
+        predicted_bytes: memory that the load is expected to take.
+        most_bytes: memory beyond which the engine is ended; none by default.
+        restarts: engines on the same that died lately.
+        on_failed: is told why it failed, should it.
     """
 
     def __init__(
         self,
-        trace_id: str,
-        source: Source,
-        binary: Path,
+        load: Load,
+        start: "Callable[[Session], Awaitable[EngineProcess]]",
         limits: EngineLimits,
-        selection: dict[str, Any] | None = None,
+        *,
+        predicted_bytes: int = 0,
+        most_bytes: int | None = None,
+        restarts: int = 0,
+        on_failed: "Callable[[Session, TracedockError], None] | None" = None,
     ) -> None:
-        self.trace_id = trace_id
-        self.selection = selection
-        self.size = 0  # bytes of the file; 0 where there is none, or nobody has looked yet
+        self.load = load
+        self.limits = limits
+        self.predicted_bytes = predicted_bytes
+        self.most_bytes = most_bytes
+        self.restarts = restarts
         self.state = SessionState.LOADING
         self.error: TracedockError | None = None
         self.version = ""
         self.version_code = ""
         self.load_s: float | None = None
+        self.account: dict[str, Any] | None = None  # of what it has, once loaded; see `service.engine.account`
         self.clients = 0
         self.queries = 0
         self.created: set[str] = set()  # by UI tabs, as they said it
-        self._binary = binary
-        self._limits = limits
-        self._source = source
+        self._start = start
+        self._on_failed = on_failed
         self._engine: EngineProcess | None = None
-        self._queue: asyncio.Queue[Exchange] = asyncio.Queue()
+        self._verdict: TracedockError | None = None  # why we ended the engine
+        self._turns = Turns(limits.queue)
         self._current: Exchange | None = None
         self._settled = asyncio.Event()
+        self._expected = 0  # by how many, until it is settled
+        self._peak_bytes = 0
+        self._loaded_memory_bytes = 0
         self._last_used = time.monotonic()
         self._main = asyncio.create_task(self._run())
+
+    @property
+    def trace_id(self) -> str:
+        """The trace."""
+        return self.load.trace_id
+
+    @property
+    def selection(self) -> dict[str, Any] | None:
+        """What of the trace it is on, where that is not all, as JSON values."""
+        return self.load.selection
 
     @property
     def pid(self) -> int | None:
@@ -120,8 +150,44 @@ class Session:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes of the trace that the engine has taken, as it counts them."""
+        """Bytes of the document that the engine has taken."""
         return self._engine.loaded_bytes if self._engine else 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._turns)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory that the engine takes now; None where there is none, or the system does not tell."""
+        found = reading(self._engine.pid) if self._engine and self._engine.running else None
+        if found:
+            self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
+        return found.resident_bytes if found else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that the engine has taken, as far as it was seen."""
+        _ = self.memory_bytes
+        return self._peak_bytes or None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory to count for it: what it takes; until it has loaded, at least what that is expected to take."""
+        if self.gone:
+            return 0
+        taken = self.memory_bytes
+        if taken is None:
+            return self.predicted_bytes if self._engine or not self.over else 0
+        return taken if self.state is SessionState.READY or self.over else max(taken, self.predicted_bytes)
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the engine has grown half the way from what it took once loaded to what it may take."""
+        if self.state is not SessionState.READY or self.most_bytes is None:
+            return False
+        return (self.memory_bytes or 0) > (self._loaded_memory_bytes + self.most_bytes) / 2
 
     @property
     def over(self) -> bool:
@@ -129,10 +195,17 @@ class Session:
         return self.state in (SessionState.FAILED, SessionState.CLOSED)
 
     @property
+    def gone(self) -> bool:
+        """Whether it is over and its engine has ended."""
+        return self._main.done()
+
+    @property
     def busy(self) -> bool:
         """Whether someone uses it or waits for it."""
-        has_work = self._current is not None or not self._queue.empty()
-        return self.state is SessionState.LOADING or self.clients > 0 or has_work
+        if self.over:
+            return False
+        in_use = self.clients or self._expected or self._current or len(self._turns)
+        return self.state is not SessionState.READY or bool(in_use)
 
     @property
     def idle_s(self) -> float:
@@ -141,11 +214,15 @@ class Session:
 
     async def settled(self, within_s: float | None = None) -> bool:
         """Wait until the trace is loaded; False if it is still loading after `within_s`. Raises why it is over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._settled.wait()
+        self._expected += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._settled.wait()
+        finally:
+            self._expected -= 1
         if self.over:
-            raise self.error or EngineFailed("The engine was closed.")
+            raise self._reason()
         return self._settled.is_set()
 
     async def close(self) -> None:
@@ -154,34 +231,58 @@ class Session:
             self.state = SessionState.CLOSED
             self._release_all()
             self._main.cancel()  # once: a second time would keep it from seeing the engine to its end
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until it is over and its engine has ended."""
         await asyncio.wait([self._main])
 
     # -- asking ------------------------------------------------------------------------------------------------
 
     def submit(self, exchange: Exchange) -> None:
-        """Put a request into the queue."""
+        """Put a request into the queue; one that can't be there ends with the reason."""
         self._last_used = time.monotonic()
-        if self.over:
-            exchange.end(self.error or EngineFailed("The engine was closed."))
-        else:
-            self._queue.put_nowait(exchange)
+        try:
+            if self.over:
+                raise self._reason()
+            statements.check(exchange.request)
+            self._turns.put(exchange)
+        except TracedockError as error:
+            exchange.end(error)
 
-    def query(self, sql: str, *, limit: int | None, timeout_s: float) -> Result:
+    def query(self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None) -> Result:
         """Start a query; its result fills as the engine answers.
 
         Args:
             sql: one or more statements; the last one's rows are the result.
             limit: rows to keep; the engine is stopped beyond them.
             timeout_s: seconds until it is stopped, waiting for its turn included.
+            client: who asks; clients take turns.
         """
         self.queries += 1
-        expired = False
+        exchange, result = self._question(sql, limit, client)
+        exchange.stop_after(timeout_s)
+        self.submit(exchange)
+        return result
 
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            exchange.abandon()
+    async def run(self, sql: str) -> Result:
+        """Ask something of the service's own and wait for its rows; the caller closes the result.
 
+        It works also before the session is ready, for `Load.after_load` and for no one else.
+        """
+        exchange, result = self._question(sql, limit=None)
+        try:
+            if self.state is SessionState.LOADING:
+                await self._answer(exchange)
+            else:
+                self.submit(exchange)
+            await result.complete()
+        except BaseException:
+            result.close()
+            raise
+        return result
+
+    def _question(self, sql: str, limit: int | None, client: Hashable = None) -> tuple[Exchange, Result]:
         def deliver(message: Any) -> None:
             if message.query_result.error:
                 result.error = result.error or sql_error(message.query_result.error)
@@ -189,85 +290,90 @@ class Session:
                 result.take(message.query_result)
 
         def end(error: TracedockError | None) -> None:
-            timer.cancel()
-            if expired:
-                result.error = None
-                error = QueryTimeout(f"The query was stopped after {timeout_s:g} s.", timeout_s=timeout_s)
-            elif result.truncated:
+            if result.truncated:
                 result.error = None  # it says "interrupted", which is what we asked for
             result.finish(error or result.error)
 
         request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
-        exchange = Exchange(request, deliver, end)
+        exchange = Exchange(request, deliver, end, client=client)
         result = Result(
             limit=limit,
-            max_bytes=self._limits.max_result_bytes,
+            max_bytes=self.limits.max_result_bytes,
             on_enough=exchange.abandon,
-            scratch=self._limits.scratch,
+            scratch=self.limits.scratch,
         )
-        timer = asyncio.get_running_loop().call_later(timeout_s, expire)
-        self.submit(exchange)
-        return result
+        return exchange, result
 
     # -- the engine's side -------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        watches: list[asyncio.Task[None]] = []
         try:
-            async with asyncio.timeout(self._limits.load_timeout_s):
-                await self._load()
-            self.state = SessionState.READY
+            engine = self._engine = await self._start(self)
+            self.state = SessionState.LOADING
+            watches = [asyncio.create_task(self._watch(engine)), asyncio.create_task(self._notice_end(engine))]
+            async with asyncio.timeout(self.limits.load_timeout_s):
+                await self._load(engine)
+            self._loaded_memory_bytes = self.memory_bytes or 0
+            self.state, self._last_used = SessionState.READY, time.monotonic()
             self._settled.set()
             while True:
-                await self._answer(await self._queue.get())
+                await self._answer(await self._turns.next())
         except TimeoutError:
-            self._fail(EngineFailed(f"The trace was not loaded in {self._limits.load_timeout_s:g} s."))
+            self._fail(EngineFailed(f"The trace was not loaded in {self.limits.load_timeout_s:g} s."))
         except TracedockError as error:
-            self._fail(error)
+            self._fail(self._verdict or self._explained(error))
         except OSError as error:
             self._fail(EngineFailed(f"The trace's file can't be read: {error.strerror}."))
         except Exception as error:
             log.exception("the session of trace %s broke", self.trace_id)
             self._fail(EngineFailed(f"The session broke: {error!r}."))
         finally:
+            for watch in watches:
+                watch.cancel()
             if self._engine:
-                await self._engine.stop(self._limits.stop_s)
+                await self._engine.stop(self.limits.stop_s)
+
+    def condemn(self, error: TracedockError) -> None:
+        """End the engine at once, and its session for this reason."""
+        self._verdict = error
+        if self._engine:
+            self._engine.kill()
 
     def _fail(self, error: TracedockError) -> None:
         log.warning("session of trace %s failed: %s", self.trace_id, error.detail)
+        if self.state is SessionState.READY:  # it was fine: another engine may well answer
+            error.extra.setdefault("retry_after_s", RETRY_AFTER_S)
         self.state, self.error = SessionState.FAILED, error
         self._release_all()
+        if self._on_failed:
+            self._on_failed(self, error)
+
+    def _explained(self, error: TracedockError) -> TracedockError:
+        """The error, or what it comes from where the system refused the engine more memory."""
+        return self.outgrown(self.peak_bytes or 0) if _NO_MEMORY.search(error.detail) else error
+
+    def _reason(self) -> TracedockError:
+        """Why it is over."""
+        return self.error or EngineFailed("The engine was closed.", retry_after_s=RETRY_AFTER_S)
 
     def _release_all(self) -> None:
         """Tell everyone who waits that no more comes, before the engine is stopped: that may take seconds."""
         self._settled.set()
         waiting = [self._current] if self._current else []
         self._current = None
-        while not self._queue.empty():
-            waiting.append(self._queue.get_nowait())
-        for exchange in waiting:
-            exchange.end(self.error or EngineFailed("The engine was closed before it answered."))
+        for exchange in [*waiting, *self._turns.drain()]:
+            exchange.end(self._reason())
 
-    async def _load(self) -> None:
+    async def _load(self, engine: EngineProcess) -> None:
         started = time.monotonic()
-        if isinstance(self._source, Path):
-            await self._load_file(self._source)
-        else:
-            self._engine = await EngineProcess.start(self._binary, None)
-            async with aclosing(self._source()) as pieces:
-                await self._engine.feed(pieces)
-        if self._engine is None:
-            raise RuntimeError("the engine was started")
-        answer = await self._engine.ask(wire.request(wire.GET_STATUS))
+        async with aclosing(self.load.source()) as pieces:
+            await engine.feed(pieces)
+        answer = await engine.ask(wire.request(wire.GET_STATUS))
         self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
+        if self.load.after_load:
+            await self.load.after_load(self)
         self.load_s = round(time.monotonic() - started, 3)
-
-    async def _load_file(self, original: Path) -> None:
-        with original.open("rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
-            feeds = await asyncio.to_thread(format_of, file) is Format.ZSTD  # which the engine can't read
-            self._engine = await EngineProcess.start(self._binary, None if feeds else original)
-            if feeds:
-                await self._engine.feed(_in_thread(plain_chunks(file)))
 
     async def _answer(self, exchange: Exchange) -> None:
         if exchange.ended:
@@ -297,11 +403,42 @@ class Session:
         log.error("engine %d of trace %s heeds no interrupt: killed", engine.pid, self.trace_id)
         engine.kill()
 
+    async def _notice_end(self, engine: EngineProcess) -> None:
+        """An engine that dies while nobody asks it anything ends the session, too."""
+        await engine.ended()
+        self._turns.fail(await engine.failure())
 
-async def _in_thread(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks, each made in a thread."""
-    while (piece := await asyncio.to_thread(next, chunks, None)) is not None:
-        yield piece
+    async def _watch(self, engine: EngineProcess) -> None:
+        """End an engine that takes too much memory, or whose load stands still."""
+        load = LoadWatch(self.limits.stall_s)
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            found = reading(engine.pid)
+            if found is None:
+                continue
+            self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
+            if self.most_bytes is not None and found.resident_bytes > self.most_bytes:
+                self.condemn(self.outgrown(found.resident_bytes))
+            elif not engine.loaded and load.stuck(engine.loaded_bytes, found.cpu_s, fed=engine.fed):
+                self.condemn(
+                    EngineStuck(
+                        f"The engine came no further for {self.limits.stall_s:g} s of processor time or more, after"
+                        f" {engine.loaded_bytes} bytes of this trace, and was ended.",
+                        loaded_bytes=engine.loaded_bytes,
+                        stall_s=self.limits.stall_s,
+                        fed=engine.fed,
+                    )
+                )
+
+    def outgrown(self, taken_bytes: int) -> EngineOutgrew:
+        """What to say of an engine that takes too much memory."""
+        return EngineOutgrew(
+            f"The engine outgrew the {(self.most_bytes or 0) >> 20} MiB of memory that it may take for this trace,"
+            f" having taken {taken_bytes >> 20} MiB, and ended.",
+            memory_bytes=taken_bytes,
+            limit_bytes=self.most_bytes,
+            predicted_bytes=self.predicted_bytes,
+        )
 
 
 def sql_error(message: str) -> SqlError:

@@ -12,6 +12,7 @@ from perfetto.trace_processor.protos import ProtoFactory
 
 _PROTOS = ProtoFactory(PlatformDelegate())
 Rpc: Any = _PROTOS.TraceProcessorRpc
+TraceSummarySpec: Any = type(Rpc().trace_summary_args.proto_specs.add())
 QueryArgs: Any = _PROTOS.QueryArgs
 QueryResult: Any = _PROTOS.QueryResult
 CellsBatch: Any = _PROTOS.CellsBatch
@@ -20,9 +21,18 @@ StatusResult: Any = _PROTOS.StatusResult
 APPEND_TRACE_DATA = 1
 FINALIZE_TRACE_DATA = 2
 QUERY_STREAMING = 3
+COMPUTE_METRIC = 5
+GET_METRIC_DESCRIPTORS = 6
 RESTORE_INITIAL_TABLES = 7
+ENABLE_METATRACE = 8
+DISABLE_AND_READ_METATRACE = 9
 GET_STATUS = 10
 RESET_TRACE_PROCESSOR = 11
+SUMMARIZE_TRACE = 15
+CREATE_SUMMARIZER = 16
+UPDATE_SUMMARIZER_SPEC = 17
+QUERY_SUMMARIZER = 18
+DESTROY_SUMMARIZER = 19
 API_VERSION = 14  # of every engine from v52 to v58; the UI compares it with its own
 
 _TAG = 0x0A

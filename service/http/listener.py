@@ -21,9 +21,12 @@ from service.engine.relay import ask, status
 from service.engine.session import Session
 from service.http import errors, shapes
 from service.http.bodies import SmallBody
+from service.http.doors import remark
+from service.http.hosts import LOOPBACK, host_name
 from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach
 from service.http.services import Parts, Services
 from service.http.traces import as_json
+from service.http.views import View
 from service.trace.errors import NotReady, RequestRefused, TracedockError
 
 HOST = "127.0.0.1"
@@ -31,7 +34,6 @@ ORIGINS = ("https://ui.perfetto.dev", "http://localhost:10000", "http://127.0.0.
 """The pages that trace_processor's own server lets in."""
 
 _PROTOBUF = "application/x-protobuf"
-_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _CALLS = {
     "compute_metric": ("compute_metric_args", "metric_result", 5),
     "trace_summary": ("trace_summary_args", "trace_summary_result", 15),
@@ -60,8 +62,12 @@ def get_listener(parts: Parts) -> Response:
 
 
 @api.put("", summary="Choose the trace that the localhost listener serves", responses={200: {"model": shapes.Listener}})
-def choose_trace(choice: Choice, parts: Parts) -> Response:
-    """From now on, ui.perfetto.dev and Perfetto's Python client find this trace on the listener."""
+def choose_trace(choice: Choice, request: Request, parts: Parts) -> Response:
+    """From now on, ui.perfetto.dev and Perfetto's Python client find this trace on the listener.
+
+    These can't send tokens: whoever is on this machine may ask the trace that is chosen.
+    """
+    remark(request, trace=choice.trace)
     parts.listening_on = parts.ready_trace(choice.trace).id if choice.trace is not None else None
     return _state(parts)
 
@@ -73,7 +79,7 @@ async def chosen_session(parts: Parts) -> Session:
     """The session of the chosen trace; raises `NotReady` when none is chosen."""
     if parts.listening_on is None:
         raise NotReady("No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open --listener`.")
-    return parts.session(parts.listening_on)
+    return parts.session(View(parts.listening_on))
 
 
 async def loaded_session(session: Annotated[Session, Depends(chosen_session)]) -> Session:
@@ -159,8 +165,8 @@ async def websocket(socket: WebSocket, parts: Parts) -> None:
 
 def allowed(connection: HTTPConnection) -> bool:
     """Whether the request names this host and comes from no foreign page; scripts send no ``Origin``."""
-    host = connection.headers.get("host", "").rsplit(":", 1)[0]
-    return host in _HOSTS and connection.headers.get("origin", ORIGINS[0]) in ORIGINS
+    host = host_name(connection.headers.get("host", ""))
+    return host in LOOPBACK and connection.headers.get("origin", ORIGINS[0]) in ORIGINS
 
 
 async def _guard(connection: HTTPConnection) -> None:

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
+from service.http.access import check_write
 from service.http.bodies import SmallBody
 from service.http.services import Parts, Services
 from service.http.traces import Wait, as_json
@@ -86,19 +87,20 @@ async def _begun(kind: str, request: dict[str, Any], wait: float, parts: Service
     summary="Cut a trace into traces",
     responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
 )
-async def split_trace(trace_id: str, asked: SplitRequest, parts: Parts, wait: Wait = 0) -> Response:
+async def split_trace(trace_id: str, asked: SplitRequest, request: Request, parts: Parts, wait: Wait = 0) -> Response:
     """Make a trace of each piece that has any event: its `parent` is this one, its `selection` what it keeps of it.
 
     Answers 202 with the job that makes them. What can't be cut is 422, and says what there is.
     """
     trace = parts.ready_trace(trace_id)
-    request = {
+    wanted = {
         "trace": trace.id, "selection": asked.selection.as_dict(), "by": asked.by, "value": asked.value,
     }  # fmt: skip
     if asked.dry_run:
-        found = await parts.making.plan(request)
+        found = await parts.making.plan(wanted)
         return as_json({"pieces": found, "events": sum(one["events"] for one in found)})
-    return await _begun("split", request, wait, parts)
+    check_write(request)
+    return await _begun("split", wanted, wait, parts)
 
 
 @router.post(

@@ -5,20 +5,17 @@ import logging
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
-from typing import Annotated
-from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, Response, WebSocket
+from fastapi import APIRouter, Response, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
-from service.http.selections import Chosen
-from service.http.services import Parts, view_of, viewed
+from service.http.services import Parts
+from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
 
 log = logging.getLogger(__name__)
@@ -41,16 +38,16 @@ pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 
 
 @api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
-def open_perfetto(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+def open_perfetto(view: Viewed, parts: Parts) -> Response:
     """Lead a browser to the UI on the trace, or on a selection of it; the page then has its engine started."""
-    trace = parts.ready_trace(trace_id)
-    return RedirectResponse(f"/perfetto/{view_of(trace.id, selection)}/#!/viewer")
+    parts.ready_trace(view.trace_id)
+    return RedirectResponse(f"/perfetto/{view}/#!/viewer")
 
 
 @pages.get("/{view}/")
 def ui_page(view: str, parts: Parts) -> Response:
     """The UI's page, with our script ahead of its own."""
-    parts.catalog.get(viewed(view)[0])
+    parts.catalog.get(View.parsed(view).trace_id)
     page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
 
@@ -73,24 +70,15 @@ def _served_files(ui: Path) -> frozenset[str]:
 @pages.post("/{view}/rpc/status")
 async def rpc_status(view: str, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(view)
+    session = parts.session(View.parsed(view))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
-def same_origin(connection: HTTPConnection) -> bool:
-    """Whether a browser's page of this very service makes the request; browsers don't ask before a WebSocket."""
-    origin = connection.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == connection.headers.get("host")
-
-
 @pages.websocket("/{view}/rpc/websocket")
-async def rpc_websocket(socket: WebSocket, view: str, parts: Parts, own: Annotated[bool, Depends(same_origin)]) -> None:
+async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
     """The UI's stream of requests and ours of answers."""
-    if not own:
-        await socket.close(NO_TRY_AGAIN, "Another site's page may not use this engine.")
-        return
     try:
-        session = parts.session(view)
+        session = parts.session(View.parsed(view))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])

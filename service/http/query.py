@@ -12,9 +12,10 @@ from starlette.types import Receive, Scope, Send
 from service.engine.result import Result
 from service.http import shapes, tables
 from service.http.bodies import SmallBody
-from service.http.services import Parts, view_of
+from service.http.services import Parts
 from service.http.sessions import WaitForEngine, loading
-from service.trace.selection import Selection
+from service.http.views import View
+from service.trace.selection import Args, Selection
 
 SQL_MAX = 4 << 20
 
@@ -36,6 +37,7 @@ class QueryRequest(BaseModel):
         -1, ge=-1, strict=True, description="rows to answer with; null: all; -1 or absent: the server's limit"
     )
     selection: Selection | None = Field(None, description="ask only this part of the trace, on an engine of its own")
+    args: Args = Field("all", description="which arguments of events the engine has; fewer load sooner")
     timeout_s: float | None = Field(None, gt=0, le=86400, allow_inf_nan=False, description="deadline; null: server's")
 
 
@@ -89,14 +91,15 @@ async def query_trace(
     `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
     after ``wait`` seconds. A client that leaves stops its query.
     """
-    session = parts.session(view_of(trace_id, question.selection))
+    session = parts.session(View(trace_id, question.selection, question.args))
     if not await session.settled(wait):
-        return loading(session, parts)
+        return loading(session)
     settings = parts.settings
     result = session.query(
         question.sql,
         limit=settings.query_limit if question.limit == -1 else question.limit,
         timeout_s=question.timeout_s or settings.query_timeout_s,
+        client=(request.scope["visitor"].name, request.client and request.client.host),
     )
     form = tables.accepted(request.headers.get("accept", ""))
     try:

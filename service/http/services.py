@@ -1,27 +1,25 @@
 """What the routes work with, and how they get it."""
 
-import base64
-import binascii
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
-from service.jobs.exports import Cut, Exports
+from service.http.views import View
+from service.jobs.exports import Cut, Exports, Renderings
 from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
-from service.trace.errors import BadSelection, NotReady
-from service.trace.health import is_sound
-from service.trace.selection import Selection
+from service.trace.errors import NotReady
+from service.trace.selection import Selection, share_of_time
 
 
 @dataclass
@@ -36,8 +34,13 @@ class Services:
     fleet: Fleet
     ui: Path
     exports: Exports = field(default_factory=Exports)
-    copies: Exports = field(default_factory=Exports)  # for engines, which must not wait for slow downloads
+    renderings: Renderings = field(default_factory=Renderings)
     listening_on: str | None = None
+
+    def prepare(self) -> None:
+        """Keep processes ready that write documents; before there is a trace they would only take memory."""
+        self.exports.prepare()
+        self.renderings.prepare()
 
     def ready_trace(self, trace_id: str) -> Trace:
         """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""
@@ -53,38 +56,37 @@ class Services:
         """What an export is told to cut out of a ready trace."""
         return Cut(selection, trace.summary or {}, trace.identity)
 
-    def session(self, view: str) -> Session:
-        """The session of a view, begun if there is none; raises also `EngineUnavailable` and `BadSelection`.
+    def session(self, view: View) -> Session:
+        """The session of a view, begun if there is none; raises what `ready_trace` and `Fleet.open` do."""
+        trace = self.ready_trace(view.trace_id)
+        summary = trace.summary or {}
+        rendered: dict[str, Any] = {}
 
-        It is on the bytes of a trace as they came, or on what its columns tell where these are damaged, where there
-        are none, and where only a selection of them is viewed.
-        """
-        trace_id, selection = viewed(view)
-        trace = self.ready_trace(trace_id)
-        if selection is None and trace.has_original and is_sound((trace.summary or {}).get("health", {})):
-            return self.fleet.open(view, trace.id, self.folder.original(trace.id))
-        cut = None if selection is None else self.cut(trace, selection)
-        source = partial(self.copies.document, self.folder.columns_of(trace.id), cut=cut)
-        return self.fleet.open(view, trace.id, source, selection.as_dict() if selection is not None else None)
+        async def after_load(session: Session) -> None:
+            session.account = await take_account(session, rendered)
+
+        return self.fleet.open(
+            str(view),
+            trace.id,
+            partial(
+                self.renderings.document, self.folder.columns_of(trace.id), summary, view.selection, view.args,
+                rendered.update,
+            ),
+            None if view.selection is None else view.selection.as_dict(),
+            args=view.args,
+            events=_expected_events(view.selection, summary),
+            after_load=after_load,
+        )  # fmt: skip
 
 
-def view_of(trace_id: str, selection: Selection | None) -> str:
-    """What stands for a trace, or for a selection of it, in the address of a UI; it holds all of the selection."""
-    if selection is None:
-        return trace_id
-    text = orjson.dumps(selection.as_dict(), option=orjson.OPT_SORT_KEYS)
-    return f"{trace_id}~{base64.urlsafe_b64encode(text).decode().rstrip('=')}"
+_ALONG = 1.5
+"""How much more than its share of the time a selection may hold: traces are not even, and some events come along."""
 
 
-def viewed(view: str) -> tuple[str, Selection | None]:
-    """The trace and the selection that a view stands for; raises `BadSelection`."""
-    trace_id, bar, code = view.partition("~")
-    if not bar:
-        return trace_id, None
-    try:
-        return trace_id, Selection.parsed(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)))
-    except (ValueError, binascii.Error) as error:
-        raise BadSelection(f"{code[:100]!r} stands for no selection.") from error
+def _expected_events(selection: Selection | None, summary: dict[str, Any]) -> int:
+    """About how many events a view has, or rather more."""
+    events: int = summary["events"]["kept"]
+    return events if selection is None else int(events * min(_ALONG * share_of_time(selection, summary), 1))
 
 
 def services(connection: HTTPConnection) -> Services:

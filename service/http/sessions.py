@@ -1,8 +1,6 @@
 """``/sessions`` and ``/traces/{id}/session``: the engines that are alive."""
 
 import json
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -10,10 +8,10 @@ from fastapi import APIRouter, Query, Response
 
 from service.engine.session import Session, SessionState
 from service.http import shapes
-from service.http.selections import Chosen
-from service.http.services import Parts, Services, view_of
+from service.http.services import Parts
 from service.http.traces import WAIT_MAX_S, as_json
-from service.trace.errors import NotReady, UnknownTrace
+from service.http.views import Viewed
+from service.trace.errors import NotReady
 
 WaitForEngine = Annotated[
     float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait for the engine to load")
@@ -22,53 +20,51 @@ WaitForEngine = Annotated[
 router = APIRouter(tags=["sessions"])
 
 
-def described(session: Session, parts: Services) -> dict[str, Any]:
+def described(session: Session) -> dict[str, Any]:
     """A session as the API shows it."""
-    trace = parts.catalog.get(session.trace_id)
-    whole = session.selection is None and trace.has_original
     return {
         "trace": session.trace_id,
         "selection": session.selection,
+        "args": session.load.args,
         "state": session.state,
         "error": session.error.as_dict() if session.error else None,
         "engine": {
             "version": session.version_code or None,
             "pid": session.pid,
-            "rss_bytes": _resident_bytes(session.pid),
+            "rss_bytes": session.memory_bytes,
+            "peak_bytes": session.peak_bytes,
+            "predicted_bytes": session.predicted_bytes,
+            "restarts": session.restarts,
         },
-        "progress": {"bytes": session.loaded_bytes, "bytes_total": session.size or (trace.size if whole else 0)},
+        "progress": {"bytes": session.loaded_bytes, "events_total": session.load.events},
         "clients": session.clients,
         "queries": session.queries,
+        "waiting": session.waiting,
         "idle_s": round(session.idle_s, 3),
         "load_s": session.load_s,
+        "account": session.account,
     }
 
 
-def _resident_bytes(pid: int | None) -> int | None:
-    """Memory that a process holds, where the system tells it through /proc."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    told = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
-    return int(told[0]) * 1024 if told else None
-
-
-def loading(session: Session, parts: Services) -> Response:
+def loading(session: Session) -> Response:
     """The answer while the engine loads: ask again."""
-    chosen = f"?{urlencode({'selection': json.dumps(session.selection)})}" if session.selection is not None else ""
-    where = f"/api/v1/traces/{session.trace_id}/session{chosen}"
-    return as_json(described(session, parts), 202, **{"Retry-After": "1", "Location": where})
+    chosen = {} if session.load.args == "all" else {"args": session.load.args}
+    if session.selection is not None:
+        chosen["selection"] = json.dumps(session.selection)
+    where = f"/api/v1/traces/{session.trace_id}/session{'?' if chosen else ''}{urlencode(chosen)}"
+    return as_json(described(session), 202, **{"Retry-After": "1", "Location": where})
 
 
 @router.get("/sessions", summary="List the engines", responses={200: {"model": shapes.Sessions}})
 def list_sessions(parts: Parts) -> Response:
-    """All sessions."""
-    found = []
-    for one in parts.fleet.sessions():
-        with suppress(UnknownTrace):  # deleted just now
-            found.append(described(one, parts))
-    return as_json({"sessions": found, "next": None})
+    """All sessions, and the memory that they and an engine that is kept ready take of their budget."""
+    return as_json(
+        {
+            "sessions": [described(one) for one in parts.fleet.sessions()],
+            "memory": {"held_bytes": parts.fleet.held_bytes, "budget_bytes": parts.fleet.budget_bytes},
+            "next": None,
+        }
+    )
 
 
 @router.post(
@@ -76,30 +72,30 @@ def list_sessions(parts: Parts) -> Response:
     summary="Start the engine of a trace",
     responses={200: {"model": shapes.Session}, 202: {"model": shapes.Session}},
 )
-async def open_session(trace_id: str, parts: Parts, selection: Chosen, wait: WaitForEngine = 0) -> Response:
+async def open_session(view: Viewed, parts: Parts, wait: WaitForEngine = 0) -> Response:
     """Start the engine of the trace, or of a selection of it, if it isn't running.
 
     Answers 200 when it is ready, 202 while it loads.
     """
-    session = parts.session(view_of(trace_id, selection))
+    session = parts.session(view)
     if not await session.settled(wait):
-        return loading(session, parts)
-    return as_json(described(session, parts))
+        return loading(session)
+    return as_json(described(session))
 
 
 @router.get("/traces/{trace_id}/session", summary="The engine of a trace", responses={200: {"model": shapes.Session}})
-def get_session(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+def get_session(view: Viewed, parts: Parts) -> Response:
     """The session of a trace, or of a selection of it, without starting one."""
-    parts.catalog.get(trace_id)
-    session = parts.fleet.find(view_of(trace_id, selection))
+    parts.catalog.get(view.trace_id)
+    session = parts.fleet.find(str(view))
     if session is None:
         raise NotReady("The trace has no engine running; a query or POST starts one.", state=SessionState.CLOSED)
-    return as_json(described(session, parts))
+    return as_json(described(session))
 
 
 @router.delete("/traces/{trace_id}/session", status_code=204, summary="Stop the engine of a trace")
-async def close_session(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+async def close_session(view: Viewed, parts: Parts) -> Response:
     """Stop the engine of the trace, or of a selection of it; tables that clients created in it are gone."""
-    parts.catalog.get(trace_id)
-    await parts.fleet.shut(view_of(trace_id, selection))
+    parts.catalog.get(view.trace_id)
+    await parts.fleet.shut(str(view))
     return Response(status_code=204)

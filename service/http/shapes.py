@@ -54,6 +54,8 @@ class Thread(Shape):
     tid: int | str
     name: str | None
     events: int
+    device: int | None = Field(description="the device whose work it shows")
+    host: bool = Field(description="whether it shows what a host did")
 
 
 class Device(Shape):
@@ -244,14 +246,56 @@ class Engine(Shape):
 
     version: str | None
     pid: int | None
-    rss_bytes: int | None
+    rss_bytes: int | None = Field(description="memory that it takes now")
+    peak_bytes: int | None = Field(description="the most that it has taken")
+    predicted_bytes: int = Field(description="what the load was expected to take")
+    restarts: int = Field(description="engines on the same that died within the last ten minutes")
 
 
 class Loaded(Shape):
-    """Bytes that the engine has taken, as it counts them, and the size of the file that it loads."""
+    """Bytes of the document that the engine has taken, and the events that all of it has."""
 
     bytes: int
-    bytes_total: int
+    events_total: int
+
+
+class Count(Shape):
+    """How many of something the trace has, and how many the engine."""
+
+    expected: int
+    engine: int
+
+
+class AccountNote(Shape):
+    """Events that are shown otherwise than they came, or not at all."""
+
+    code: str = Field(description="stable: scripts may rely on it")
+    count: int
+    detail: str
+
+
+class Complaint(Shape):
+    """What the engine's importer found: a row of its table ``stats``."""
+
+    name: str
+    value: int
+    severity: str
+    detail: str | None
+
+
+class Account(Shape):
+    """What the trace has, held against what the engine shows."""
+
+    complete: bool = Field(description="whether nothing is missing")
+    events: int = Field(description="all but ends of arrows that no event begins")
+    shown: int
+    slices: Count
+    flows: Count
+    counters: Count
+    base_ns: int = Field(description="the trace's time, in ns, at the engine's 0")
+    lanes: int = Field(description="beyond the first of their tracks: slices that overlap lie there")
+    notes: list[AccountNote]
+    stats: list[Complaint]
 
 
 class Session(Shape):
@@ -259,20 +303,33 @@ class Session(Shape):
 
     trace: str
     selection: dict[str, Any] | None = Field(description="what of the trace it is on; null for all")
-    state: Literal["loading", "ready", "failed", "closed"]
+    args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has")
+    state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
+        description="`waiting`: for engines that make room for it to end"
+    )
     error: dict[str, Any] | None
     engine: Engine
     progress: Loaded
     clients: int = Field(description="Perfetto UIs attached")
     queries: int = Field(description="queries asked so far")
+    waiting: int = Field(description="requests that wait for their turn")
     idle_s: float
     load_s: float | None
+    account: Account | None = Field(description="null until it has loaded")
+
+
+class Memory(Shape):
+    """Memory that all engines take, and may take."""
+
+    held_bytes: int
+    budget_bytes: int
 
 
 class Sessions(Shape):
     """The engines."""
 
     sessions: list[Session]
+    memory: Memory
     next: str | None
 
 

@@ -116,6 +116,7 @@ async def upload_trace(filename: str, request: Request, parts: Parts, wait: Wait
                 parts.catalog.add, trace_id, name=name, size=received.size, sha256=received.sha256
             )
             following.kept()
+    parts.prepare()
     trace = await _settled(parts, trace, wait)
     return as_json(described(trace, parts.runner.progress(trace.id)), 201, Location=f"/api/v1/traces/{trace.id}")
 

@@ -7,7 +7,7 @@ the last line of its standard error then tells why, as the JSON of the error.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,18 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
     return packed(pieces) if request["pack"] else pieces
 
 
-def main() -> int:
-    """Write the document that the first line of the input asks for."""
+def main(pieces: Callable[[dict[str, Any]], Iterator[bytes]] = requested) -> int:
+    """Write the document that the first line of the input asks for; the status to end with.
+
+    Args:
+        pieces: yields the document of a request.
+    """
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
     end_with_input()
     try:
-        for piece in requested(orjson.loads(line)):
+        for piece in pieces(orjson.loads(line)):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # nobody reads any more

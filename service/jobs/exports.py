@@ -1,10 +1,10 @@
-"""Exports as the server sees them: a few processes at a time, each with one reader."""
+"""Processes that write documents, as the server sees them: a few at a time, each with one reader."""
 
 import asyncio
 import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from service.trace.errors import ExportFailed, TracedockError, again, fate
 from service.trace.selection import Selection
 
 AT_ONCE = 2
-MODULE = "service.jobs.export"
 READ_SIZE = 1 << 20
 
 
@@ -30,53 +29,54 @@ class Cut:
     source: str
 
 
-class Exports:
+class Writers:
     """Writes documents, each in a process of its own; who asks for more than `AT_ONCE` of them waits.
 
     One process is kept ready: to start one takes longer than to cut a step out of a large trace.
+
+    Args:
+        module: what the processes run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._free = asyncio.Semaphore(AT_ONCE)
         self._running: set[Process] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._spare: asyncio.Task[Process] | None = None
         self._closed = False
 
-    async def document(
-        self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
+    async def written(
+        self, request: dict[str, Any], spill: Path, on_said: Callable[[bytes], object] = lambda _: None
     ) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a trace's document, packed as gzip if asked; to close this ends its process.
+        """Yield what a process writes; to close this ends it.
 
         Args:
-            columns: where its columns lie.
-            pack: whether as gzip.
-            order: of the events; a cut is always by time.
-            redact: hide secrets.
-            cut: what to write, if not all.
+            request: what it is to write.
+            spill: the folder beside which it may put what it can't hold in memory.
+            on_said: hears the last line that it said, once all is written.
 
         Raises:
-            SelectionError: the trace has nothing of what is to be cut out of it.
-            ExportFailed: the process failed, before its first byte or after it.
-            DiskFull: it had no room to sort.
+            TracedockError: what it failed with.
+            ExportFailed: it failed, and did not say with what.
         """
-        request = {"columns": str(columns), "pack": pack, "order": order, "redact": redact, "selection": None}
-        if cut:
-            request |= {"selection": cut.selection.as_dict(), "summary": cut.summary, "source": cut.source}
         async with self._free:
             process = await self._take()
+            saying: asyncio.Task[bytes] | None = None
             try:
                 if process.stdin is None or process.stdout is None or process.stderr is None:
-                    raise RuntimeError("an export is started with pipes")
+                    raise RuntimeError("a writer is started with pipes")
                 process.stdin.write(orjson.dumps(request) + b"\n")
+                saying = asyncio.create_task(process.stderr.read())  # meanwhile: it may be more than the pipe holds
                 while piece := await process.stdout.read(READ_SIZE):
                     yield piece
-                said = await process.stderr.read()
+                said = await saying
                 if status := await process.wait():
                     raise _failure(status, said)
+                on_said(said.splitlines()[-1] if said else b"")
             finally:
                 # on its own: a request whose client has left may wait for nothing more
-                ending = asyncio.create_task(self._end(process, spill_of(columns, process.pid)))
+                ending = asyncio.create_task(self._end(process, saying, spill_of(spill, process.pid)))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
 
@@ -109,7 +109,7 @@ class Exports:
     async def _start(self) -> Process:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", MODULE,
+                sys.executable, "-m", self._module,
                 stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=READ_SIZE,
             )  # fmt: skip
         except OSError as error:
@@ -117,16 +117,81 @@ class Exports:
         self._running.add(process)
         return process
 
-    async def _end(self, process: Process, spill: Path | None = None) -> None:
+    async def _end(
+        self, process: Process, saying: asyncio.Task[bytes] | None = None, spill: Path | None = None
+    ) -> None:
         _kill(process)
-        for pipe in (process.stdout, process.stderr):
+        for pipe in (process.stdout, None if saying else process.stderr):
             while pipe and await pipe.read(READ_SIZE):  # with something in its pipes, a process does not count as ended
                 pass
+        if saying:
+            await asyncio.wait([saying])
         await process.wait()
         self._running.discard(process)
         if spill:
             await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
             self.prepare()
+
+
+class Exports(Writers):
+    """Writes the documents that clients fetch."""
+
+    def __init__(self) -> None:
+        super().__init__("service.jobs.export")
+
+    def document(
+        self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a trace's document, packed as gzip if asked; to close this ends its process.
+
+        Args:
+            columns: where its columns lie.
+            pack: whether as gzip.
+            order: of the events; a cut is always by time.
+            redact: hide secrets.
+            cut: what to write, if not all.
+
+        Raises:
+            SelectionError: the trace has nothing of what is to be cut out of it.
+            ExportFailed: the process failed, before its first byte or after it.
+            DiskFull: it had no room to sort.
+        """
+        request = {"columns": str(columns), "pack": pack, "order": order, "redact": redact, "selection": None}
+        if cut:
+            request |= {"selection": cut.selection.as_dict(), "summary": cut.summary, "source": cut.source}
+        return self.written(request, columns)
+
+
+class Renderings(Writers):
+    """Writes the documents that engines are fed; downloads do not hold them up."""
+
+    def __init__(self) -> None:
+        super().__init__("service.jobs.rendering")
+
+    def document(
+        self,
+        columns: Path,
+        summary: dict[str, Any],
+        selection: Selection | None,
+        args: str,
+        on_account: Callable[[dict[str, Any]], object],
+    ) -> AsyncGenerator[bytes]:
+        """Yield the document of a trace, or of a selection of it, that an engine is fed.
+
+        Args:
+            columns: where its columns lie.
+            summary: of the trace, as the catalog has it.
+            selection: what of it, or None.
+            args: which arguments events keep: all, essential or none.
+            on_account: is given what the document holds, once all is written; see `service.rendering.account`.
+
+        Raises:
+            SelectionError: the trace has nothing of the selection.
+            ExportFailed: the process failed, before its first byte or after it.
+        """
+        chosen = None if selection is None else selection.as_dict()
+        request = {"columns": str(columns), "summary": summary, "selection": chosen, "args": args}
+        return self.written(request, columns, lambda said: on_account(orjson.loads(said)))
 
 
 def _kill(process: Process) -> None:

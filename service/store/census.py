@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -14,7 +14,14 @@ from service.store.folder import EVENTS
 from service.store.oddities import note_oddities
 from service.trace.health import Health
 from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
-from service.trace.summary import GPU_CATEGORIES, TIMELESS_PHASES, Key, Summary
+from service.trace.summary import (
+    GPU_CATEGORIES,
+    HOST_CATEGORIES,
+    LAUNCH_PATTERN,
+    TIMELESS_PHASES,
+    Key,
+    Summary,
+)
 from service.trace.text import decoded, without_halves
 
 THREADS = 2
@@ -46,7 +53,14 @@ FROM (
 """  # noqa: S608 - of constants
 _COUNTS = "SELECT ph, cat, sum(events)::BIGINT FROM tally GROUP BY ALL ORDER BY ALL"
 _BOUNDS = "SELECT min(start_ns), max(end_ns) FROM tally WHERE NOT is_timeless"
-_TRACKS = "SELECT pid, pid_text, tid, tid_text, sum(events)::BIGINT FROM tally WHERE ph <> 'M' GROUP BY ALL"
+_TRACKS = f"""
+SELECT
+    pid, pid_text, tid, tid_text,
+    sum(events)::BIGINT,
+    max(device) FILTER (is_work),
+    bool_or(cat IN $host OR regexp_full_match(cat, '{LAUNCH_PATTERN}'))
+FROM tally WHERE ph <> 'M' GROUP BY ALL
+"""  # noqa: S608 - of constants
 _STREAMS = """
 SELECT DISTINCT device, stream FROM tally WHERE is_work AND device NOTNULL AND stream NOTNULL ORDER BY ALL
 """
@@ -62,6 +76,19 @@ _NAMES = """
 SELECT name, pid, pid_text, tid, tid_text, args FROM events
 WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
 """
+
+
+class _Track(NamedTuple):
+    """The events of a track, the device whose work they are, and whether some are what a host does."""
+
+    events: int = 0
+    device: int | None = None
+    host: bool = False
+
+    def joined(self, other: "_Track") -> "_Track":
+        """Both, which are written differently."""
+        device = self.device if other.device is None else other.device
+        return _Track(self.events + other.events, device, self.host or other.host)
 
 
 def opened(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -94,8 +121,8 @@ def take_census(
         names = _names(db)
         tracks = _tracks(db)
         processes: Counter[Key] = Counter()
-        for (pid, _), events in tracks.items():
-            processes[pid] += events
+        for (pid, _), track in tracks.items():
+            processes[pid] += track.events
         summary = Summary(
             format=packed,
             rank=rank_of(envelope, file_name),
@@ -115,7 +142,7 @@ def take_census(
                 for pid in sorted(processes, key=lambda pid: _ordered([pid]))
             ],
             threads=[
-                {"pid": pid, "tid": tid, "name": names.get(("thread_name", pid, tid)), "events": tracks[pid, tid]}
+                {"pid": pid, "tid": tid, "name": names.get(("thread_name", pid, tid)), **tracks[pid, tid]._asdict()}
                 for pid, tid in sorted(tracks, key=_ordered)
             ],
             devices=_devices(db, envelope.get("deviceProperties")),
@@ -131,11 +158,12 @@ def _bounds(start: int | None, end: int | None) -> dict[str, int] | None:
     return None if start is None or end is None else {"start_ns": start, "end_ns": end}
 
 
-def _tracks(db: duckdb.DuckDBPyConnection) -> Counter[tuple[Key, Key]]:
-    """Events of each pid and tid."""
-    tracks: Counter[tuple[Key, Key]] = Counter()
-    for pid, pid_text, tid, tid_text, events in db.execute(_TRACKS).fetchall():
-        tracks[key_of(pid, pid_text), key_of(tid, tid_text)] += events
+def _tracks(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, Key], _Track]:
+    """What each pid and tid holds."""
+    tracks: dict[tuple[Key, Key], _Track] = {}
+    for pid, pid_text, tid, tid_text, *found in db.execute(_TRACKS, {"host": list(HOST_CATEGORIES)}).fetchall():
+        key = key_of(pid, pid_text), key_of(tid, tid_text)
+        tracks[key] = tracks.get(key, _Track()).joined(_Track(*found))
     return tracks
 
 

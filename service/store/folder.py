@@ -1,6 +1,8 @@
 """The data folder: where everything lies, who works on it, and how a file gets there whole or not at all.
 
 catalog.sqlite      the catalog
+tokens.sqlite       digests of the tokens
+audit.log           what was changed, and by whom; audit.log.1 and so on before
 lock                held by the one server that works here
 incoming/           uploads and large results on their way; emptied at each start
 originals/{id}      the bytes as they came
@@ -30,6 +32,8 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.catalog = self.root / "catalog.sqlite"
+        self.tokens = self.root / "tokens.sqlite"
+        self.audit = self.root / "audit.log"
         self.incoming = self.root / "incoming"
         self.originals = self.root / "originals"
         self.columns = self.root / "columns"

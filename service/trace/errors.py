@@ -30,11 +30,25 @@ TracedockError
 │   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
 │   ├── NotRedactable        a form of a trace in which no secrets can be hidden
 │   └── ExportFailed         the document can't be written from the columns
+├── AccessError              the door stays shut
+│   ├── Unauthorized         no token, or none that is known
+│   ├── ForbiddenScope       a token that may not do this
+│   ├── WrongHost            a request that names another host, as after DNS rebinding
+│   ├── WrongOrigin          a request that another site's page has made
+│   ├── UnknownToken         no token has that name
+│   ├── TokenExists          another token has that name
+│   ├── BadTokenName         a name that no token can have
+│   └── TokenNeeded          a server that others can reach, and no token
 ├── JobDied                  the process that made traces ended before its answer
 └── EngineError
     ├── EngineUnavailable    no engine can be had
+    ├── EngineBusy           too many requests wait for it
+    ├── TooLargeForEngine    the trace alone would take more memory than engines may
     ├── EngineFailed         the engine died or could not load the trace
+    │   ├── EngineOutgrew    it was ended for the memory it took
+    │   └── EngineStuck      it was ended because its load stood still
     ├── RequestRefused       a request that would change the shared trace
+    ├── SqlRefused           SQL that no engine is asked: it works on files, or changes the shared engine
     ├── SqlError             the engine refused the statement
     ├── QueryTimeout         the statement was stopped at its deadline
     └── ResultTooLarge       the result outgrew its bound
@@ -236,6 +250,60 @@ class ExportFailed(ExportError):
     code, title = "export_failed", "The trace can't be written back"
 
 
+class AccessError(TracedockError):
+    """The door stays shut."""
+
+    code, title = "forbidden", "That may not be done"
+
+
+class Unauthorized(AccessError):
+    """The request has no token, or none that is known."""
+
+    code, title = "unauthorized", "A token is needed"
+
+
+class ForbiddenScope(AccessError):
+    """The token may read, and this would change something."""
+
+    code, title = "forbidden_scope", "The token may only read"
+
+
+class WrongHost(AccessError):
+    """The request names a host that this server is not."""
+
+    code, title = "wrong_host", "This server has another name"
+
+
+class WrongOrigin(AccessError):
+    """Another site's page has made the request."""
+
+    code, title = "wrong_origin", "Another site's page may not do this"
+
+
+class UnknownToken(AccessError):
+    """No token has that name."""
+
+    code, title = "unknown_token", "There is no such token"
+
+
+class TokenExists(AccessError):
+    """Another token has that name."""
+
+    code, title = "token_exists", "There is a token of that name"
+
+
+class BadTokenName(AccessError):
+    """No token can have that name."""
+
+    code, title = "bad_token_name", "That is no name for a token"
+
+
+class TokenNeeded(AccessError):
+    """The server could be reached from other machines, and nothing would keep them out."""
+
+    code, title = "token_needed", "The server needs a token"
+
+
 class JobDied(TracedockError):
     """The process that made traces of others ended before it had an answer."""
 
@@ -258,10 +326,40 @@ class EngineFailed(EngineError):
     code, title = "engine_failed", "The engine failed"
 
 
+class EngineOutgrew(EngineFailed):
+    """The engine took more memory than it may, and was ended."""
+
+    code, title = "engine_outgrew", "The engine outgrew its memory"
+
+
+class EngineStuck(EngineFailed):
+    """The engine burnt time on the trace and came no further, and was ended."""
+
+    code, title = "engine_stuck", "The engine is stuck on this trace"
+
+
+class EngineBusy(EngineError):
+    """Too many requests wait for the engine."""
+
+    code, title = "engine_busy", "Too many requests wait for the engine"
+
+
+class TooLargeForEngine(EngineError):
+    """The trace would take more memory than all engines together may."""
+
+    code, title = "too_large_for_engine", "The trace is too large for an engine"
+
+
 class RequestRefused(EngineError):
     """The request would have changed the trace that all clients share."""
 
     code, title = "request_refused", "The shared trace can't be changed"
+
+
+class SqlRefused(EngineError):
+    """The SQL works on files of the server, or changes the engine that all clients share."""
+
+    code, title = "sql_refused", "That SQL is not run here"
 
 
 class SqlError(EngineError):

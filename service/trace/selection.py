@@ -5,7 +5,7 @@ An event is kept where each criterion that is given lets it pass; of one criteri
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -22,6 +22,11 @@ Ns = Annotated[int, Field(ge=-_INT64, lt=_INT64, strict=True)]
 Number = Annotated[int, Field(ge=-_INT64, lt=_INT64, strict=True)]
 Word = Annotated[str, StringConstraints(max_length=10_000)]
 _VALUES: Any = {"default": None, "min_length": 1, "max_length": VALUES_MAX}
+
+
+Args = Literal["all", "essential", "none"]
+"""Which arguments of events are of interest; essential are those that join events and tell where they ran, and all that
+collectives and allocations of memory have."""
 
 
 class Window(BaseModel):
@@ -99,6 +104,25 @@ class Selection(Criteria):
     def as_dict(self) -> dict[str, Any]:
         """The selection as JSON values, without what was left as it is."""
         return self.model_dump(by_alias=True, exclude_defaults=True)
+
+
+def share_of_time(selection: Selection, summary: Mapping[str, Any]) -> float:
+    """Which share of a trace's time is selected, from 0 to 1; edges that are names count as the trace's own."""
+    bounds = summary["bounds"]
+    if not bounds:
+        return 1.0
+    start: int = bounds["start_ns"]
+    end: int = bounds["end_ns"]
+    spans = [(start, end)]
+    if window := selection.window:
+        zero = start if window.relative else 0
+        first = start if window.start_ns is None else zero + window.start_ns
+        last = end if window.end_ns is None else zero + window.end_ns
+        spans = common(spans, united([(first, last)]))
+    if selection.steps:
+        steps = [step for step in summary["steps"] if step["number"] in selection.steps]
+        spans = common(spans, united((step["start_ns"], step["end_ns"]) for step in steps))
+    return sum(b - a for a, b in spans) / max(end - start, 1)
 
 
 def bad_selection(error: ValidationError) -> BadSelection:

@@ -12,6 +12,9 @@ LAUNCH_PATTERN = "Runtime|.*_(runtime|driver)"
 OP_CATEGORIES = frozenset({"cpu_op", "Operator", "user_annotation", "User"})
 """Categories of what the host does that can be the cause of a launch."""
 
+HOST_CATEGORIES = OP_CATEGORIES | {"python_function"}
+"""Categories of what is done on the host, beside the calls that launch work."""
+
 ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
 """Categories of the regions that a program names, on the host."""
 

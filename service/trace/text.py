@@ -21,17 +21,21 @@ def read(text: str) -> Any:
     )
 
 
-def written(value: Any) -> str:
-    """The JSON text of such a value."""
+def written(value: Any, *, ensure_ascii: bool = True) -> str:
+    """The JSON text of such a value; without `ensure_ascii`, all that is no control character stands as it is."""
     match value:
         case Members():
-            return f"{{{', '.join(f'{json.dumps(key)}: {written(item)}' for key, item in value)}}}"
+            members = (
+                f"{json.dumps(key, ensure_ascii=ensure_ascii)}: {written(item, ensure_ascii=ensure_ascii)}"
+                for key, item in value
+            )
+            return f"{{{', '.join(members)}}}"
         case list():
-            return f"[{', '.join(map(written, value))}]"
+            return f"[{', '.join(written(item, ensure_ascii=ensure_ascii) for item in value)}]"
         case Number():
             return str(value)
         case _:
-            return json.dumps(value)
+            return json.dumps(value, ensure_ascii=ensure_ascii)
 
 
 def with_member(text: str, key: str, value: str) -> str:

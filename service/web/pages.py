@@ -1,4 +1,4 @@
-"""The two HTML pages and their static files.
+"""The HTML pages and their static files.
 
 The pages are shells: their scripts ask the JSON API of the same origin, so nothing here reads a store, and a
 page for an unknown trace is still a page (its script shows the API's problem).
@@ -23,7 +23,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "img-src 'self'",
         "connect-src 'self'",
         "base-uri 'none'",
-        "form-action 'none'",
+        "form-action 'self'",
         "frame-ancestors 'none'",
     )
 )
@@ -34,11 +34,12 @@ _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control":
 
 
 def router() -> APIRouter:
-    """Routes of the pages: `/` (drop zone and list) and `/traces/{id}` (one trace), left out of OpenAPI."""
+    """Routes of the pages: `/` (drop zone and list), `/traces/{id}` (one trace) and `/login`, left out of OpenAPI."""
     pages = APIRouter(include_in_schema=False)
     templates = Jinja2Templates(_HERE / "templates")
 
     def page(request: Request, template: str, **context: Any) -> Response:
+        context["visitor"] = request.scope.get("visitor")
         context["root"] = request.scope.get("root_path", "").rstrip("/")
         return templates.TemplateResponse(request, template, context, headers=_HEADERS)
 
@@ -49,6 +50,11 @@ def router() -> APIRouter:
     @pages.get("/traces/{trace_id}")
     def trace(request: Request, trace_id: str) -> Response:
         return page(request, "trace.html", trace_id=trace_id)
+
+    @pages.get("/login")
+    def login(request: Request) -> Response:
+        asked = request.query_params
+        return page(request, "login.html", wanted=asked.get("next", ""), failed="failed" in asked)
 
     return pages
 

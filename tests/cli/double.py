@@ -116,14 +116,25 @@ def job(state: str, done: int = 0, **changed: Any) -> dict[str, Any]:
 def session(trace_id: str, state: str, done: int = 0, **changed: Any) -> dict[str, Any]:
     whole: dict[str, Any] = {
         "trace": trace_id,
+        "selection": None,
+        "args": "all",
         "state": state,
         "error": None,
-        "engine": {"version": "v54.0", "pid": 1, "rss_bytes": None},
-        "progress": {"bytes": done, "bytes_total": 1000},
+        "engine": {
+            "version": "v54.0",
+            "pid": 1,
+            "rss_bytes": None,
+            "peak_bytes": None,
+            "predicted_bytes": 1 << 25,
+            "restarts": 0,
+        },
+        "progress": {"bytes": done, "events_total": 1000},
         "clients": 0,
         "queries": 0,
+        "waiting": 0,
         "idle_s": 0.0,
         "load_s": None,
+        "account": None,
     }
     return whole | changed
 

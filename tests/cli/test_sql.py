@@ -149,7 +149,7 @@ def test_a_loading_engine_is_waited_for_with_progress_on_stderr(run: Run, traced
     traced.script("POST", PATH, loading, answer([[1]], ("a", "int")))
     result = run("query", "latest", "select")
     assert result.stdout == "a\n1\n"
-    assert "load engine for rank0.json: 50 % of 1.0 kB, loading" in result.stderr
+    assert "load engine for rank0.json: 500 B, loading" in result.stderr
 
 
 def test_the_loading_bar_is_gone_from_stdout_when_rows_come(on_terminal: OnTerminal, traced: Server) -> None:

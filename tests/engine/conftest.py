@@ -1,8 +1,9 @@
 """Coroutines as tests, on the loop that the server runs; real engines and doubles that misbehave on purpose."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import uvloop
 from hypothesis import strategies as st
 
 from service.engine import provision, wire
+from service.engine.process import EngineProcess
 from service.engine.result import Cell, Result
-from service.engine.session import EngineLimits, Session
+from service.engine.session import EngineLimits, Load, Session
 from service.settings import Settings
+from service.streaming.codec import plain_chunks
 from tests.conftest import DATA
 
 DOUBLES = Path(__file__).parent / "doubles"
@@ -72,10 +75,29 @@ def limits(**more: Any) -> EngineLimits:
     return EngineLimits(**{"load_timeout_s": 30.0, "stop_s": 1.0, "max_result_bytes": 1 << 30} | more)
 
 
+async def fed(trace: Path) -> AsyncGenerator[bytes]:
+    """The plain bytes of a trace's file."""
+    with trace.open("rb") as file:
+        for chunk in plain_chunks(file):
+            yield chunk
+
+
+async def launch(binary: Path) -> EngineProcess:
+    """An engine; the doubles are scripts, which start another program."""
+    return await EngineProcess.start(binary, sandbox=binary.parent != DOUBLES)
+
+
+def session_of(trace: Path, binary: Path, bounds: EngineLimits | None = None, **more: Any) -> Session:
+    """A session that no fleet looks after."""
+    load = {name: more.pop(name) for name in ("after_load", "events", "args") if name in more}
+    return Session(Load("trace", partial(fed, trace), **load), lambda _: launch(binary), bounds or limits(), **more)
+
+
 @asynccontextmanager
 async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[Session]:
     """A session that is closed at the end, with its engine gone."""
-    session = Session("trace", trace, binary, limits(**bounds))
+    more = {name: bounds.pop(name) for name in ("after_load", "most_bytes") if name in bounds}
+    session = session_of(trace, binary, limits(**bounds), **more)
     try:
         yield session
     finally:
@@ -114,8 +136,9 @@ async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
 
 async def gone(session: Session, within_s: float = 5) -> bool:
     """Whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
-    ended, _ = await asyncio.wait([session._main], timeout=within_s)
-    return bool(ended) and not psutil.pid_exists(session.pid or 0)
+    with suppress(TimeoutError):
+        await within(within_s, session.ended())
+    return session.gone and not psutil.pid_exists(session.pid or 0)
 
 
 def answer(*rows: tuple[Cell, ...], names: tuple[str, ...] = (), last: bool = True, **more: Any) -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine import doctor
+from service.engine import doctor, guards
 from service.engine.doctor import Finding, examine
 from service.settings import Settings
 from tests.engine.conftest import DOUBLES
@@ -19,6 +19,7 @@ def test_what_is_installed_works(tmp_path: Path) -> None:
     assert all(finding.ok for finding in findings.values()), findings
     assert findings["engine version"].value.startswith("Perfetto v54.0")
     assert findings["one-event trace"].value == "loads, 1 slice"
+    assert findings["engine guards"].value.startswith("Landlock ABI ")
     assert not (tmp_path / "not").exists()
 
 
@@ -29,10 +30,20 @@ def test_what_is_installed_works(tmp_path: Path) -> None:
 def test_an_engine_that_does_not_work_is_found_out(
     double: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_TRY_FOR_S", 0.5)
-    findings = found(engine=DOUBLES / double, data=tmp_path)
+    if double == "mute":
+        monkeypatch.setattr(doctor, "_TRY_FOR_S", 0.5)
+    findings = found(engine=DOUBLES / double, engine_sandbox="off", data=tmp_path)
     assert not findings["one-event trace"].ok
     assert said in (findings["one-event trace"].detail or "")
+
+
+def test_guards_that_are_required_and_missing_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        guards, "guards", lambda: guards.Guards(limits=True, no_new_privs=True, landlock=0, seccomp=True)
+    )
+    finding = found(engine_sandbox="required", data=tmp_path)["engine guards"]
+    assert (finding.ok, finding.value) == (False, "missing")
+    assert "lacks: Landlock" in (finding.detail or "")
 
 
 def test_an_engine_that_is_missing_is_found_out(tmp_path: Path) -> None:

@@ -13,15 +13,16 @@ from service.engine import wire
 from service.engine.process import EngineProcess
 from service.streaming.codec import plain_chunks
 from service.trace.errors import EngineFailed
-from tests.engine.conftest import DOUBLES, ENDLESS_ROWS, within
+from tests.engine.conftest import DOUBLES, ENDLESS_ROWS, fed, launch, within
 
 
 def query(sql: str) -> object:
     return wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
 
 
-async def loaded(binary: Path, trace: Path | None) -> EngineProcess:
-    process = await EngineProcess.start(binary, trace)
+async def loaded(binary: Path, trace: Path) -> EngineProcess:
+    process = await launch(binary)
+    await process.feed(fed(trace))
     await process.ask(wire.request(wire.GET_STATUS))
     return process
 
@@ -47,7 +48,7 @@ async def one_by_one(chunks: list[bytes]) -> AsyncIterator[bytes]:
 
 
 async def test_a_trace_can_be_fed(engine: Path, step_trace: Path) -> None:
-    process = await EngineProcess.start(engine, None)
+    process = await launch(engine)
     with step_trace.open("rb") as file:
         chunks = list(plain_chunks(file))
     await process.feed(one_by_one(chunks))
@@ -58,7 +59,7 @@ async def test_a_trace_can_be_fed(engine: Path, step_trace: Path) -> None:
 
 
 async def test_what_is_fed_and_no_trace_is_told(engine: Path) -> None:
-    process = await EngineProcess.start(engine, None)
+    process = await launch(engine)
     with pytest.raises(EngineFailed, match="can't load the trace"):
         await process.feed(one_by_one([b"this is no trace"]))
     await process.stop(5)
@@ -89,7 +90,7 @@ async def test_what_it_took_to_stop_an_engine_is_recorded(
     double: str, stopped_by: str, one_event: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    process = await EngineProcess.start(DOUBLES / double, one_event)
+    process = await launch(DOUBLES / double)
     if double != "mute":
         await process.ask(wire.request(wire.GET_STATUS))  # so that it has set its signals aside
     else:
@@ -156,18 +157,11 @@ async def test_a_flood_of_messages_neither_blocks_nor_fills_memory(one_event: Pa
     await process.stop(1)
 
 
-async def test_progress_is_read_off_what_the_engine_says(one_event: Path) -> None:
-    process = await loaded(DOUBLES / "flooding", one_event)
-    await process.ask(query("SELECT 1"))
-    assert process.loaded_bytes == 2_500_000
-    await process.stop(1)
-
-
 async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path, one_event: Path) -> None:
     program = tmp_path / "engine"
     program.write_bytes(b"\x7fELF for another machine")
     program.chmod(0o755)
-    process = await EngineProcess.start(program, one_event)
+    process = await launch(program)
     with pytest.raises(EngineFailed, match=r"engine can't be run: Exec format error"):
         await process.ask(wire.request(wire.GET_STATUS))
     await process.stop(1)
@@ -175,7 +169,7 @@ async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path, one_event: 
 
 async def test_a_start_that_is_given_up_leaves_no_process(engine: Path, step_trace: Path) -> None:
     before = set(psutil.Process().children())
-    starting = asyncio.create_task(EngineProcess.start(engine, step_trace))
+    starting = asyncio.create_task(launch(engine))
     await asyncio.wait([starting], timeout=0)
     starting.cancel()
     await asyncio.wait([starting])

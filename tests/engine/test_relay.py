@@ -135,6 +135,51 @@ async def test_a_reader_far_behind_is_cut_off(open_session: OpenSession, monkeyp
             [_ async for _ in answers]
 
 
+async def test_a_request_that_takes_too_long_is_told_and_the_tab_lives_on(open_session: OpenSession) -> None:
+    async with open_session(ui_timeout_s=0.3) as session:
+        late, after = await within(5, answered(Relay(session), query(ENDLESS), query("SELECT 1")))
+        assert late.query_result.error == "The query was stopped after 0.3 s."
+        assert wire.is_last(late)
+        assert cells(after) == [1]
+
+
+async def test_a_tab_is_answered_before_bulk_sql(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
+        await running.first()
+        bulk = [session.query("SELECT 1", limit=None, timeout_s=30) for _ in range(3)]
+        tab = asyncio.create_task(answered(Relay(session), query("SELECT 2")))
+        await asyncio.sleep(0)
+        running.close()
+        assert cells((await tab)[0]) == [2]
+        assert not bulk[-1].done
+        for result in bulk:
+            await result.complete()
+            result.close()
+
+
+async def test_a_full_queue_is_told_to_the_tab(open_session: OpenSession) -> None:
+    async with open_session(queue=1) as session:
+        running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
+        await running.first()
+        waiting = session.query("SELECT 1", limit=None, timeout_s=30)
+        (message,) = await answered(Relay(session), query("SELECT 2"))
+        assert "wait for this trace's engine already" in message.query_result.error
+        metric = wire.request(wire.COMPUTE_METRIC)
+        (message,) = await answered(Relay(session), metric)
+        assert "wait for this trace's engine already" in message.metric_result.error
+        for result in (running, waiting):
+            result.close()
+
+
+@pytest.mark.parametrize("method", [0, 13, 20, 21])
+async def test_a_method_that_is_not_known_never_reaches_the_engine(method: int, open_session: OpenSession) -> None:
+    async with open_session() as session:
+        unknown, after = await answered(Relay(session), wire.request(method), query("SELECT 1"))
+        assert unknown.invalid_request == method
+        assert cells(after) == [1]
+
+
 async def test_an_engine_that_is_gone_is_told(open_session: OpenSession) -> None:
     async with open_session() as session:
         await session.settled()

@@ -11,26 +11,22 @@ import psutil
 import pytest
 
 from service.engine import session as session_module
-from service.engine import wire
-from service.engine.session import Exchange, Session, SessionState, sql_error
-from service.streaming.codec import plain_chunks
-from service.trace.errors import EngineFailed, EngineUnavailable, QueryTimeout, ResultTooLarge, SqlError, Truncated
+from service.engine.session import Session, SessionState, sql_error
+from service.trace.errors import (
+    EngineBusy,
+    EngineFailed,
+    EngineOutgrew,
+    EngineStuck,
+    QueryTimeout,
+    ResultTooLarge,
+    SqlError,
+    Truncated,
+)
 from tests.conftest import DATA
-from tests.engine.conftest import DOUBLES, ENDLESS, ENDLESS_ROWS, OpenSession, all_rows, asked, gone, limits, within
+from tests.engine.conftest import DOUBLES, ENDLESS, ENDLESS_ROWS, OpenSession, all_rows, asked, gone, session_of, within
 from tests.traces import TraceShape, sized, write_trace
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 STEP_TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
-
-
-def zstd_of(trace: Path) -> bytes:
-    with trace.open("rb") as file:
-        packed: bytes = zstd.compress(b"".join(plain_chunks(file)))
-    return packed
 
 
 # -- loading -------------------------------------------------------------------------------------------------------
@@ -62,19 +58,12 @@ async def test_progress_is_told_while_loading(open_session: OpenSession, tmp_pat
         while not await session.settled(0.01):
             seen.add(session.loaded_bytes)
         assert len(seen) > 1
-        assert max(seen) <= trace.stat().st_size
+        assert session.loaded_bytes == trace.stat().st_size
 
 
-async def test_a_zstd_trace_is_fed(open_session: OpenSession, tmp_path: Path) -> None:
-    packed = tmp_path / "trace"
-    packed.write_bytes(zstd_of(STEP_TRACE))
-    async with open_session(packed) as session:
-        assert await asked(session, "SELECT count(*) FROM slice") == [(487,)]
-
-
-async def test_a_damaged_zstd_trace_fails_with_the_reason(open_session: OpenSession, tmp_path: Path) -> None:
+async def test_a_source_that_fails_fails_the_session_with_the_reason(open_session: OpenSession, tmp_path: Path) -> None:
     cut = tmp_path / "trace"
-    cut.write_bytes(zstd_of(STEP_TRACE)[:-10])
+    cut.write_bytes(STEP_TRACE.read_bytes()[:-100])
     async with open_session(cut) as session:
         with pytest.raises(Truncated):
             await session.settled()
@@ -93,7 +82,7 @@ async def test_the_real_engine_says_why_it_cannot_load(open_session: OpenSession
     broken = tmp_path / "broken.json"
     broken.write_text('{"traceEvents":[{"ph":')
     async with open_session(broken) as session:
-        with pytest.raises(EngineFailed, match="It said: "):
+        with pytest.raises(EngineFailed, match="can't load the trace"):
             await session.settled()
 
 
@@ -112,7 +101,7 @@ async def test_a_trace_whose_bytes_are_gone_fails(open_session: OpenSession, tmp
 
 
 async def test_a_session_closed_before_it_began_releases_who_waits(engine: Path) -> None:
-    session = Session("trace", STEP_TRACE, engine, limits())
+    session = session_of(STEP_TRACE, engine)
     waiting = asyncio.create_task(session.settled())
     result = session.query("SELECT 1", limit=None, timeout_s=30)
     await session.close()
@@ -310,13 +299,161 @@ async def test_who_waits_is_told_at_once_though_the_engine_is_slow_to_stop(
         assert session._engine.stopped_by == "SIGKILL"
 
 
-async def test_a_request_ends_exactly_once() -> None:
-    ends: list[Any] = []
-    exchange = Exchange(wire.request(wire.GET_STATUS), deliver=ends.append, on_end=ends.append)
-    exchange.abandon()
-    exchange.end(EngineUnavailable("late"))
-    exchange.abandon()
-    assert ends == [None]
+async def test_an_engine_that_dies_while_nobody_asks_is_noticed(
+    open_session: OpenSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_session() as session:
+        await session.settled()
+        psutil.Process(session.pid).kill()
+        await within(3, session.ended())
+        assert session.state is SessionState.FAILED
+        assert "was killed by SIGKILL" in caplog.text
+        with pytest.raises(EngineFailed, match="SIGKILL"):
+            await session.settled()
+
+
+async def test_who_is_left_without_an_answer_may_try_again(open_session: OpenSession, one_event: Path) -> None:
+    async with open_session() as session:
+        running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
+        await running.first()
+        psutil.Process(session.pid).kill()
+        with pytest.raises(EngineFailed) as failed:
+            await within(3, all_rows(running))
+        assert failed.value.extra["retry_after_s"] == 1
+    async with open_session(one_event, DOUBLES / "failing") as session:
+        with pytest.raises(EngineFailed) as failed:
+            await session.settled()
+        assert "retry_after_s" not in failed.value.extra  # it would fail again
+
+
+# -- what an engine may take ---------------------------------------------------------------------------------------
+
+
+async def test_an_engine_that_takes_too_much_memory_is_ended(
+    open_session: OpenSession, one_event: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
+    async with open_session(one_event, DOUBLES / "greedy", most_bytes=200_000_000) as session:
+        with pytest.raises(EngineOutgrew, match="outgrew the 190 MiB") as outgrew:
+            await within(5, asked(session, "SELECT 1"))
+        assert outgrew.value.extra["limit_bytes"] == 200_000_000
+        assert outgrew.value.extra["memory_bytes"] > 200_000_000
+        assert (session.peak_bytes or 0) > 200_000_000
+        assert await gone(session)
+
+
+async def test_a_statement_that_the_system_gives_no_memory_fails_and_the_engine_lives_on(
+    open_session: OpenSession,
+) -> None:
+    async with open_session() as session:
+        await session.settled()
+        assert session._engine
+        session._engine.limit_memory(200_000_000)
+        with pytest.raises(SqlError, match="out of memory"):
+            await asked(session, "SELECT zeroblob(900000000)")
+        assert await asked(session, "SELECT 1") == [(1,)]
+
+
+async def test_an_engine_that_dies_for_want_of_memory_is_told_as_such(open_session: OpenSession) -> None:
+    async with open_session(most_bytes=100_000_000) as session:
+        await session.settled()
+        assert session._engine
+        session._engine.limit_memory(100_000_000)
+        rows = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 20000000)")
+        with pytest.raises(EngineOutgrew, match="outgrew the 95 MiB"):
+            await within(10, asked(session, f"CREATE PERFETTO TABLE much AS {rows}"))
+
+
+async def test_a_load_that_stands_still_is_ended_and_told(
+    open_session: OpenSession, one_event: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
+    async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
+        with pytest.raises(EngineStuck, match=r"no further for 0\.3 s") as stuck:
+            await within(10, session.settled())
+        assert stuck.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
+        assert await gone(session)
+
+
+async def test_a_name_that_never_ends_in_the_real_engine_is_told(
+    open_session: OpenSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
+    trace = tmp_path / "hostile.json"
+    trace.write_text('{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":1,"ts":0,"args":{"name":NaN}}]}')
+    async with open_session(trace, stall_s=0.3) as session:
+        with pytest.raises(EngineStuck):
+            await within(10, session.settled())
+        assert await gone(session)
+
+
+async def test_a_session_says_what_it_takes(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        assert session.memory_bytes is None
+        await session.settled()
+        assert session.memory_bytes == pytest.approx(psutil.Process(session.pid).memory_info().rss, rel=0.1)
+        assert (session.peak_bytes or 0) >= (session.memory_bytes or 0)
+        assert session.held_bytes == pytest.approx(session.memory_bytes, rel=0.1)
+        assert session.waiting == 0
+    assert session.memory_bytes is None
+    assert session.held_bytes == 0
+
+
+# -- what the service itself asks ----------------------------------------------------------------------------------
+
+
+async def test_the_service_asks_before_anyone_else_may(open_session: OpenSession) -> None:
+    async def number(session: Session) -> None:
+        (await session.run("CREATE TABLE ours AS SELECT count(*) AS slices FROM slice")).close()
+        result = await session.run("SELECT slices FROM ours")
+        seen.extend(await all_rows(result))
+        assert session.state is SessionState.LOADING
+
+    seen: list[tuple[Any, ...]] = []
+    async with open_session(after_load=number) as session:
+        early = session.query("SELECT slices + 1 FROM ours", limit=None, timeout_s=30)
+        assert await all_rows(early) == [(488,)]
+        assert seen == [(487,)]
+        assert await all_rows(await session.run("SELECT slices + 2 FROM ours")) == [(489,)]
+        assert session.queries == 1
+
+
+async def test_what_the_service_asks_in_vain_fails_the_load(open_session: OpenSession) -> None:
+    async def wrong(session: Session) -> None:
+        await session.run("SELECT nope")
+
+    async with open_session(after_load=wrong) as session:
+        with pytest.raises(SqlError, match="no such column: nope"):
+            await session.settled()
+        assert session.state is SessionState.FAILED
+
+
+# -- turns ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_queue_that_is_full_is_told_at_once(open_session: OpenSession) -> None:
+    async with open_session(queue=2) as session:
+        running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
+        await running.first()
+        waiting = [session.query("SELECT 1", limit=None, timeout_s=30) for _ in range(2)]
+        assert session.waiting == 2
+        with pytest.raises(EngineBusy):
+            await within(1, asked(session, "SELECT 1"))
+        running.close()
+        assert [await all_rows(result) for result in waiting] == [[(1,)]] * 2
+
+
+async def test_clients_take_turns(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
+        await running.first()
+        many = [session.query("SELECT 1", limit=None, timeout_s=30, client="busy") for _ in range(5)]
+        one = session.query("SELECT 2", limit=None, timeout_s=30, client="other")
+        running.close()
+        assert await all_rows(one) == [(2,)]
+        assert [result.done for result in many][1:] == [False] * 4
+        for result in many:
+            await all_rows(result)
 
 
 # -- a parent that is killed ---------------------------------------------------------------------------------------
@@ -324,10 +461,10 @@ async def test_a_request_ends_exactly_once() -> None:
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from service.engine.session import EngineLimits, Session
+from tests.engine.conftest import session_of
 
 async def main(trace, engine, sql):
-    session = Session("trace", Path(trace), Path(engine), EngineLimits(60, 1, 1 << 30))
+    session = session_of(Path(trace), Path(engine))
     while session.pid is None:
         await asyncio.sleep(0)
     if sql:

@@ -94,7 +94,8 @@ def test_what_the_ui_does_not_have_is_a_plain_404(server: Server, trace: str, pa
     ["../index.html", "../../engine-v54.0/trace_processor_shell", "/etc/passwd", "..%2f..%2fetc/passwd", "%2e%2e/x"],
 )
 def test_nothing_beside_the_ui_is_served(server: Server, trace: str, path: str) -> None:
-    answer = sent_raw(server, f"GET /perfetto/{trace}/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    head = f"GET /perfetto/{trace}/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = sent_raw(server, head.encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
 
 

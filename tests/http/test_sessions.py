@@ -61,11 +61,10 @@ def test_tables_live_as_long_as_their_session(server: Server, step_trace: Path) 
 def test_an_engine_that_is_killed_is_replaced(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "SELECT 1")
-    (engine,) = server.children(f"--stdiod {server.data}/originals/{trace}")
+    engine = server.engine(trace)
     engine.kill()
     until(server, lambda: server.query(trace, "SELECT 1").status_code == 200)
-    (another,) = server.children(f"--stdiod {server.data}/originals/{trace}")
-    assert another.pid != engine.pid
+    assert server.engine(trace) != engine
 
 
 def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Path) -> None:
@@ -81,7 +80,7 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
         refused = server.query(first, "SELECT 1")
     assert refused.status_code == 503, refused.text
     assert refused.json()["code"] == "engine_unavailable"
-    assert refused.json()["in_use"] == [second]
+    assert [one["trace"] for one in refused.json()["in_use"]] == [second]
     assert refused.headers["retry-after"] == "10"
 
 
@@ -89,14 +88,14 @@ def test_an_idle_engine_is_closed(start_server: StartServer, step_trace: Path) -
     server = start_server(engine_idle_s=1)
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "SELECT 1")
-    (engine,) = server.children("--stdiod")
-    until(server, lambda: server.api.get("/sessions").json() == {"sessions": [], "next": None})
+    engine = server.engine(trace)
+    until(server, lambda: server.api.get("/sessions").json()["sessions"] == [])
     until(server, lambda: not engine.is_running())
 
 
 def test_an_engine_that_does_not_start_is_told(start_server: StartServer, step_trace: Path) -> None:
     double = Path(__file__).parents[1] / "engine" / "doubles" / "failing"
-    server = start_server(engine=double)
+    server = start_server(engine=double, engine_sandbox="off")
     trace = server.upload(step_trace)["id"]
     answer = server.query(trace, "SELECT 1")
     assert (answer.status_code, answer.json()["code"]) == (502, "engine_failed")

@@ -130,7 +130,8 @@ def test_an_empty_body_is_refused(server: Server) -> None:
 def test_a_name_that_is_no_plain_name_is_refused(server: Server, target: str) -> None:
     before = files(server)
     head = (
-        f"PUT /api/v1/traces/{target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(GOOD)}\r\n\r\n"
+        f"PUT /api/v1/traces/{target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Content-Length: {len(GOOD)}\r\n\r\n"
     )
     answer = sent_raw(server, head.encode() + GOOD)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -144,7 +145,7 @@ def test_a_body_that_stops_early_leaves_nothing(server: Server, stops_after: int
     before, listed = files(server), traces(server)
     with connected(server) as connection:
         how = "Content-Length: 9000000" if framing == "length" else "Transfer-Encoding: chunked"
-        head = f"PUT /api/v1/traces/cut HTTP/1.1\r\nHost: x\r\n{how}\r\nExpect: 100-continue\r\n\r\n"
+        head = f"PUT /api/v1/traces/cut HTTP/1.1\r\nHost: localhost\r\n{how}\r\nExpect: 100-continue\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the upload has begun
         assert len(files(server)) == len(before) + 1

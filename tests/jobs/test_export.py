@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from service.cutting.cut import cut_document
-from service.jobs.exports import AT_ONCE, MODULE, Cut, Exports
+from service.jobs.exports import AT_ONCE, Cut, Exports
 from service.jobs.ingest import ingest
 from service.store.export import document, spill_of
 from service.trace.errors import ExportFailed, UnknownChoice
@@ -21,6 +21,7 @@ from service.trace.selection import Selection
 from tests.columns import write_columns
 from tests.traces import TraceShape, sized, trace_chunks
 
+MODULE = "service.jobs.export"
 PEAK = """
 import resource, subprocess, sys
 export = subprocess.Popen([sys.executable, "-m", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

@@ -224,8 +224,18 @@ def test_tracks_are_counted_and_named(census: Census) -> None:
 
     assert found.processes == [{"pid": 42, "name": "python", "labels": "CPU", "events": 2}]
     assert found.threads == [
-        {"pid": 42, "tid": 42, "name": "thread 42 (python)", "events": 1},
-        {"pid": 42, "tid": 43, "name": None, "events": 1},
+        {"pid": 42, "tid": 42, "name": "thread 42 (python)", "events": 1, "device": None, "host": True},
+        {"pid": 42, "tid": 43, "name": None, "events": 1, "device": None, "host": True},
+    ]
+
+
+def test_a_track_shows_the_work_of_a_device_or_what_a_host_did_or_both(census: Census) -> None:
+    found = census(op(pid=7, tid=7), kernel(pid=7, tid=7), kernel(pid=0, tid=7), op(pid=1, tid=1))
+
+    assert [(one["pid"], one["device"], one["host"]) for one in found.threads] == [
+        (0, 0, False),
+        (1, None, True),
+        (7, 7, True),
     ]
 
 
@@ -275,7 +285,7 @@ def test_a_pid_is_an_integer_or_text(census: Census, pid: Any, key: Any) -> None
     found = census(op(pid=pid, tid=pid))
 
     assert found.processes == [{"pid": key, "name": None, "labels": None, "events": 1}]
-    assert found.threads == [{"pid": key, "tid": key, "name": None, "events": 1}]
+    assert [(one["pid"], one["tid"], one["events"]) for one in found.threads] == [(key, key, 1)]
 
 
 def test_an_integer_and_its_text_are_two_pids(census: Census) -> None:

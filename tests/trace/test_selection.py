@@ -17,6 +17,7 @@ from service.trace.selection import (
     Selection,
     common,
     name_pattern,
+    share_of_time,
     united,
     without,
 )
@@ -165,3 +166,32 @@ def test_a_pattern_means_the_whole_of_a_name(pattern: str, name: str) -> None:
 )
 def test_stars_and_question_marks_and_regexes_find_names(pattern: str, name: str, found: bool) -> None:
     assert bool(re.search(name_pattern(pattern), name)) == found
+
+
+SUMMARY = {
+    "bounds": {"start_ns": 1000, "end_ns": 2000},
+    "steps": [{"number": 7, "start_ns": 1100, "end_ns": 1200}, {"number": 8, "start_ns": 1200, "end_ns": 1400}],
+}
+
+
+@pytest.mark.parametrize(
+    ("selection", "share"),
+    [
+        ({}, 1.0),
+        ({"streams": ["0/7"]}, 1.0),
+        ({"steps": [7]}, 0.1),
+        ({"steps": [7, 8]}, 0.3),
+        ({"steps": [9]}, 0.0),
+        ({"window": {"start_ns": 1500}}, 0.5),
+        ({"window": {"start_ns": 500, "relative": True}}, 0.5),
+        ({"window": {"start_ns": 0, "end_ns": 10**18}}, 1.0),
+        ({"window": {"end_ns": 1150}, "steps": [7]}, 0.05),
+        ({"window": {"from": "a", "to": "b"}}, 1.0),
+    ],
+)
+def test_a_selection_tells_its_share_of_the_time(selection: dict[str, Any], share: float) -> None:
+    assert share_of_time(Selection.parsed(selection), SUMMARY) == pytest.approx(share)
+
+
+def test_a_trace_without_times_is_selected_whole() -> None:
+    assert share_of_time(Selection.parsed({"steps": [7]}), {"bounds": None, "steps": []}) == 1.0

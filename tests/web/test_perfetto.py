@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -14,10 +15,12 @@ from playwright.sync_api import Browser, Error, expect
 
 from service.engine import provision
 from service.settings import Settings
+from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.web.conftest import OpenContext
 from tests.web.elsewhere import Elsewhere, Watch
+from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
 
 KERNEL_OF_STREAM_7_ALONE = """
@@ -29,6 +32,7 @@ KERNEL_OF_STREAM_7_ALONE = """
     )
     select kernel.name, count(*) from kernel join slice on instr(slice.name, kernel.name)
 """
+THREADS_OF = "select thread.name, pid, tid from thread join process using (upid) where process.name = '{}'"
 SGEMMS = "select count(*) from slice where name glob '*sgemm*'"
 
 
@@ -175,7 +179,7 @@ def test_while_the_engine_loads_the_ui_says_so(
     engine = shlex.quote(str(provision.engine_path(Settings())))
     script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
     script.chmod(0o755)
-    server = start_server(engine=script)
+    server = start_server(engine=script, engine_sandbox="off")
     trace_id = server.upload(gpu_trace)["id"]
 
     page = open_context().new_page()
@@ -192,7 +196,7 @@ def test_an_engine_that_cannot_start_is_told(
     script = tmp_path / "engine"
     script.write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
     script.chmod(0o755)
-    server = start_server(engine=script)
+    server = start_server(engine=script, engine_sandbox="off")
     trace_id = server.upload(gpu_trace)["id"]
     page = open_context().new_page()
     page.goto(url_of(server, trace_id))
@@ -246,3 +250,93 @@ def test_a_file_opened_beside_the_trace_is_read_by_the_browser_itself(
     expect(viewer.page).to_have_title(re.compile(re.escape(step_trace.name)))
     viewer.expect_tracks()
     assert server.rows(gpu_id, "select count(*) from slice") == before
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the UI is to show of a trace.
+
+    Attributes:
+        file: of the trace; None for the one that `write_overlaps` makes.
+        tracks: names of processes, and of threads of each.
+        steps: how many slices are ProfilerSteps.
+        found: what a slice is named, and what is told of it.
+    """
+
+    file: str | None
+    tracks: dict[str, list[str]]
+    steps: int
+    found: tuple[str, list[str]]
+
+
+LOOKS = {
+    "made": Look(
+        None,
+        {"GPU 1 · rank 3": ["stream 7", "stream 7 · lane 2"], "trainer · rank 3": ["main", "main · lane 2"]},
+        1,
+        ("second_gemm", ["correlation", "grid", "stream"]),
+    ),
+    "h100": Look(
+        "h100_timesformer.pt.trace.json.gz",
+        {
+            "GPU 0": ["stream 7"],
+            "python3": ["thread 17751 (python3)", "thread 17751 (python3) · lane 2"],
+        },
+        2,
+        ("ProfilerStep#6", ["External id", "Ev Idx"]),
+    ),
+    "mi300": Look(
+        "mi300_resnet_rank0_of_8.pt.trace.json.gz",
+        {
+            "GPU 2 · rank 0": ["stream 0", "stream 0 · lane 2", "stream 4"],
+            "python3 · rank 0": ["thread 542 (python3)", "thread 542 (python3) · lane 2", "thread 639 (pt_autograd_0)"],
+        },
+        6,
+        ("Optimizer.zero_grad", ["lane 2", "External id", "Ev Idx"]),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "look", [LOOKS["made"], *(pytest.param(LOOKS[name], marks=needs_shared) for name in ("h100", "mi300"))], ids=LOOKS
+)
+def test_gpus_lanes_steps_and_arguments_are_there_and_the_ui_tells_of_no_loss(
+    server: Server, open_context: OpenContext, tmp_path: Path, look: Look
+) -> None:
+    trace_id = server.upload(SHARED / look.file if look.file else write_overlaps(tmp_path))["id"]
+    viewer = Viewer.open(open_context().new_page(), url_of(server, trace_id))
+    for process, threads in look.tracks.items():
+        rows = server.rows(trace_id, THREADS_OF.format(process))
+        numbers = {str(name): (pid, tid) for name, pid, tid in rows}
+        assert set(threads) <= numbers.keys()
+        group = f"{process} {numbers[threads[0]][0]}"
+        viewer.unfold(group)
+        for thread in threads:
+            expect(viewer.track(f"{thread} {numbers[thread][1]}")).to_be_visible()
+        viewer.unfold(group)  # and back: what is far below is not drawn
+
+    assert viewer.search("ProfilerStep#") == look.steps
+    name, arguments = look.found
+    assert viewer.search(name) > 0
+    expect(viewer.details()).to_contain_text(name)
+    for argument in arguments:
+        expect(viewer.details()).to_contain_text(argument)
+    assert viewer.complaints() == []
+
+
+def test_what_the_uis_own_engine_drops_of_overlaps_it_tells(
+    server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
+) -> None:
+    """The test before this holds because the instrument works."""
+    page = open_context().new_page()
+    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    viewer = Viewer.open(page, url_of(server, gpu_id))
+    with page.expect_file_chooser() as chooser:
+        page.get_by_text("Open trace file").click()
+    path = write_overlaps(tmp_path)
+    chooser.value.set_files(path)
+    expect(page).to_have_title(re.compile(re.escape(path.name)))
+    viewer.expect_tracks()
+    flag, *parts = viewer.complaints()
+    assert "import or data loss errors detected" in flag
+    assert "Import errors" in parts

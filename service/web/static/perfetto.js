@@ -1,5 +1,5 @@
 // Runs ahead of the Perfetto UI's own script, on the page /perfetto/{view}/ that serves our copy of it. A view is a
-// trace's id, or that and, behind a ~, what is selected of it: JSON in base64url.
+// trace's id, or that and, behind a ~, what is selected of it and which arguments it has: JSON in base64url.
 // The UI knows one engine, at 127.0.0.1:9001. This leads those requests to the trace's engine on our origin,
 // waits until that has loaded the trace, and has the UI open it, with no dialog and no other port.
 'use strict';
@@ -9,11 +9,13 @@
   const [trace, code] = view.split('~');
   const root = `${location.origin}/perfetto/${view}/rpc`;
 
-  /** The JSON text that base64url stands for. */
+  /** The text that base64url stands for. */
   const textOf = (base64url) => {
     const bytes = atob(base64url.replaceAll('-', '+').replaceAll('_', '/'));
     return new TextDecoder().decode(Uint8Array.from(bytes, (sign) => sign.charCodeAt(0)));
   };
+  // The server writes its keys in order. What is selected stays text: its times would not fit the numbers of JSON.parse.
+  const [, args = 'all', selection = ''] = /^{(?:"args":"(\w+)",?)?(?:"selection":(.*))?}$/.exec(code ? textOf(code) : '{}') ?? [];
   const isEngine = (url) => ['127.0.0.1', 'localhost'].includes(url.hostname) && url.port === '9001';
 
   const lead = (address) => {
@@ -106,11 +108,12 @@
   }
 
   async function engineReady() {
-    const selected = code ? `&selection=${encodeURIComponent(textOf(code))}` : '';
+    const chosen = new URLSearchParams({wait: 1, args, ...(selection && {selection})});
     for (;;) {
-      const [status, session] = await ask(`/session?wait=1${selected}`, {method: 'POST'});
+      const [status, session] = await ask(`/session?${chosen}`, {method: 'POST'});
       if (status === 200) return;
-      say(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
+      if (session.state === 'waiting') say('The engine waits until others that make room for it have ended.');
+      else say(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
   }
 
@@ -147,7 +150,7 @@
   (async () => {
     try {
       const [, {name: whole}] = await ask('');
-      const name = code ? `${whole} (cut)` : whole;
+      const name = selection ? `${whole} (cut)` : whole;
       document.title = `${name} - Perfetto UI`;
       const [app] = await Promise.all([uiReady(), engineReady()]);
       label(app, name);

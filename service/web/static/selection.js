@@ -1,5 +1,6 @@
 // A selection: what to keep of a trace. Its times are exact: BigInt here, and text in the fields and on the way.
 import { api } from "./api.js";
+import { chosenArgs } from "./args.js";
 import { el } from "./dom.js";
 import { writeExact } from "./exact.js";
 import { duration } from "./format.js";
@@ -13,17 +14,20 @@ export const MB = { name: "MB", decimals: 6 };
 export const WHOLE = { name: "", decimals: 0 };
 
 /** Where the Perfetto UI opens on what is selected of a trace; without a selection, on all of it. */
-export const perfettoOf = (id, selection = {}) => `${api("traces", id, "perfetto")}${query("?", selection)}`;
+export function perfettoOf(id, selection = {}) {
+  const wanted = [selectionIn(selection), chosenArgs() === "all" ? "" : `args=${chosenArgs()}`].filter(Boolean);
+  return `${api("traces", id, "perfetto")}${wanted.length > 0 ? "?" : ""}${wanted.join("&")}`;
+}
 
 /** Where what is selected of a trace is had as a file. */
-export const downloadOf = (id, selection = {}) => `${api("traces", id, "download")}?format=json.gz${query("&", selection)}`;
+export const downloadOf = (id, selection = {}) => `${api("traces", id, "download")}?${["format=json.gz", selectionIn(selection)].filter(Boolean).join("&")}`;
 
 /** A link that opens a part of a trace at once. */
 export function openLink(id, selection, what) {
   return el("a", { href: perfettoOf(id, selection), target: "_blank", rel: "noopener", "aria-label": `Open ${what} in Perfetto` }, "Open");
 }
 
-const query = (sign, selection) => (isEmpty(selection) ? "" : `${sign}selection=${encodeURIComponent(writeExact(selection))}`);
+const selectionIn = (selection) => (isEmpty(selection) ? "" : `selection=${encodeURIComponent(writeExact(selection))}`);
 
 export const isEmpty = (selection) => Object.keys(selection).length === 0;
 

@@ -1,11 +1,12 @@
 // The SQL box: one query at a time, with its progress, its error and its rows.
 import { Problem, api, query, readJson } from "./api.js";
+import { chosenArgs } from "./args.js";
 import { byId, el, save, setText } from "./dom.js";
+import { progressOf } from "./engine.js";
 import { bytes, count, plural } from "./format.js";
 import { hideProblem } from "./problem.js";
 import { showResult } from "./result.js";
 import { SAMPLES, firstSample } from "./samples.js";
-import { showProgress } from "./state.js";
 
 /** Wire the box for a ready trace. */
 export function startSql(trace) {
@@ -46,7 +47,7 @@ export function startSql(trace) {
   const askRows = () =>
     run(async (sql, signal) => {
       const limit = Number(byId("sql-limit").value);
-      const answer = await query(trace.id, { sql, limit }, { signal, onLoading });
+      const answer = await query(trace.id, { sql, limit, args: chosenArgs() }, { signal, onLoading });
       setText(byId("sql-said"), "Receiving rows…");
       const result = await readJson(answer);
       showResult(byId("sql-result"), result);
@@ -55,7 +56,7 @@ export function startSql(trace) {
 
   const askCsv = () =>
     run(async (sql, signal) => {
-      const answer = await query(trace.id, { sql, limit: null }, { signal, onLoading, accept: "text/csv" });
+      const answer = await query(trace.id, { sql, limit: null, args: chosenArgs() }, { signal, onLoading, accept: "text/csv" });
       setText(byId("sql-said"), "Receiving CSV…");
       const blob = await answer.blob();
       save(blob, `${trace.name.replace(/\.(pt\.)?(trace\.)?json(\.\w+)?$/, "")}.csv`);
@@ -99,13 +100,11 @@ function setBusy(busy) {
   byId("sql-cancel").disabled = !busy;
 }
 
-function onLoading({ progress }) {
-  const { bytes: done, bytes_total: total } = progress;
+function onLoading(session) {
   // Said once; the figures move beside it, where a screen reader is not told each of them.
-  setText(byId("sql-said"), "The engine is loading the trace:");
-  setText(byId("sql-loaded"), `${bytes(done)}${total ? ` of ${bytes(total)}` : ""}`);
+  setText(byId("sql-said"), session.state === "waiting" ? "The engine can't begin yet." : "The engine is loading the trace.");
+  setText(byId("sql-loaded"), progressOf(session));
   byId("sql-loading").hidden = false;
-  showProgress(byId("sql-loading"), progress);
 }
 
 function said({ rows, truncated, elapsed_ms: elapsed }) {

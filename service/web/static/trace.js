@@ -3,11 +3,13 @@ import { Problem, api, getJson, root } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { startCut } from "./cut.js";
 import { announce, byId, el } from "./dom.js";
+import { startEngine } from "./engine.js";
 import { showFacts } from "./facts.js";
 import { startListener } from "./listener.js";
 import { showChildren, showPanels } from "./panels.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
+import { perfettoOf } from "./selection.js";
 import { startSql } from "./sql.js";
 import { StateView, isFinal } from "./state.js";
 
@@ -83,6 +85,7 @@ function settle(trace) {
   if (trace.state === "failed" && trace.error) showProblem(byId("failure"), trace.error);
   showPanels(trace);
   if (trace.state === "ready") {
+    startEngine(trace);
     byId("sql").hidden = false;
     startSql(trace);
     startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
@@ -93,7 +96,7 @@ function settle(trace) {
 function showActions(trace) {
   const perfetto = el(
     "a",
-    { class: "button primary", href: api("traces", id, "perfetto"), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
+    { class: "button primary", href: perfettoOf(id), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
     "Open in Perfetto",
   );
   const made = trace.sha256 === null;

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-QUERY, STATUS = 3, 10
+APPEND, FINALIZE, QUERY, STATUS = 1, 2, 3, 10
 
 
 def varint(number: int) -> bytes:
@@ -21,6 +21,15 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def requests() -> Iterator[int]:
+    """The method of each request that comes after a trace was loaded, until the input ends."""
+    for method in all_requests():
+        if method in (APPEND, FINALIZE):
+            loaded(method)
+        else:
+            yield method
+
+
+def all_requests() -> Iterator[int]:
     """The method of each request that comes, until the input ends."""
     while sys.stdin.buffer.read(1):
         size = shift = 0
@@ -29,6 +38,11 @@ def requests() -> Iterator[int]:
             shift += 7
         size |= byte << shift
         yield sys.stdin.buffer.read(size)[1]
+
+
+def loaded(method: int) -> None:
+    """Answer that a piece of the trace, or all of it, is there."""
+    send(field(1, b"\x18" + bytes([method])))
 
 
 def send(data: bytes) -> None:

@@ -1,0 +1,146 @@
+-- Ops: what PyTorch does on the host, with self time and the GPU's time.
+
+INCLUDE PERFETTO MODULE torch.kernels;
+
+-- What slices of the host enclose directly. Those that the engine has in order go first, in its own order.
+CREATE OR REPLACE PERFETTO TABLE _torch_enclosed AS
+SELECT id, sum(dur) AS dur
+FROM (
+  SELECT parent_id AS id, sum(dur) AS dur
+  FROM _torch_host_slice!() AS h
+  WHERE parent_id IS NOT NULL AND +h.id NOT IN (SELECT id FROM _torch_reparented)
+  GROUP BY parent_id
+  UNION ALL
+  SELECT r.parent_id, s.dur
+  FROM _torch_reparented AS r
+  JOIN slice AS s USING (id)
+  WHERE r.parent_id IS NOT NULL
+)
+GROUP BY id
+ORDER BY id;
+
+-- What was launched for each op.
+CREATE OR REPLACE PERFETTO TABLE _torch_op_work AS
+SELECT op_id AS id, count(*) AS kernel_count, sum(dur) AS kernel_dur
+FROM torch_kernel
+WHERE op_id IS NOT NULL
+GROUP BY op_id
+ORDER BY op_id;
+
+-- The shapes of an op's inputs, as the profiler records them with `record_shapes=True`.
+CREATE OR REPLACE PERFETTO FUNCTION torch_input_dims(
+  -- `slice.arg_set_id` of the op.
+  arg_set_id ARGSETID
+)
+-- JSON such as `[[64, 3, 7, 7], []]`, where `[]` has no dimensions; NULL where they are not recorded.
+RETURNS STRING AS
+WITH
+  -- 'args.Input Dims[0][2]' tells the dimension 2 of input 0; with three numbers, input 0 is a list of tensors.
+  indexed AS (
+    SELECT id, flat_key, int_value, substr(key, 17) AS path
+    FROM args
+    WHERE arg_set_id = $arg_set_id AND flat_key IN ('args.Input Dims', 'args.Input type')
+  ),
+  dimension AS (
+    SELECT
+      CAST(path AS INTEGER) AS input,
+      iif(
+        length(path) - length(replace(path, ']', '')) = 3, CAST(substr(path, instr(path, '[') + 1) AS INTEGER), NULL
+      ) AS element,
+      int_value
+    FROM indexed
+    WHERE flat_key = 'args.Input Dims'
+    ORDER BY id
+  ),
+  tensor AS (
+    SELECT input, element, '[' || group_concat(int_value, ', ') || ']' AS dims
+    FROM dimension
+    GROUP BY input, element
+  ),
+  shape AS (
+    SELECT input, iif(element IS NULL, dims, '[' || group_concat(dims, ', ') || ']') AS dims
+    FROM tensor
+    GROUP BY input
+  ),
+  -- The engine keeps nothing of an empty list; that there is an input, the types tell.
+  input AS (SELECT DISTINCT CAST(path AS INTEGER) AS input FROM indexed ORDER BY 1)
+SELECT '[' || group_concat(coalesce(shape.dims, '[]'), ', ') || ']'
+FROM input
+LEFT JOIN shape USING (input);
+
+-- Ops, with all that takes long to find.
+CREATE OR REPLACE PERFETTO TABLE _torch_op AS
+SELECT
+  h.id,
+  h.name,
+  h.ts,
+  h.dur,
+  h.arg_set_id,
+  h.utid,
+  h.rank,
+  h.dur - coalesce(e.dur, 0) AS self_dur,
+  coalesce(w.kernel_count, 0) AS kernel_count,
+  coalesce(w.kernel_dur, 0) AS kernel_dur
+FROM _torch_host_slice!() AS h
+LEFT JOIN _torch_enclosed AS e USING (id)
+LEFT JOIN _torch_op_work AS w USING (id)
+WHERE _torch_is_op!(h.category, h.name)
+ORDER BY h.id;
+
+-- Ops. What torch leaves out of its tables is not among them: `aten::is_leaf`, `aten::output_nr`, `aten::_version` and
+-- the profiler's own.
+CREATE OR REPLACE PERFETTO VIEW torch_op(
+  -- Its slice.
+  id JOINID(slice.id),
+  -- Name of the op.
+  name STRING,
+  -- Start.
+  ts TIMESTAMP,
+  -- Duration.
+  dur DURATION,
+  -- Duration without the ops, annotations, Python functions and runtime calls directly within, on any lane of its
+  -- thread: its part of `key_averages()`'s "Self CPU".
+  self_dur DURATION,
+  -- What encloses it: an op, annotation or Python function; NULL for nothing.
+  parent_id JOINID(slice.id),
+  -- Thread of the engine.
+  utid JOINID(thread.id),
+  -- Name of the thread.
+  thread_name STRING,
+  -- Rank in the job.
+  rank LONG,
+  -- Step in which it began.
+  step LONG,
+  -- External id, which is that of what it launched.
+  external_id LONG,
+  -- Sequence number, which an op of the forward pass has in common with that of the backward pass.
+  sequence_number LONG,
+  -- Shapes of its inputs as JSON; see `torch_input_dims`.
+  input_dims STRING,
+  -- Kernels, copies and memsets that it launched itself, not through ops within.
+  kernel_count LONG,
+  -- Duration of these on the GPU.
+  kernel_dur DURATION
+) AS
+SELECT
+  id,
+  name,
+  ts,
+  dur,
+  self_dur,
+  _torch_parent(id) AS parent_id,
+  utid,
+  (SELECT t.name FROM thread AS t WHERE t.utid = o.utid) AS thread_name,
+  rank,
+  torch_step_at(ts, rank) AS step,
+  _torch_external_id!(arg_set_id) AS external_id,
+  _torch_integer!(arg_set_id, 'args.Sequence number') AS sequence_number,
+  torch_input_dims(arg_set_id) AS input_dims,
+  kernel_count,
+  kernel_dur
+-- What is not asked for is not looked up.
+FROM _torch_op AS o;
+
+DROP TABLE _torch_enclosed;
+
+DROP TABLE _torch_op_work;

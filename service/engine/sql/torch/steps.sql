@@ -1,0 +1,96 @@
+-- Steps: what `torch.profiler` annotates as `ProfilerStep#N`.
+
+INCLUDE PERFETTO MODULE torch.trace;
+
+CREATE OR REPLACE PERFETTO TABLE _torch_step_slice AS
+SELECT s.id, CAST(substr(s.name, 14) AS INTEGER) AS step, s.name, s.ts, s.dur, l.utid, l.rank, l.device, l.stream
+FROM slice AS s
+JOIN _torch_lane AS l USING (track_id)
+WHERE
+  s.name GLOB 'ProfilerStep#*'
+  AND length(s.name) BETWEEN 14 AND 31
+  -- The engine's GLOB has no [^0-9].
+  AND ltrim(substr(s.name, 14), '0123456789') = ''
+ORDER BY s.id;
+
+-- Steps on the host. Threads that annotate the same step at the same time make one row.
+CREATE OR REPLACE PERFETTO TABLE torch_step(
+  -- N of `ProfilerStep#N`.
+  step LONG,
+  -- Name of the annotation.
+  name STRING,
+  -- When the first thread began it.
+  ts TIMESTAMP,
+  -- Until the last thread ended it.
+  dur DURATION,
+  -- Its first slice.
+  id JOINID(slice.id),
+  -- Thread of that slice.
+  utid JOINID(thread.id),
+  -- Rank in the job.
+  rank LONG
+) AS
+WITH
+  begun AS (
+    SELECT
+      *,
+      ts >= max(ts + dur) OVER (
+        PARTITION BY rank, step ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) IS NOT FALSE AS is_new
+    FROM _torch_step_slice
+    WHERE device IS NULL
+  ),
+  numbered AS (
+    SELECT *, sum(is_new) OVER (PARTITION BY rank, step ORDER BY id) AS occurrence
+    FROM begun
+  ),
+  merged AS (
+    SELECT min(id) AS id, max(ts + dur) AS end_ts
+    FROM numbered
+    GROUP BY rank, step, occurrence
+  )
+SELECT s.step, s.name, s.ts, m.end_ts - s.ts AS dur, s.id, s.utid, s.rank
+FROM merged AS m
+JOIN _torch_step_slice AS s USING (id)
+ORDER BY s.id;
+
+-- Steps on the GPU: from the first to the last that a stream does for a step of the host.
+CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
+  -- N of `ProfilerStep#N`.
+  step LONG,
+  -- Name of the annotation.
+  name STRING,
+  -- Start.
+  ts TIMESTAMP,
+  -- Duration.
+  dur DURATION,
+  -- Its slice.
+  id JOINID(slice.id),
+  -- Thread of the engine that the stream is.
+  utid JOINID(thread.id),
+  -- Rank in the job.
+  rank LONG,
+  -- GPU.
+  device LONG,
+  -- Stream of the GPU.
+  stream LONG
+) AS
+SELECT step, name, ts, dur, id, utid, rank, device, stream
+FROM _torch_step_slice
+WHERE device IS NOT NULL
+ORDER BY id;
+
+-- The step that a rank was in: the last that had begun, NULL where that was over.
+CREATE OR REPLACE PERFETTO FUNCTION torch_step_at(
+  -- When.
+  ts TIMESTAMP,
+  -- Rank in the job, NULL where the trace tells none.
+  rank LONG
+)
+-- N of `ProfilerStep#N`.
+RETURNS LONG AS
+SELECT iif(ts + dur > $ts, step, NULL)
+FROM torch_step
+WHERE ts <= $ts AND rank IS $rank
+ORDER BY ts DESC
+LIMIT 1;

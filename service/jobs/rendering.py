@@ -1,0 +1,37 @@
+"""A process that writes to its standard output what an engine is to be fed, as `service.jobs.export` writes downloads.
+
+When all is written, the last line of its standard error is the account of it, an object of JSON.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from service.jobs.export import main
+from service.rendering.account import Rendered
+from service.rendering.document import prepare, rendering
+from service.trace.selection import Selection
+
+
+def requested(request: dict[str, Any]) -> Iterator[bytes]:
+    """The pieces of the document that a request is for.
+
+    Args:
+        request: ``columns``, ``summary``, ``selection`` or null, and ``args``; see `rendering`.
+    """
+    rendered = Rendered()
+    selection = None if request["selection"] is None else Selection.parsed(request["selection"])
+    yield from rendering(
+        Path(request["columns"]), request["summary"], rendered, selection=selection, args=request["args"]
+    )
+    sys.stderr.buffer.write(orjson.dumps(rendered.as_dict()) + b"\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    prepare()
+    os._exit(main(requested))

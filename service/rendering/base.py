@@ -1,0 +1,22 @@
+"""The time from which an engine counts, so that its doubles hold every nanosecond."""
+
+import numpy as np
+
+from service.cutting.parts import UNTIMED, Parts
+
+SPAN_MAX = 1 << 52
+"""Nanoseconds that are exact, 52 days: measured on trace_processor v54, which reads times as doubles of µs."""
+
+
+def base_of(parts: Parts) -> int:
+    """When the first event begins; where not all fit into `SPAN_MAX`, the first of the most that do."""
+    spans = [span for index in range(len(parts)) if (span := parts.span(index, "ts_ns"))]
+    if not spans:
+        return 0
+    first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+    if last - first <= SPAN_MAX:
+        return first
+    starts = np.concatenate([part.starts for part in parts.read(["ts_ns"])])
+    starts = np.sort(starts[starts != UNTIMED])
+    ends = np.searchsorted(starts, starts + np.minimum(SPAN_MAX, np.iinfo(np.int64).max - starts), "right")
+    return int(starts[np.argmax(ends - np.arange(len(starts)))])

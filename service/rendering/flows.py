@@ -1,0 +1,53 @@
+"""Ends of arrows that no arrow has: the engine passes over them, but only after it has read them all."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.streaming.scan.compiled import compiled
+
+Keys = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+@compiled
+def _tell(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
+    """Put the keys of starts into a hash table, and find the ends that it does not hold; 0 is a free place."""
+    mask = np.uint64(len(table) - 1)
+    for row in range(len(keys)):
+        key = keys[row] | np.uint64(1)
+        place = (key >> np.uint64(7)) & mask
+        while table[place] != 0 and table[place] != key:
+            place = (place + np.uint64(1)) & mask
+        if table[place] == key:
+            continue
+        if starts[row]:
+            table[place] = key
+            count[0] += 1
+        else:
+            loose[row] = True
+
+
+class Flows:
+    """Finds loose ends among flow events that come in order of time, as the engine does."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(1 << 12, np.uint64)
+        self._count = np.zeros(1, np.int64)
+
+    def loose(self, keys: Keys, starts: Flags) -> Flags:
+        """Which events are ends, or steps, of an arrow that has not begun.
+
+        Args:
+            keys: what tells an arrow from others, of each event; mixed, for their low bit counts for nothing.
+            starts: which events begin one.
+        """
+        if 2 * (self._count[0] + len(keys)) > len(self._table):
+            kept = self._table[self._table != 0]
+            self._table = np.zeros(1 << int(4 * (len(kept) + len(keys))).bit_length(), np.uint64)
+            self._count[0] = 0
+            self.loose(kept, np.ones(len(kept), np.bool_))
+        loose = np.zeros(len(keys), np.bool_)
+        _tell(keys, starts, self._table, loose, self._count)
+        return loose

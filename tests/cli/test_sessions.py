@@ -1,0 +1,133 @@
+"""The engines of a server, listed and closed; and which arguments of events those have that a command starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from service.cli.client import Client
+from tests.cli.conftest import OnTerminal, Run
+from tests.cli.double import Answer, Server, json_answer, session, trace
+
+RANK0, RANK1 = "9f2c41d07a3b", "0a1b2c3d4e5f"
+STEP = {"steps": [7], "window": {"end_ns": 9007199254740993}}
+EMPTY_TABLE = json_answer({"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0})
+
+
+def engine(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
+    """A session whose engine takes memory."""
+    process = {"version": "v54.0", "pid": 7, "rss_bytes": 42_594_304, "peak_bytes": 45_301_760}
+    process |= {"predicted_bytes": 53_604_432, "restarts": 0}
+    return session(trace_id, state, engine=process, **changed)
+
+
+def account(shown: int, events: int) -> dict[str, Any]:
+    return {"complete": shown == events, "shown": shown, "events": events, "notes": [], "stats": []}
+
+
+@pytest.fixture
+def held(server: Server) -> Server:
+    """A server with engines of all kinds."""
+    server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
+    sessions = [
+        engine(RANK0, account=account(54_906, 54_906), clients=2),
+        engine(RANK0, "loading", args="essential", selection=STEP),
+        engine(RANK1, account=account(7, 9), idle_s=12.5),
+        engine(RANK1, "failed", args="none", error={"code": "engine_stuck", "title": "Stuck", "detail": "x"}),
+    ]
+    memory = {"held_bytes": 175_000_000, "budget_bytes": 15_200_000_000}
+    server.script("GET", "/sessions", *[json_answer({"sessions": sessions, "memory": memory, "next": None})] * 2)
+    return server
+
+
+def test_a_pipe_gets_each_engine_on_a_line_in_exact_values(run: Run, held: Server) -> None:
+    names, *lines = [line.split("\t") for line in run("sessions").stdout.splitlines()]
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    assert [row["trace"] for row in rows] == [RANK0, RANK0, RANK1, RANK1]
+    assert [row["args"] for row in rows] == ["all", "essential", "all", "none"]
+    assert [row["state"] for row in rows] == ["ready", "loading", "ready", "failed"]
+    assert [row["note"] for row in rows] == [r"\N", r"\N", "incomplete", "engine_stuck"]
+    assert [(row["shown"], row["events"]) for row in rows[:3]] == [("54906", "54906"), (r"\N", r"\N"), ("7", "9")]
+    assert (rows[0]["memory"], rows[0]["predicted"], rows[0]["clients"]) == ("42594304", "53604432", "2")
+    assert rows[2]["idle_s"] == "12.5"
+    assert json.loads(rows[1]["selection"]) == STEP
+
+
+def test_a_person_reads_sizes_with_units_and_the_memory_that_all_of_them_hold(
+    on_terminal: OnTerminal, held: Server
+) -> None:
+    code, drawn, _ = on_terminal("sessions")
+    assert code == 0
+    for text in ("42.6 MB", "53.6 MB", "54,906", "engine_stuck", "175.0 MB of 15.2 GB"):
+        assert text in drawn
+
+
+def test_as_json_it_is_what_the_api_gives(run: Run, held: Server) -> None:
+    found = json.loads(run("sessions", "--json").stdout)
+    assert [one["trace"] for one in found["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
+    assert found["memory"]["budget_bytes"] == 15_200_000_000
+
+
+def test_close_stops_every_engine_of_the_trace_and_no_other(run: Run, held: Server) -> None:
+    held.script("DELETE", f"/traces/{RANK0}/session", Answer(204), Answer(204))
+    result = run("sessions", "close", "rank0.json")
+    assert result.exit_code == 0
+    asked = held.sent("DELETE")
+    assert [request.path for request in asked] == [f"/traces/{RANK0}/session"] * 2
+    assert asked[0].query == {}
+    assert asked[1].query.keys() == {"args", "selection"}
+    assert asked[1].query["args"] == "essential"
+    assert json.loads(asked[1].query["selection"]) == STEP
+    assert [line.split("\t")[:3] for line in result.stdout.splitlines()] == [
+        ["closed", RANK0, "all"],
+        ["closed", RANK0, "essential"],
+    ]
+
+
+def test_close_of_a_trace_without_an_engine_is_refused(run: Run, server: Server) -> None:
+    server.traces = [trace(RANK0, "rank0.json")]
+    server.script("GET", "/sessions", json_answer({"sessions": [engine(RANK1)], "memory": {}, "next": None}))
+    result = run("sessions", "close", RANK0)
+    assert result.exit_code == 1
+    assert "No engine runs on rank0.json" in result.stderr
+    assert server.sent("DELETE") == []
+
+
+@pytest.mark.parametrize(("options", "args"), [([], None), (["--args", "essential"], "essential")])
+def test_a_query_names_the_arguments_that_its_engine_shall_have(
+    run: Run, held: Server, options: list[str], args: str | None
+) -> None:
+    held.script("POST", f"/traces/{RANK0}/query", EMPTY_TABLE, Answer(200, b"", "text/csv"))
+    assert run("query", RANK0, "select 1", *options).exit_code == 0
+    assert run("query", RANK0, "select 1", "--format", "csv", *options).exit_code == 0
+    assert [json.loads(request.body).get("args") for request in held.sent("POST")] == [args, args]
+
+
+def test_the_link_of_open_leads_to_an_engine_with_such_arguments(run: Run, held: Server) -> None:
+    link = f"{held.url}/api/v1/traces/{RANK0}/perfetto"
+    assert run("open", RANK0).stdout == f"{link}\n"
+    assert run("open", RANK0, "--args", "none").stdout == f"{link}?args=none\n"
+    both = run("open", RANK0, "--args", "none", "--steps", "7").stdout
+    assert both == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
+
+
+def test_arguments_that_there_are_not_and_a_listener_with_fewer_are_wrong_usage(run: Run, held: Server) -> None:
+    for wrong in (["query", RANK0, "select 1", "--args", "some"], ["open", RANK0, "--args", "none", "--listener"]):
+        assert run(*wrong).exit_code == 2
+    assert held.requests == []
+
+
+def test_a_script_opens_looks_at_and_closes_an_engine_on_a_part_of_a_trace(client: Client, server: Server) -> None:
+    path = f"/traces/{RANK0}/session"
+    for method in ("POST", "GET"):
+        server.script(method, path, json_answer(engine(RANK0)))
+    server.script("DELETE", path, Answer(204))
+    assert client.open_session(RANK0, selection=STEP, args="none", wait=5)["state"] == "ready"
+    assert client.session(RANK0, selection=STEP, args="none")["state"] == "ready"
+    client.close_session(RANK0, selection=STEP, args="none")
+    for request in server.requests:
+        assert request.query.pop("wait", "5") == "5"
+        assert request.query.keys() == {"selection", "args"}
+        assert json.loads(request.query["selection"]) == STEP

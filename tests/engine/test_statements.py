@@ -1,0 +1,164 @@
+"""Which SQL is refused before an engine hears of it."""
+
+import sqlite3
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine import wire
+from service.engine.statements import check, check_sql
+from service.trace.errors import SqlRefused
+from tests.engine.conftest import OpenSession, asked
+
+REFUSED = [
+    ("ATTACH '/x' AS y", "ATTACH", 1, 1),
+    ("/**/AtTaCh DATABASE '/x' AS y", "ATTACH", 1, 5),
+    ("SELECT 1;\n -- a\n  attach ':memory:' AS y", "ATTACH", 3, 3),
+    ("EXPLAIN QUERY PLAN ATTACH '/x' AS y", "ATTACH", 1, 20),
+    ("\ufeffATTACH '/x' AS y", "ATTACH", 1, 2),
+    ("SELECT 'it''s'; DETACH y", "DETACH", 1, 17),
+    ("SELECT $a('); ATTACH '/x' AS y -- ')", "ATTACH", 1, 15),
+    ("CREATE PERFETTO MACRO m() RETURNS Expr AS ATTACH '/x' AS y", "ATTACH", 1, 43),
+    ("m!(ATTACH)", "ATTACH", 1, 4),
+    ("VACUUM INTO '/x'", "VACUUM", 1, 1),
+    ("vacuum", "VACUUM", 1, 1),
+    ("PRAGMA writable_schema = 1", "PRAGMA", 1, 1),
+    ("PRAGMA main.journal_mode = WAL", "PRAGMA", 1, 1),
+    ("PRAGMA table_infos(slice)", "PRAGMA", 1, 1),
+    ("SELECT EXPORT_JSON('/x')", "EXPORT_JSON", 1, 8),
+    ("SELECT \"Export_Json\"/**/('/x')", "EXPORT_JSON", 1, 9),
+    ("SELECT [export_json]('/x')", "EXPORT_JSON", 1, 9),
+    ("SELECT `export_json`('/x')", "EXPORT_JSON", 1, 9),
+    ("SELECT write_file('/x', 'y')", "WRITE_FILE", 1, 8),
+    ("SELECT load_extension('/x')", "LOAD_EXTENSION", 1, 8),
+    ("SELECT CREATE_FUNCTION('f()', 'INT', 'ATT' || 'ACH')", "CREATE_FUNCTION", 1, 8),
+    ("SELECT RUN_METRIC('a.sql', 'b', '; ATTACH')", "RUN_METRIC", 1, 8),
+    ("SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT ''a''; ATTACH ''x'' AS y')", "ATTACH", 1, 38),
+    (
+        "SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT CREATE_FUNCTION(''g()'', ''INT'', ''VACUUM'')')",
+        "VACUUM",
+        1,
+        38,
+    ),
+    ("SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT 1'), EXPORT_JSON('x')", "EXPORT_JSON", 1, 51),
+    ("SELECT RUN_METRIC('a.sql' || '')", "RUN_METRIC", 1, 8),
+]
+PASSED = [
+    "SELECT 'attach database'",
+    "SELECT 'it''s attach'",
+    'SELECT "attach", `vacuum`, [detach] FROM t',
+    "-- ATTACH '/x' AS y\nSELECT 1",
+    "/* ATTACH */ SELECT 1 /* VACUUM",
+    "SELECT attachment, my_attach, attach$, éattach FROM t",
+    "SELECT :attach, @attach, $attach",
+    "PRAGMA table_info(slice)",
+    "pragma /**/ main . index_list ('t')",
+    "SELECT name FROM pragma_table_info('slice')",
+    "SELECT RUN_METRIC ('android/android_cpu.sql')",
+    "SELECT CREATE_FUNCTION(\n'F(id LONG)', /**/ 'STRING', 'SELECT ''attach'' || name FROM slice WHERE id = $id')",
+    "SELECT create_function_ FROM t",
+    "SELECT 'EXPORT_JSON'",
+]
+
+
+@pytest.mark.parametrize(("sql", "word", "line", "column"), REFUSED)
+def test_what_works_on_files_or_on_the_engine_is_refused_where_it_stands(
+    sql: str, word: str, line: int, column: int
+) -> None:
+    with pytest.raises(SqlRefused) as refused:
+        check_sql(sql)
+    assert refused.value.extra == {"word": word, "line": line, "column": column}
+    assert refused.value.detail.startswith(f"{word} in line {line}, column {column} is refused: it ")
+
+
+@pytest.mark.parametrize("sql", PASSED)
+def test_the_same_words_as_text_or_names_pass(sql: str) -> None:
+    check_sql(sql)
+
+
+JUDGED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA)
+PIECES = (
+    *("ATTACH ':memory:' AS a", "detach a", "SELECT 1", "SELECT export_json('x')", "PRAGMA user_version"),
+    *("'", '"', "`", "[", "]", "--", "\n", "/*", "*/", "/", "*", "-", ";", " ", "x'", "$a(", ")", "(", ":", "::", "@"),
+    *("é", "\ufeff", "1", "EXPLAIN ", "#", "?", "\t", "a", "$"),
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_nothing_passes_that_sqlite_would_run(sql: str) -> None:
+    """SQLite's own tokenizer is the judge: it asks before it attaches, detaches, sets a pragma or calls a function."""
+    runs = []
+
+    def authorize(action: int, _first: str | None, name: str | None, *_: str | None) -> int:
+        if action in JUDGED or (action == sqlite3.SQLITE_FUNCTION and name == "export_json"):
+            runs.append(action)
+        return sqlite3.SQLITE_OK
+
+    engine = sqlite3.connect(":memory:", isolation_level=None)
+    engine.create_function("export_json", 1, lambda _: None)
+    engine.set_authorizer(authorize)
+    with suppress(sqlite3.Error):
+        engine.executescript(sql)
+    engine.close()
+    if runs:
+        with pytest.raises(SqlRefused):
+            check_sql(sql)
+
+
+@pytest.mark.parametrize("piece", ["a ", "''", "/**/", "(", "$a(", "-", '"', "/*", "SELECT x.y, 'abc' FROM t; "])
+def test_a_megabyte_of_sql_is_read_in_a_moment(piece: str) -> None:
+    sql = piece * (1_000_000 // len(piece)) + "'attach"
+    started = time.process_time()
+    check_sql(sql)
+    assert time.process_time() - started < 1
+
+
+# -- other requests than queries -----------------------------------------------------------------------------------
+
+
+def summary(**more: Any) -> Any:
+    return wire.request(wire.SUMMARIZE_TRACE, trace_summary_args=more)
+
+
+def structured(sql: str) -> dict[str, Any]:
+    return {"metric_spec": [{"id": "one", "value": "x", "query": {"sql": {"sql": sql, "column_names": ["x"]}}}]}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        summary(proto_specs=[structured("SELECT 1 AS x; ATTACH '/x' AS y")]),
+        summary(proto_specs=[structured("SELECT 'ATTACH' AS x")]),  # a part, which the engine may put anywhere
+        summary(textproto_specs=['query { id: "a" sql { sql: "\\101TTACH \'/x\' AS y" column_names: "x" } }']),
+        summary(textproto_specs=["nothing that could be read"]),
+        wire.request(13, register_sql_package_args={"modules": [{"name": "a.b", "sql": "VACUUM INTO '/x'"}]}),
+        wire.request(20, statement_args={"sql": "'ATTACH '/x' AS y", "start_offset": 1}),
+    ],
+    ids=["specification", "part", "text", "no specification", "package", "statement"],
+)
+def test_no_other_request_carries_such_sql(request_: Any) -> None:
+    with pytest.raises(SqlRefused):
+        check(request_)
+
+
+def test_requests_without_such_sql_pass() -> None:
+    check(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT 'ATTACH'")))
+    check(summary(proto_specs=[structured("SELECT 1 AS x")], textproto_specs=['query { id: "attachment" }']))
+    check(wire.request(wire.COMPUTE_METRIC, compute_metric_args={"metric_names": ["trace_metadata"]}))
+
+
+def test_what_nobody_knows_is_not_passed_on() -> None:
+    request_ = wire.Rpc.FromString(wire.request(wire.GET_STATUS).SerializeToString() + b"\xfa\x3f\x06ATTACH")
+    check(request_)
+    assert b"ATTACH" not in request_.SerializeToString()
+
+
+async def test_a_session_refuses_it_and_lives_on(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        with pytest.raises(SqlRefused, match="ATTACH in line 1, column 1 is refused"):
+            await asked(session, "ATTACH '/etc/passwd' AS p")
+        assert await asked(session, "SELECT 1") == [(1,)]

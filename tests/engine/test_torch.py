@@ -1,0 +1,313 @@
+"""The package `torch` against a plain Python oracle, on real traces and on made ones."""
+
+import json
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import DATA, SHARED, needs_shared
+from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
+from tests.traces import TraceShape, trace_chunks
+
+OURS = [
+    "cpu_train_steps.pt.trace.json.gz",
+    "cpu_stack_memory.pt.trace.json.gz",
+    "cpu_gloo_rank0_of_2.pt.trace.json.gz",
+]
+THEIRS = [  # where they are
+    "a100_nccl_3_steps.pt.trace.json.gz",
+    "b200_eager_rank0_of_8.pt.trace.json.gz",
+    "dlrm_8_ranks/worker0_step_12.1694128201545.pt.trace.json.gz",
+    "gloo_cpu_rank34_of_300.pt.trace.json.gz",
+    "h100_bert_small.pt.trace.json.gz",
+    "h100_timesformer.pt.trace.json.gz",
+    "mi300_resnet_rank0_of_8.pt.trace.json.gz",
+    "v100_ddp_epoch_us.pt.trace.json.gz",
+    "v100_resnet50_2021.pt.trace.json.gz",
+    "vllm_cuda_graphs.pt.trace.json.gz",
+]
+THEIRS = [name for name in THEIRS if (SHARED / name).exists()]
+
+QUICK = (  # all columns but the shapes
+    "id, name, ts, dur, self_dur, parent_id, rank, step, external_id, sequence_number, kernel_count, kernel_dur"
+)
+
+
+def made(**shape: Any) -> Any:
+    return json.loads(b"".join(trace_chunks(TraceShape(**shape))))
+
+
+@pytest.fixture(scope="module", params=["made", *OURS, *THEIRS], ids=lambda name: name.partition(".")[0])
+def oracle(request: pytest.FixtureRequest) -> Oracle:
+    """What is true of one trace after the other."""
+    if request.param == "made":
+        return Oracle([made(steps=3)], [None])
+    return Oracle([read(DATA / request.param if request.param in OURS else SHARED / request.param)], [0])
+
+
+async def test_kernels_have_their_launch_their_op_and_their_step(engine: Path, oracle: Oracle) -> None:
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.kernels; SELECT * FROM torch_kernel")
+        told = by_number(rows, await sql.numbers(), "launch_id", "op_id")
+    assert len(told) == len(rows) == len(oracle.work)
+    for one in oracle.work:
+        row, launch, op = told[one.number], oracle.launch(one), oracle.op(one)
+        assert (row["name"], row["ts"], row["dur"]) == (one.name, one.ts, one.dur)
+        assert row["category"] == WORK[one.category or ""]
+        assert (row["rank"], row["device"], row["correlation"]) == (
+            one.rank,
+            one.args.get("device", oracle.devices[one.track]),
+            one.args.get("correlation"),
+        )
+        assert row["stream"] == one.args.get("stream", row["stream"])
+        assert row["bytes"] == one.args.get("bytes")
+        assert row["launch_id"] == (launch and launch.number)
+        assert (row["launch_ts"], row["launch_dur"]) == ((launch.ts, launch.dur) if launch else (None, None))
+        assert row["delay"] == (max(0, one.ts - launch.end) if launch else None)
+        assert (row["op_id"], row["op_name"]) == ((op.number, op.name) if op else (None, None))
+        assert row["external_id"] == (one.external_id or (launch and launch.external_id))
+        assert row["step"] == oracle.step_at(launch.ts if launch else one.ts, one.rank)
+
+
+async def test_ops_have_the_self_time_of_key_averages_and_what_they_launched(engine: Path, oracle: Oracle) -> None:
+    self_dur, launched = oracle.self_dur(), defaultdict(list)
+    for one in oracle.work:
+        if op := oracle.op(one):
+            launched[op.number].append(one.dur)
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql(f"INCLUDE PERFETTO MODULE torch.ops; SELECT {QUICK} FROM torch_op")
+        told = by_number(rows, await sql.numbers(), "parent_id")
+    assert told.keys() == self_dur.keys()
+    for one in oracle.ops:
+        row = told[one.number]
+        assert (row["name"], row["ts"], row["dur"], row["rank"]) == (one.name, one.ts, one.dur, one.rank)
+        assert row["self_dur"] == self_dur[one.number]
+        if one.dur:  # what takes no time may lie in what takes none
+            assert row["parent_id"] == (one.parent and one.parent.number)
+        assert (row["kernel_count"], row["kernel_dur"]) == (len(launched[one.number]), sum(launched[one.number]))
+        assert (row["external_id"], row["sequence_number"]) == (one.external_id, one.args.get("Sequence number"))
+        assert row["step"] == oracle.step_at(one.ts, one.rank)
+
+
+async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT * FROM torch_step ORDER BY ts")
+        on_gpu = await sql("SELECT * FROM torch_gpu_step ORDER BY ts, id")
+    assert [(row["step"], row["name"], row["ts"], row["dur"], row["rank"]) for row in rows] == [
+        (one.step, one.name, one.ts, one.dur, one.rank) for one in oracle.steps
+    ]
+    twins = [one for one in oracle.slices if one.step is not None and one.track in oracle.devices]
+    assert [(row["step"], row["ts"], row["dur"], row["device"]) for row in on_gpu] == [
+        (one.step, one.ts, one.dur, oracle.devices[one.track]) for one in twins
+    ]
+
+
+async def test_memory_is_what_the_events_say(engine: Path, oracle: Oracle) -> None:
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.memory; SELECT * FROM torch_memory")
+    keys = {
+        "bytes": "Bytes", "total_allocated": "Total Allocated", "total_reserved": "Total Reserved",
+        "device_type": "Device Type", "device_id": "Device Id", "addr": "Addr",
+    }  # fmt: skip
+    assert Counter((row["ts"], *(row[key] for key in keys)) for row in rows) == Counter(
+        (one.ts, *(one.args.get(key) for key in keys.values())) for one in oracle.slices if one.name == "[memory]"
+    )
+
+
+async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launch(engine: Path, oracle: Oracle) -> None:
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective")
+        told = by_number(rows, await sql.numbers())
+    families = ("nccl", "rccl", "hccl", "cross_device_reduce")
+    kernels = [
+        one
+        for one in oracle.work
+        if WORK[one.category or ""] == "kernel"
+        and (any(family in one.name.lower() for family in families) or "Collective name" in one.args)
+    ]
+    on_host = [one for one in oracle.host if one.name.startswith("gloo:")]
+    assert sorted(told) == sorted(one.number for one in kernels + on_host)
+    for one in kernels + on_host:
+        launch = oracle.launch(one) if one in kernels else one
+        near = [one, *([launch, *launch.around()] if launch else [])]
+        args = next((other.args for other in near if "Collective name" in other.args), {})
+        annotated = next((other.name[5:] for other in near if other.name.startswith(("nccl:", "gloo:"))), None)
+        group = args.get("Process Group Name", args.get("Process Group ID"))
+        row = told[one.number]
+        assert (row["ts"], row["dur"], row["name"]) == (one.ts, one.dur, one.name)
+        assert row["collective"] == args.get("Collective name", annotated)
+        assert (row["dtype"], row["group_size"]) == (args.get("dtype"), args.get("Group size"))
+        assert (row["in_nelems"], row["out_nelems"]) == (args.get("In msg nelems"), args.get("Out msg nelems"))
+        assert row["group_name"] == (None if group is None else str(group))
+        assert (row["group_ranks"], row["seq"]) == (args.get("Process Group Ranks"), args.get("Seq"))
+
+
+async def ops_of(engine: Path, oracle: Oracle) -> dict[int, dict[str, Any]]:
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.ops; SELECT * FROM torch_op")
+        return by_number(rows, await sql.numbers(), "parent_id")
+
+
+def tangled(seed: int) -> Any:
+    """Threads on which nearly everything overlaps."""
+    draw = random.Random(seed)
+    categories = [*["cpu_op"] * 6, "user_annotation", "python_function", "cuda_runtime", "overhead"]
+    return [
+        {
+            "ph": "X", "pid": 1, "tid": tid, "ts": draw.randrange(300), "dur": draw.choice([1, 2, 5, 20, 60, 200]),
+            "cat": draw.choice(categories), "name": draw.choice(["aten::a", "aten::b", "aten::is_leaf"]),
+        }
+        for tid in range(1, 9)
+        for _ in range(60)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_self_time_and_parents_are_right_over_any_lanes(engine: Path, seed: int) -> None:
+    oracle = Oracle([tangled(seed)], [None])
+    assert max(one.lane for one in oracle.slices) > 5
+    told, self_dur = await ops_of(engine, oracle), oracle.self_dur()
+    assert {number: row["self_dur"] for number, row in told.items()} == self_dur
+    assert {number: row["parent_id"] for number, row in told.items()} == {
+        one.number: one.parent and one.parent.number for one in oracle.ops
+    }
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["plain", "sched_stack_modules", "shapes_mem_flops", "threads"])
+async def test_self_time_by_name_is_torchs_own(engine: Path, name: str) -> None:
+    golden = json.loads((SHARED / "golden" / "key_averages" / f"{name}.json").read_text())
+    oracle = Oracle([read(SHARED / "torch213_cpu" / f"{name}.pt.trace.json")], [None])
+    ours: Counter[str] = Counter()
+    for row in (await ops_of(engine, oracle)).values():
+        ours[row["name"]] += row["self_dur"]
+    torchs = {row["key"]: round(row["self_cpu"] * 1000) for row in golden["by_name"] if row["key"] in ours}
+    assert ours == torchs
+
+
+async def test_ranks_that_count_alike_are_kept_apart(engine: Path) -> None:
+    document = made(steps=2)
+    oracle = Oracle([document, document], [3, 5])
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.kernels; SELECT * FROM torch_kernel")
+        told = by_number(rows, await sql.numbers(), "launch_id", "op_id")
+        steps = await sql("SELECT rank, count(*) AS steps FROM torch_step GROUP BY rank ORDER BY rank")
+    assert steps == [{"rank": 3, "steps": 2}, {"rank": 5, "steps": 2}]
+    by_place = {one.number: one for one in oracle.slices}
+    launched = [row for row in told.values() if row["launch_id"] is not None]
+    assert {row["rank"] for row in launched} == {3, 5}
+    for row in launched:
+        assert by_place[row["launch_id"]].rank == by_place[row["op_id"]].rank == row["rank"]
+
+
+async def test_without_arguments_all_is_there_but_what_they_tell(engine: Path) -> None:
+    oracle = Oracle([made(steps=2)], [0], keep_args=False)
+    async with engine_on(engine, oracle) as sql:
+        [kernels] = await sql("""
+            INCLUDE PERFETTO MODULE torch.*;
+            SELECT count(*) AS work, count(step) AS in_steps, count(stream) AS on_streams, count(correlation) AS told,
+                count(launch_id) AS launched, count(op_id) AS by_ops
+            FROM torch_kernel""")
+        [ops] = await sql("SELECT count(*) AS ops, sum(self_dur) AS self_dur, count(external_id) AS told FROM torch_op")
+    work = len(oracle.work)
+    assert kernels["work"] == kernels["on_streams"] == work
+    assert kernels["in_steps"] == sum(oracle.step_at(one.ts, 0) is not None for one in oracle.work) > 0
+    assert (kernels["told"], kernels["launched"], kernels["by_ops"]) == (0, 0, 0)
+    assert ops == {"ops": len(oracle.ops), "self_dur": sum(oracle.self_dur().values()), "told": 0}
+
+
+def step(number: int, tid: int, ts: int, dur: int) -> Any:
+    name = f"ProfilerStep#{number}"
+    return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+
+
+async def test_threads_that_annotate_a_step_together_make_one_row_and_a_later_one_another(engine: Path) -> None:
+    oracle = Oracle([[step(1, 1, 0, 10), step(1, 2, 5, 10), step(2, 1, 15, 5), step(1, 2, 30, 4)]], [None])
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT step, ts, dur FROM torch_step")
+        at = await sql(
+            "SELECT torch_step_at(12000, NULL) AS a, torch_step_at(25000, NULL) AS b, torch_step_at(0, 7) AS c"
+        )
+    assert [tuple(row.values()) for row in rows] == [(1, 0, 15_000), (2, 15_000, 5_000), (1, 30_000, 4_000)]
+    assert [tuple(row.values()) for row in at] == [(1, None, None)]
+
+
+async def test_a_time_can_be_told_on_the_traces_own_clock(engine: Path) -> None:
+    oracle = Oracle([read(DATA / OURS[0])], [None])
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("""
+            INCLUDE PERFETTO MODULE torch.trace;
+            SELECT torch_base_ns() AS base, torch_ns(ts) AS ns FROM slice ORDER BY ts LIMIT 1""")
+    assert rows == [{"base": oracle.base_ns, "ns": oracle.base_ns}]
+
+
+async def test_tracks_are_told_by_thread_stream_and_lane(engine: Path) -> None:
+    oracle = Oracle([tangled(0)], [4])
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.trace; SELECT * FROM torch_track")
+    assert {(row["pid"], row["tid"], row["rank"], row["lane"]) for row in rows} == {
+        (*one.track, one.lane) for one in oracle.slices
+    }
+    assert {row["thread_name"] for row in rows} == {f"thread {number}" for number in range(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("dims", "types"),
+    [
+        ([[64, 3, 7, 7], [64], []], ["float", "float", ""]),
+        ([[], [2], []], ["", "float", "Scalar"]),
+        ([[[2], [3, 4]], []], ["TensorList", ""]),
+        ([[1]] * 12, ["float"] * 12),
+        ([[list(range(1, 13))]], ["TensorList"]),
+    ],
+)
+async def test_input_dims_are_those_that_were_recorded(engine: Path, dims: list[Any], types: list[str]) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::cat", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    oracle = Oracle([[event | {"args": {"Input Dims": dims, "Input type": types}}]], [None])
+    [row] = (await ops_of(engine, oracle)).values()
+    assert json.loads(row["input_dims"]) == dims
+
+
+async def test_input_dims_of_real_ops_are_those_that_were_recorded(engine: Path) -> None:
+    oracle = Oracle([read(DATA / OURS[0])], [None])
+    told = await ops_of(engine, oracle)
+    recorded = {one.number: one.args["Input Dims"] for one in oracle.ops if one.args.get("Input Dims")}
+    assert len(recorded) > 100
+    assert {number: json.loads(told[number]["input_dims"]) for number in recorded} == recorded
+
+
+async def test_modules_can_be_asked_for_again_and_in_any_order(engine: Path) -> None:
+    oracle = Oracle([made(steps=1)], [None])
+    modules = ["ops", "collectives", "memory", "kernels", "steps", "trace", "ops"]
+    async with engine_on(engine, oracle) as sql:
+        for module in modules:
+            await sql(f"INCLUDE PERFETTO MODULE torch.{module}")
+        assert await sql("SELECT count(*) AS n FROM torch_kernel") == [{"n": len(oracle.work)}]
+
+
+async def test_arguments_of_the_wrong_type_break_nothing(engine: Path) -> None:
+    odd = {
+        "correlation": "x", "External id": "y", "bytes": [1], "Sequence number": 0.5, "Bytes": {"a": 1}, "Addr": "z",
+        "Collective name": 7, "dtype": 8.5, "Group size": "two", "Seq": None, "Process Group Name": True,
+    }  # fmt: skip
+    document = made(steps=1)
+    for number, event in enumerate(document["traceEvents"]):
+        if event["ph"] == "X" and number % 3 == 0:
+            event["args"] = odd
+    oracle = Oracle([document], [None])
+    async with engine_on(engine, oracle) as sql:
+        [row] = await sql("INCLUDE PERFETTO MODULE torch.*; SELECT count(*) AS n FROM torch_kernel")
+        assert await sql("SELECT * FROM torch_op")
+        assert await sql("SELECT * FROM torch_collective")
+    assert row == {"n": len(oracle.work)}
+
+
+async def test_a_trace_of_no_work_has_empty_tables(engine: Path) -> None:
+    oracle = Oracle([[{"ph": "X", "cat": "Trace", "name": "all", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]], [None])
+    async with engine_on(engine, oracle) as sql:
+        await sql("INCLUDE PERFETTO MODULE torch.*")
+        for name in ("step", "gpu_step", "kernel", "op", "collective", "memory"):
+            assert await sql(f"SELECT * FROM torch_{name}") == []

@@ -1,0 +1,114 @@
+"""Which names a server answers to, and which pages may have it change something."""
+
+from contextlib import nullcontext
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from service.http.hosts import Hosts, host_name, is_loopback
+from service.settings import Settings
+from service.trace.errors import WrongHost, WrongOrigin
+
+
+def asked(**headers: str) -> HTTPConnection:
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return HTTPConnection({"type": "http", "headers": raw})
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("localhost", "localhost"),
+        ("LocalHost:8700", "localhost"),
+        ("localhost.:8700", "localhost"),
+        ("[::1]:8700", "[::1]"),
+        ("[::1]", "[::1]"),
+        ("127.0.0.1:", "127.0.0.1"),
+        ("::1", ""),
+        ("", ""),
+        ("localhost:8700@evil.example", ""),
+        ("localhost:80, evil.example", ""),
+        ("local host", ""),
+    ],
+)
+def test_the_name_in_a_host_field(field: str, name: str) -> None:
+    assert host_name(field) == name
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.7", False),
+        ("localhost.evil.example", False),
+    ],
+)
+def test_which_addresses_others_can_not_reach(host: str, own: bool) -> None:
+    assert is_loopback(host) is own
+
+
+@pytest.mark.parametrize(
+    ("host", "field", "known"),
+    [
+        ("127.0.0.1", "127.0.0.1:8700", True),
+        ("127.0.0.1", "localhost:1", True),
+        ("127.0.0.1", "[::1]:8700", True),
+        ("127.0.0.1", "traces.example", True),  # is allowed
+        ("127.0.0.1", "evil.example:8700", False),
+        ("127.0.0.1", "127.0.0.1.evil.example", False),
+        ("127.0.0.1", "10.0.0.7:8700", False),
+        ("127.0.0.1", "", False),
+        ("::1", "[::1]:8700", True),
+        ("10.0.0.7", "10.0.0.7", True),
+        ("0.0.0.0", "10.0.0.7:8700", True),  # no page is called so, but one of the server's own
+        ("0.0.0.0", "[fe80::1]:8700", True),
+        ("0.0.0.0", "evil.example", False),
+        ("node7", "node7:8700", True),
+    ],
+)
+def test_only_a_request_for_this_server_passes(host: str, field: str, known: bool) -> None:
+    hosts = Hosts(Settings(host=host, allowed_hosts="traces.example, other.example:8700"))
+    with nullcontext() if known else pytest.raises(WrongHost):
+        hosts.check(asked(host=field), safe=True)
+
+
+def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
+    hosts = Hosts(Settings())
+    twice = HTTPConnection({"type": "http", "headers": [(b"host", b"localhost"), (b"host", b"localhost")]})
+    for request in (asked(), twice):
+        with pytest.raises(WrongHost):
+            hosts.check(request, safe=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        ({}, True),  # curl
+        ({"origin": "http://localhost:8700"}, True),
+        ({"origin": "https://localhost:8700"}, True),  # behind a proxy that ends TLS
+        ({"origin": "https://traces.example"}, True),  # is allowed
+        ({"origin": "https://traces.example", "sec_fetch_site": "cross-site"}, True),
+        ({"origin": "http://localhost:3000", "sec_fetch_site": "same-site"}, False),
+        ({"origin": "http://localhost"}, False),
+        ({"origin": "http://127.0.0.1:8700"}, False),
+        ({"origin": "https://evil.example"}, False),
+        ({"origin": "null"}, False),
+        ({"origin": ""}, False),
+        ({"origin": "http://["}, False),
+        ({"sec_fetch_site": "cross-site"}, False),
+        ({"sec_fetch_site": "same-origin"}, True),
+        ({"sec_fetch_site": "none"}, True),
+    ],
+)
+def test_only_pages_of_this_server_change_something(headers: dict[str, str], own: bool) -> None:
+    hosts = Hosts(Settings(allowed_origins="https://Traces.example/"))
+    request = asked(host="localhost:8700", **headers)
+    hosts.check(request, safe=True)
+    with nullcontext() if own else pytest.raises(WrongOrigin):
+        hosts.check(request, safe=False)

@@ -1,0 +1,109 @@
+"""Logging in: a token for a cookie, which leads nowhere but here."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.server import Server
+
+TOKEN = "0123456789abcdef"
+PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    one = Server(tmp_path_factory.mktemp("login") / "data", token=TOKEN).start()
+    yield one
+    assert one.stop() == 0
+
+
+@pytest.fixture
+def browser(guarded: Server) -> Iterator[httpx.Client]:
+    """Keeps cookies."""
+    with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as one:
+        yield one
+
+
+def log_in(browser: httpx.Client, token: str = TOKEN, wanted: str = "/") -> httpx.Response:
+    return browser.post("/login", data={"token": token, "next": wanted}, headers={"Origin": str(browser.base_url)})
+
+
+def test_who_is_not_logged_in_is_led_to_where_he_can_and_back(browser: httpx.Client) -> None:
+    wanted = "/traces/abc?x=1%202&y"
+    answer = browser.get(wanted)
+    assert answer.status_code == 303
+    page = browser.get(answer.headers["location"])
+    assert page.status_code == 200
+    assert 'value="/traces/abc?x=1%202&amp;y"' in page.text
+    back = log_in(browser, wanted=wanted)
+    assert (back.status_code, back.headers["location"]) == (303, wanted)
+    assert browser.get("/traces/abc").status_code == 200
+
+
+def test_the_cookie_holds_no_token_and_is_this_sites_alone(browser: httpx.Client, guarded: Server) -> None:
+    cookie = log_in(browser).headers["set-cookie"]
+    assert TOKEN not in cookie
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert "Secure" not in cookie
+    proxied = {"X-Forwarded-Proto": "https", "Origin": guarded.url.replace("http", "https")}
+    assert "Secure" in browser.post("/login", data={"token": TOKEN}, headers=proxied).headers["set-cookie"]
+
+
+def test_a_wrong_token_gets_no_cookie(browser: httpx.Client) -> None:
+    answer = log_in(browser, "wrong", "/traces/abc")
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["location"] == "/login?failed=1&next=%2Ftraces%2Fabc"
+    assert "not known here" in browser.get(answer.headers["location"]).text
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "https://evil.example", "//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example",
+        "/ /evil.example", "javascript:alert(1)", "", "traces", "/\r\nSet-Cookie: a=b", "/ü",
+    ],
+)  # fmt: skip
+def test_it_leads_nowhere_but_here(browser: httpx.Client, wanted: str) -> None:
+    answer = log_in(browser, wanted=wanted)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert "a=b" not in answer.headers["set-cookie"]
+
+
+def test_what_a_page_asks_is_marked_by_its_origin(browser: httpx.Client, guarded: Server) -> None:
+    log_in(browser)
+    assert browser.get("/api/v1/access").json() == {"needed": True, "name": "TRACEDOCK_TOKEN", "scope": "write"}
+    for origin, status in ((guarded.url, 404), ("http://localhost:3000", 403), (None, 403)):
+        headers = {"Origin": origin} if origin else {}
+        assert browser.delete("/api/v1/traces/000000000000", headers=headers).status_code == status
+
+
+def test_a_foreign_page_can_not_log_a_browser_in(browser: httpx.Client) -> None:
+    answer = browser.post("/login", data={"token": TOKEN}, headers={"Origin": "https://evil.example"})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+def test_who_logs_out_is_out_wherever_the_cookie_went(browser: httpx.Client, guarded: Server) -> None:
+    log_in(browser)
+    stolen = dict(browser.cookies)
+    assert browser.get("/").status_code == 200
+    assert browser.post("/logout", headers={"Origin": guarded.url}).headers["location"] == "/login"
+    assert not browser.cookies
+    browser.cookies.update(stolen)
+    assert browser.get("/").status_code == 303
+
+
+def test_a_program_is_told_and_not_led(browser: httpx.Client) -> None:
+    for headers in ({"Accept": "*/*"}, {"Authorization": "Bearer wrong"}):
+        assert browser.get("/", headers=headers).status_code == 401
+    assert browser.delete("/api/v1/traces/x").status_code == 401
+
+
+def test_a_large_form_is_refused(browser: httpx.Client) -> None:
+    assert browser.post("/login", content=b"token=" + b"x" * (17 << 20)).status_code == 413
+
+
+def test_an_open_server_asks_nobody(server: Server) -> None:
+    assert server.api.get("/access").json() == {"needed": False, "name": "local", "scope": "write"}
+    answer = server.api.post(f"{server.url}/login", data={"next": "/traces/abc"})
+    assert (answer.headers["location"], "set-cookie" in answer.headers) == ("/traces/abc", False)

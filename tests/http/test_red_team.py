@@ -1,0 +1,341 @@
+"""Hostile clients, on every way to an engine: each attack has its error, leaves nothing, and hurts no one."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
+
+from service.engine import wire
+from service.http.perfetto import NO_TRY_AGAIN
+from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
+from tests.server import Server
+
+DEADLINE_S = 1
+MEMORY = 1 << 30
+EVIL = "https://evil.example"
+COUNT = "SELECT count(*) FROM slice WHERE dur >= 0"
+
+
+class Door(ABC):
+    """One way to the engine of the trace."""
+
+    def __init__(self, server: Server, trace: str, port: int) -> None:
+        self.server, self.trace, self.port = server, trace, port
+
+    @abstractmethod
+    def ask(self, sql: str) -> str:
+        """What goes wrong with that SQL, or nothing."""
+
+
+class Query(Door):
+    """`POST /traces/{id}/query`."""
+
+    def ask(self, sql: str) -> str:
+        answer = self.server.query(self.trace, sql, timeout_s=DEADLINE_S)
+        if answer.is_success:
+            return ""
+        problem = answer.json()
+        assert answer.status_code < 500 or problem["code"] in ("query_timeout", "engine_failed", "engine_outgrew")
+        return f"{problem['code']}: {problem['detail']}"
+
+
+class Tab(Door):
+    """The Perfetto UI's WebSocket."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.server.url.replace('http', 'ws')}/perfetto/{self.trace}/rpc/websocket"
+
+    def connected(self) -> ClientConnection:
+        return connect(self.address, max_size=None)
+
+    def told(self, request: object) -> list[wire.Rpc]:
+        """The answers to a request, on a connection of its own."""
+        with self.connected() as tab:
+            tab.send(wire.frame(request))
+            deframer, answers = wire.Deframer(), list[wire.Rpc]()
+            while not answers or not wire.is_last(answers[-1]):
+                answers += map(wire.Rpc.FromString, deframer.feed(tab.recv(30, decode=False)))
+            return answers
+
+    def ask(self, sql: str) -> str:
+        try:
+            answers = self.told(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql)))
+        except ConnectionClosed as closed:
+            return str(closed)
+        return next((one.query_result.error for one in answers if one.query_result.error), "")
+
+
+class ListenersTab(Tab):
+    """The same on the localhost listener."""
+
+    @property
+    def address(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/websocket"
+
+
+class Listener(Door):
+    """What Perfetto's Python client posts to the localhost listener."""
+
+    def ask(self, sql: str) -> str:
+        body = wire.QueryArgs(sql_query=sql).SerializeToString()
+        try:
+            answer = httpx.post(f"http://127.0.0.1:{self.port}/query", content=body, timeout=30, trust_env=False)
+        except httpx.RemoteProtocolError as error:
+            return str(error)
+        return str(wire.QueryResult.FromString(answer.content).error)
+
+
+DOORS: dict[str, Callable[[Server, str, int], Door]] = {
+    "query": Query,
+    "tab": Tab,
+    "listener": Listener,
+    "listener's tab": ListenersTab,
+}
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Server]:
+    one = Server(
+        tmp_path_factory.mktemp("besieged") / "data", perfetto_port=port, ui_timeout_s=DEADLINE_S,
+        engine_memory_bytes=MEMORY, engine_sandbox="required", engine_deaths=1000,
+    )  # fmt: skip
+    yield one.start()
+    assert one.stop() == 0
+    assert "Traceback" not in one.log_text()
+
+
+@pytest.fixture(scope="module")
+def trace(besieged: Server, step_trace: Path) -> str:
+    trace = str(besieged.upload(step_trace)["id"])
+    assert besieged.api.put("/listener", json={"trace": trace}).status_code == 200
+    return trace
+
+
+@pytest.fixture(params=DOORS)
+def door(request: pytest.FixtureRequest, besieged: Server, trace: str, port: int) -> Door:
+    return DOORS[request.param](besieged, trace, port)
+
+
+@pytest.fixture(params=["tab", "listener's tab"])
+def tab(request: pytest.FixtureRequest, besieged: Server, trace: str, port: int) -> Tab:
+    return Tab(besieged, trace, port) if request.param == "tab" else ListenersTab(besieged, trace, port)
+
+
+@pytest.fixture(autouse=True)
+def unharmed(besieged: Server, trace: str) -> Iterator[None]:
+    """After each attack: the server lives, has no more files than before, and the trace answers everybody."""
+    before = files(besieged)
+    pid = besieged.pid
+    yield
+    assert besieged.rows(trace, COUNT) == [[487]]
+    assert besieged.pid == pid
+    assert besieged.api.get(f"{besieged.url}/healthz").status_code == 200
+    assert files(besieged) == before
+
+
+def files(server: Server) -> dict[str, str]:
+    """What lies in the data folder: the names of all, the contents of those that nothing of ours writes to."""
+    found = {}
+    for path in server.data.rglob("*"):
+        own = path.name.startswith(("catalog", "audit", "tokens")) or not path.is_file()
+        found[str(path)] = "" if own else hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def test_the_server_says_at_its_start_how_engines_are_guarded(besieged: Server) -> None:
+    assert "guards of the engines: Landlock ABI " in besieged.log_text()
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+ON_FILES = [
+    "ATTACH DATABASE '{catalog}' AS c; SELECT * FROM c.traces",
+    "ATTACH 'file:{catalog}?vfs=unix' AS c",
+    "attach '/etc/passwd' AS p",
+    "SELECT 1; /* */ ATTACH '{new}' AS n; CREATE TABLE n.t AS SELECT 1",
+    "EXPLAIN ATTACH '{new}' AS n",
+    "CREATE PERFETTO MACRO red() RETURNS Expr AS ATTACH '{new}' AS n; red!()",
+    "SELECT CREATE_FUNCTION('red()', 'INT', 'ATTACH ''{new}'' AS n')",
+    "SELECT RUN_METRIC('chrome/chrome_processes.sql', 'a', '; ATTACH ''{new}'' AS n')",
+    "SELECT EXPORT_JSON('{new}')",
+    "SELECT \"export_json\" ( '{new}' )",
+    "CREATE PERFETTO FUNCTION red(x STRING) RETURNS LONG DELEGATES TO export_json",
+    "SELECT write_file('{new}', 'x')",
+    "VACUUM INTO '{new}'",
+    "VACUUM",
+    "DETACH main",
+    "PRAGMA temp_store_directory = '{folder}'",
+    "PRAGMA writable_schema = 1",
+]
+
+
+@pytest.mark.parametrize("sql", ON_FILES)
+def test_no_sql_reaches_a_file(sql: str, door: Door, tmp_path: Path) -> None:
+    places = {"catalog": door.server.data / "catalog.sqlite", "new": tmp_path / "new", "folder": tmp_path}
+    assert "is refused: it " in door.ask(sql.format(**places))
+    assert list(tmp_path.iterdir()) == []
+    assert door.ask(COUNT) == ""
+
+
+def test_a_refusal_is_told_with_its_place(besieged: Server, trace: str) -> None:
+    answer = besieged.query(trace, "SELECT 1;\n  ATTACH '/etc/passwd' AS p")
+    assert answer.status_code == 403
+    told = answer.json()
+    assert (told["code"], told["word"], told["line"], told["column"]) == ("sql_refused", "ATTACH", 2, 3)
+
+
+def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path: Path) -> None:
+    sql = f"SELECT 1 AS x; ATTACH '{tmp_path / 'new'}' AS n"
+    metric = {"id": "red", "value": "x", "query": {"sql": {"sql": sql, "column_names": ["x"]}}}
+    request = wire.request(wire.SUMMARIZE_TRACE, trace_summary_args={"proto_specs": [{"metric_spec": [metric]}]})
+    assert "ATTACH in line 1" in tab.told(request)[-1].trace_summary_result.error
+    body = request.trace_summary_args.SerializeToString()
+    answer = httpx.post(f"http://127.0.0.1:{port}/trace_summary", content=body, trust_env=False)
+    assert b"ATTACH in line 1" in answer.content
+    assert not (tmp_path / "new").exists()
+
+
+# -- time and memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, ENDLESS_ROWS, f"CREATE PERFETTO TABLE red AS {ENDLESS_ROWS}"])
+def test_what_has_no_end_is_ended(sql: str, door: Door) -> None:
+    error = door.ask(sql)
+    if sql == ENDLESS_ROWS and isinstance(door, Query):
+        assert error == ""  # it had as many rows as it asked for
+    else:
+        assert "stopped after" in error or "memory" in error
+    assert door.ask(COUNT) == ""
+
+
+NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 100000000)"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT printf('%.*c', 2000000000, 'x')",
+        "SELECT zeroblob(2000000000)",
+        "SELECT zeroblob(999999999)",
+        "SELECT replace(hex(zeroblob(10000000)), '0', printf('%.*c', 200, 'x'))",
+        f"{NUMBERS} SELECT group_concat(printf('%.*c', 100000, 'x')) FROM c",
+        f"{NUMBERS} SELECT count(*) FROM (SELECT printf('%.*c', 100000, 'x') || x AS y FROM c ORDER BY y)",
+    ],
+)
+def test_what_has_no_room_is_ended(sql: str, door: Door) -> None:
+    error = door.ask(sql)
+    assert error or "2000000000, 'x'" in sql  # which SQLite answers with NULL where it has the time
+    assert door.ask(COUNT) == ""
+    assert sum(engine.memory_info().rss for engine in door.server.children("--stdiod")) < MEMORY
+
+
+# -- the stream ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [*range(1, 3), *range(7, 10), 11, 13, *range(16, 23), 99])
+def test_no_request_of_the_protocol_spoils_the_trace(method: int, tab: Tab) -> None:
+    tab.server.rows(tab.trace, f"DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {method} AS x")
+    modules = {"package_name": "slices", "allow_override": True}
+    spoiling = wire.Rpc(append_trace_data=b'{"traceEvents":[]}', register_sql_package_args=modules)
+    request = wire.Rpc.FromString(b"\x10" + wire.varint(method) + spoiling.SerializeToString())  # also unknown ones
+    with suppress(ConnectionClosed):
+        tab.told(request)
+    assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
+
+
+def test_frames_that_are_cut_hold_up_no_one(tab: Tab) -> None:
+    whole = wire.frame(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=COUNT)))
+    with tab.connected() as waiting:
+        waiting.send(whole[:-3])
+        assert tab.ask(COUNT) == ""
+    with tab.connected() as broken:
+        broken.send(whole[:-3] + whole)
+        with suppress(ConnectionClosed, TimeoutError):
+            broken.recv(1)
+
+
+NO_FRAMES = {
+    "large": b"\x0a" + wire.varint(1 << 40),
+    "huge": b"\x0a" + b"\xff" * 9 + b"\x01",
+    "endless": b"\x0a" + b"\xff" * 20,
+    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
+    "text": "text",
+}
+
+
+@pytest.mark.parametrize("data", NO_FRAMES.values(), ids=NO_FRAMES)
+def test_frames_that_are_none_end_the_connection(data: bytes | str, tab: Tab) -> None:
+    with tab.connected() as connection:
+        connection.send(data)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(10)
+    assert closed.value.rcvd
+    assert closed.value.rcvd.code == NO_TRY_AGAIN
+
+
+def test_a_message_beyond_all_bounds_ends_the_connection(tab: Tab) -> None:
+    with tab.connected() as connection:
+        with suppress(ConnectionClosed):  # as soon as it is noticed
+            connection.send(b"\x0a" + wire.varint(32 << 20) + b"x" * (32 << 20))
+        with pytest.raises(ConnectionClosed):
+            connection.recv(10)
+
+
+# -- the doors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listener", [False, True], ids=["server", "listener"])
+def test_ten_megabytes_of_headers_cost_nothing(listener: bool, besieged: Server, port: int) -> None:
+    before = psutil.Process(besieged.pid).memory_info().rss
+    target = Server(besieged.data)
+    target.url = f"http://127.0.0.1:{port}" if listener else besieged.url
+    with closing(connected(target)) as connection, suppress(ConnectionError):
+        connection.sendall(b"POST /query HTTP/1.1\r\nHost: localhost\r\n")
+        for number in range(10_000):
+            connection.sendall(f"X-{number}: {'x' * 1000}\r\n".encode())
+        while connection.recv(1 << 16):
+            pass
+    assert psutil.Process(besieged.pid).memory_info().rss - before < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status", "code"),
+    [("Origin", EVIL, 403, "wrong_origin"), ("Host", "evil.example", 421, "wrong_host")],
+)
+def test_another_sites_page_gets_nothing(
+    name: str, value: str, status: int, code: str, besieged: Server, trace: str
+) -> None:
+    question = json.dumps({"sql": "SELECT 1"})
+    headers = {name: value, "Content-Type": "text/plain"}  # which a browser sends without asking first
+    answer = besieged.api.post(f"/traces/{trace}/query", content=question, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("headers", [{"Origin": EVIL}, {"Host": "evil.example"}, {"Origin": "null"}])
+def test_another_sites_page_gets_nothing_of_the_listener(headers: dict[str, str], trace: str, port: int) -> None:
+    for call in ("status", "query"):
+        answer = httpx.post(f"http://127.0.0.1:{port}/{call}", headers=headers, trust_env=False)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_another_sites_page_gets_no_stream(tab: Tab) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(tab.address, origin=Origin(EVIL))
+    assert refused.value.response.status_code == 403

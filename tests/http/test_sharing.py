@@ -1,0 +1,216 @@
+"""Many who share one engine: tabs of the UI and askers of SQL, while engines are killed under them."""
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import psutil
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from service.engine import wire
+from service.http.perfetto import TRY_AGAIN
+from tests.http.conftest import ENDLESS_ROWS, until
+from tests.server import Server
+
+StartServer = Callable[..., Server]
+
+CLIENTS = 8  # of either kind
+SMALL = "SELECT {number} AS mine, count(*) AS slices FROM slice"
+LARGE = (
+    "WITH RECURSIVE c(x) AS (SELECT {number} UNION ALL SELECT x + 1 FROM c LIMIT 20000)"
+    " SELECT min(x) AS mine, 487 AS slices FROM c"
+)
+ANSWERS_S = 30  # in which each has to come
+
+
+class Asked(NamedTuple):
+    """What became of one question."""
+
+    seconds: float
+    wrong: str | None = None
+    retry: bool = False
+
+
+def question(number: int) -> str:
+    """A question of that number's own: one in ten takes a while."""
+    return (LARGE if number % 10 == 0 else SMALL).format(number=number)
+
+
+class Tab:
+    """A tab of the UI, which opens its connection again when it is told to."""
+
+    def __init__(self, server: Server, trace: str) -> None:
+        self._url = f"{server.url.replace('http', 'ws')}/perfetto/{trace}/rpc/websocket"
+        self._socket: ClientConnection | None = None
+        self._open = ExitStack()
+
+    def ask(self, number: int) -> Asked:
+        started = time.monotonic()
+        self._socket = self._socket or self._open.enter_context(connect(self._url))
+        query = wire.QueryArgs(sql_query=question(number))
+        try:
+            self._socket.send(wire.frame(wire.request(wire.QUERY_STREAMING, query_args=query)))
+            (payload,) = wire.Deframer().feed(self._socket.recv(ANSWERS_S, decode=False))
+        except ConnectionClosed as closed:
+            self.close()
+            may_retry = closed.rcvd is not None and closed.rcvd.code == TRY_AGAIN
+            return Asked(time.monotonic() - started, None if may_retry else repr(closed), retry=True)
+        result = wire.Rpc.FromString(payload).query_result
+        cells = [cell for batch in result.batch for cell in batch.varint_cells]
+        wrong = None if cells == [number, 487] else f"{number} got {cells} {result.error}"
+        return Asked(time.monotonic() - started, wrong)
+
+    def close(self) -> None:
+        self._open.close()
+        self._socket = None
+
+
+class Script:
+    """A script that asks SQL over HTTP."""
+
+    def __init__(self, server: Server, trace: str) -> None:
+        self._api = httpx.Client(base_url=f"{server.url}/api/v1", timeout=ANSWERS_S, trust_env=False)
+        self._path = f"/traces/{trace}/query"
+
+    def ask(self, number: int) -> Asked:
+        started = time.monotonic()
+        answer = self._api.post(self._path, json={"sql": question(number)})
+        took = time.monotonic() - started
+        if answer.status_code in (502, 503) and answer.headers.get("retry-after") == "1":
+            return Asked(took, retry=True)
+        right = answer.status_code == 200 and answer.json()["rows"] == [[number, 487]]
+        return Asked(took, None if right else f"{number} got {answer.text[:300]}")
+
+    def close(self) -> None:
+        self._api.close()
+
+
+def ask_until(stop: threading.Event, client: Tab | Script, first: int) -> list[Asked]:
+    """Ask again and again, each time something that nobody else asks."""
+    asked, number = [], first
+    while not stop.is_set():
+        asked.append(client.ask(number))
+        number += 1
+    client.close()
+    return asked
+
+
+def share(server: Server, trace: str, seconds: float, kills: int = 0) -> tuple[list[Asked], list[Asked]]:
+    """Have tabs and scripts ask at once for so long, while their engine is killed now and then."""
+    clients = [Tab(server, trace) for _ in range(CLIENTS)] + [Script(server, trace) for _ in range(CLIENTS)]
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        asking = [pool.submit(ask_until, stop, client, 1 + index * 10**7) for index, client in enumerate(clients)]
+        try:
+            for _ in range(kills):
+                stop.wait(seconds / (kills + 1))
+                server.engine(trace).kill()
+            stop.wait(seconds / (kills + 1))
+        finally:
+            stop.set()
+    done = [one.result() for one in asking]
+    return [one for asked in done[:CLIENTS] for one in asked], [one for asked in done[CLIENTS:] for one in asked]
+
+
+def p95_ms(asked: list[Asked]) -> float:
+    return round(1000 * statistics.quantiles([one.seconds for one in asked], n=20)[-1], 1)
+
+
+@pytest.fixture
+def shared(start_server: StartServer, step_trace: Path) -> tuple[Server, str]:
+    server = start_server()
+    trace = str(server.upload(step_trace)["id"])
+    assert server.rows(trace, "SELECT 1") == [[1]]
+    return server, trace
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def test_tabs_and_scripts_get_their_own_answers(
+    shared: tuple[Server, str], seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tabs, scripts = share(*shared, seconds)
+    assert [one for one in tabs + scripts if one.wrong or one.retry] == []
+    assert min(len(tabs), len(scripts)) > seconds * CLIENTS
+    with capsys.disabled():
+        print(  # noqa: T201 - the numbers that README tells
+            f"\n{CLIENTS} tabs and {CLIENTS} scripts for {seconds} s: {len(tabs)} and {len(scripts)} answers,"
+            f" p95 {p95_ms(tabs)} and {p95_ms(scripts)} ms"
+        )
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
+    shared: tuple[Server, str], seconds: float
+) -> None:
+    tabs, scripts = share(*shared, seconds, kills=2)
+    assert [one.wrong for one in tabs + scripts if one.wrong] == []
+    assert any(one.retry for one in tabs)
+    assert any(one.retry for one in scripts)
+    assert not tabs[-1].retry
+    server, trace = shared
+    assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
+    assert server.api.get(f"/traces/{trace}/session").json()["state"] == "ready"
+
+
+def test_no_more_requests_wait_than_agreed(start_server: StartServer, step_trace: Path) -> None:
+    server = start_server(engine_queue=1)
+    trace = server.upload(step_trace)["id"]
+    question = {"sql": ENDLESS_ROWS, "limit": None}
+    with (
+        server.api.stream("POST", f"/traces/{trace}/query", json=question, headers={"Accept": "text/csv"}) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        rows = running.iter_lines()
+        assert next(rows) == "x"
+        script = Script(server, trace)
+        waiting = pool.submit(script.ask, 7)
+        until(server, lambda: server.api.get(f"/traces/{trace}/session").json()["queries"] == 2)
+        refused = server.query(trace, "SELECT 1")
+        assert (refused.status_code, refused.json()["code"]) == (503, "engine_busy")
+        assert refused.headers["retry-after"] == "1"
+        running.close()
+        assert waiting.result() == Asked(waiting.result().seconds)
+        script.close()
+
+
+def test_what_loses_its_engine_too_often_is_refused_until_it_is_closed(shared: tuple[Server, str]) -> None:
+    server, trace = shared
+    for _ in range(3):
+        assert server.rows(trace, "SELECT 1") == [[1]]
+        server.engine(trace).kill()
+        server.query(trace, "SELECT 1")
+    refused = server.query(trace, "SELECT 1")
+    assert (refused.status_code, refused.json()["code"]) == (502, "engine_failed")
+    assert "SIGKILL" in refused.json()["last"]["detail"]
+    assert int(refused.headers["retry-after"]) > 500
+    server.api.delete(f"/traces/{trace}/session")
+    assert server.rows(trace, "SELECT 1") == [[1]]
+
+
+@pytest.mark.parametrize("traces", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_traces_in_turn_stay_within_the_budget_for_three(
+    start_server: StartServer, tmp_path: Path, traces: int
+) -> None:
+    budget = 3 * (40 << 20)  # a small trace is expected to take 32 MiB
+    server = start_server(engine_memory_bytes=budget, max_engines=20)
+    for number in range(traces):
+        slices = [{"ph": "X", "name": f"trace {number}", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps({"traceEvents": slices}))
+        trace = server.upload(path)["id"]
+        assert server.rows(trace, "SELECT name FROM slice") == [[f"trace {number}"]]
+        engines = [engine for engine in server.children("--stdiod") if "trace_processor" in engine.name()]
+        taken = 0
+        for engine in engines:
+            with suppress(psutil.NoSuchProcess):
+                taken += engine.memory_info().rss
+        assert 0 < taken <= budget

@@ -1,0 +1,88 @@
+"""The process that writes what an engine is fed: its output is the document, its last words are the account."""
+
+import asyncio
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from service.cutting.source import Source
+from service.jobs.exports import Renderings
+from service.rendering.account import Rendered
+from service.rendering.document import rendering
+from service.trace.errors import ExportFailed, NothingSelected
+from service.trace.selection import Args, Selection
+from tests.cutting.test_cut import ingested
+
+LANES = 16_000  # whose account is more than pipes and their readers hold
+
+
+def written(
+    trace: Source, selection: Selection | None = None, args: Args = "all"
+) -> tuple[bytes, list[dict[str, Any]]]:
+    """The document of a process, and the accounts that were heard."""
+    heard: list[dict[str, Any]] = []
+
+    async def take() -> bytes:
+        renderings = Renderings()
+        try:
+            document = renderings.document(trace.columns, trace.summary, selection, args, heard.append)
+            async with asyncio.timeout(60):
+                return b"".join([piece async for piece in document])
+        finally:
+            await renderings.close()
+
+    return asyncio.run(take()), heard
+
+
+def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, Any]:
+    rendered = Rendered()
+    document = b"".join(rendering(trace.columns, trace.summary, rendered, selection=selection, args=args))
+    return document, json.loads(json.dumps(rendered.as_dict()))
+
+
+@pytest.fixture(scope="module")
+def trace(step_trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return ingested(step_trace.read_bytes(), tmp_path_factory.mktemp("rendering") / "trace")
+
+
+@pytest.mark.parametrize("args", ["all", "none"])
+def test_its_output_is_the_document_and_its_last_words_are_the_account(trace: Source, args: Args) -> None:
+    document, heard = written(trace, args=args)
+    assert (document, heard) == (expected(trace, args=args)[0], [expected(trace, args=args)[1]])
+
+
+def test_it_writes_what_a_selection_keeps(trace: Source) -> None:
+    selection = Selection(steps=[trace.summary["steps"][0]["number"]])
+    document, [heard] = written(trace, selection)
+    assert (document, heard) == expected(trace, selection)
+    assert heard["events"] < trace.summary["events"]["kept"]
+
+
+def test_its_failure_is_told_and_no_account_is_heard(trace: Source) -> None:
+    with pytest.raises(NothingSelected):
+        written(trace, Selection(names=["there is none"]))
+    with pytest.raises(ExportFailed):
+        written(Source(trace.columns / "none", trace.name, trace.summary, trace.source))
+
+
+def test_an_account_of_many_lanes_holds_nothing_up(tmp_path: Path) -> None:
+    here = '{{"ph":"X","name":"a","pid":1,"tid":{},"ts":1,"dur":1}}'
+    trace = ingested(f"[{','.join(here.format(tid) for tid in range(LANES))}]", tmp_path / "trace")
+    document, [heard] = written(trace)
+    assert document.count(b'"ph":"X"') == len(heard["tracks"]) == LANES
+
+
+def test_who_leaves_ends_the_process(trace: Source) -> None:
+    async def leave() -> None:
+        renderings = Renderings()
+        async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
+            await anext(document)
+        await renderings.close()
+
+    asyncio.run(leave())
+    running = psutil.Process().children(recursive=True)
+    assert not [one for one in running if "service.jobs.rendering" in " ".join(one.cmdline())]

@@ -1,0 +1,46 @@
+"""The audit log: a line for each change, whatever it says, in a file that does not grow for ever."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.store import audit
+from service.store.audit import Audit, note
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_note_is_one_line_whatever_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    with closing(Audit(path, rotate=True)):
+        note("ci", did="upload", address="::1", trace='a"\n{"who": "root"}\u2028', job=None, status=201)
+    [told] = lines(path)
+    assert told.pop("at")
+    assert told == {
+        "who": "ci", "did": "upload", "address": "::1", "trace": 'a"\n{"who": "root"}\u2028', "status": 201,
+    }  # fmt: skip
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_was_noted_before_stays(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    for who in ("a", "b"):
+        with closing(Audit(path, rotate=False)):
+            note(who, did="delete")
+    note("nobody", did="listens")
+    assert [told["who"] for told in lines(path)] == ["a", "b"]
+
+
+def test_the_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "SIZE_MAX", 1000)
+    with closing(Audit(tmp_path / "audit.log", rotate=True)):
+        for number in range(100):
+            note("ci", did=f"delete {number}")
+    files = list(tmp_path.iterdir())
+    assert len(files) == 1 + audit.KEPT
+    assert max(file.stat().st_size for file in files) <= 1000
+    assert lines(tmp_path / "audit.log")[-1]["did"] == "delete 99"

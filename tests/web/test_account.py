@@ -1,0 +1,262 @@
+"""The page of a trace tells of its engines: what they take, how far they are, and that they show every event."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from service.engine import provision
+from service.settings import Settings
+from tests.server import Server
+from tests.web.conftest import OpenContext
+from tests.web.look import faint_texts, overhang
+from tests.web.overlaps import write_overlaps
+from tests.web.viewer import Viewer
+
+ARGS = "select args from _torch_facts"
+
+
+@pytest.fixture
+def page(open_context: OpenContext) -> Page:
+    return open_context().new_page()
+
+
+@pytest.fixture
+def trace_id(server: Server, tmp_path: Path) -> str:
+    """A trace of four slices that overlap, whose engines are the test's own."""
+    return str(server.upload(write_overlaps(tmp_path))["id"])
+
+
+def engine_panel(page: Page, server: Server, trace_id: str) -> Locator:
+    page.goto(f"{server.url}/traces/{trace_id}")
+    expect(page.get_by_test_id("engine")).to_be_visible()
+    return page.get_by_test_id("engine")
+
+
+def session_of(server: Server, trace_id: str, **view: str) -> dict[str, Any]:
+    """A session, started if there is none, once it is ready."""
+    answer = server.api.post(f"/traces/{trace_id}/session", params={"wait": "60"} | view)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def ask(page: Page, sql: str) -> None:
+    page.get_by_test_id("sql-input").fill(sql)
+    page.get_by_test_id("sql-input").press("Control+Enter")
+
+
+def test_an_engine_is_started_tells_what_it_shows_and_takes_and_is_closed(
+    page: Page, server: Server, trace_id: str
+) -> None:
+    panel = engine_panel(page, server, trace_id)
+    expect(panel.get_by_test_id("engine-none")).to_be_visible()
+    panel.get_by_test_id("engine-start").click()
+    expect(panel.get_by_test_id("engine-row")).to_contain_text(re.compile("^ready"))
+    expect(panel.get_by_test_id("engine-start")).to_be_hidden()
+    expect(panel.get_by_test_id("engine-none")).to_be_hidden()
+
+    session = session_of(server, trace_id)
+    account = panel.get_by_test_id("engine-account")
+    expect(account).to_contain_text("8 of 8 events shown")
+    expect(account).to_contain_text("2 lanes added for slices that overlap")
+    expect(account).to_contain_text(f"its time 0 is {session['account']['base_ns']} ns")
+    expect(account.get_by_title(re.compile("^8 of 8 events; 5 of 5 slices; 0 of 0 arrows"))).to_be_visible()
+    facts = panel.get_by_test_id("engine-facts")
+    expect(facts).to_contain_text(f"loaded in {session['load_s']:.2f} s")
+    expect(facts).to_contain_text(re.compile(r"^\d+(\.\d)? MB of memory"))
+
+    panel.get_by_test_id("engine-close").click()
+    expect(panel.get_by_test_id("engine-none")).to_be_visible()
+    assert server.api.get(f"/traces/{trace_id}/session").status_code == 409
+
+
+def test_the_chosen_arguments_hold_for_sql_for_every_link_and_after_a_reload(
+    page: Page, server: Server, trace_id: str
+) -> None:
+    def wanted() -> set[str]:
+        links = [page.get_by_test_id(name) for name in ("open-perfetto", "cut-open")]
+        links += page.get_by_test_id("trace-steps").get_by_role("link").all()
+        queries = [parse_qs(urlsplit(str(link.get_attribute("href"))).query) for link in links]
+        assert len(queries) == 3
+        return {",".join(query.get("args", ["all"])) for query in queries}
+
+    panel = engine_panel(page, server, trace_id)
+    assert wanted() == {"all"}
+    panel.get_by_test_id("engine-args").select_option("none")
+    assert wanted() == {"none"}
+    page.get_by_test_id("cut-name").fill("aten::*")  # which makes the link anew
+    assert wanted() == {"none"}
+
+    ask(page, ARGS)
+    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["none"])
+    expect(panel.get_by_test_id("engine-row")).to_contain_text("All of this trace, no arguments")
+    page.reload()
+    expect(panel.get_by_test_id("engine-args")).to_have_value("none")
+    assert wanted() == {"none"}
+    with page.context.expect_page() as opened:
+        page.get_by_test_id("open-perfetto").click()
+    Viewer(opened.value).expect_tracks()
+    expect(opened.value).to_have_title("overlaps.pt.trace.json - Perfetto UI")
+    expect(panel.get_by_test_id("engine-row")).to_have_count(1)  # one engine serves both
+    expect(panel.get_by_test_id("engine-facts")).to_contain_text("open in 1 tab")
+
+    panel.get_by_test_id("engine-args").select_option("all")
+    assert wanted() == {"all"}
+    ask(page, ARGS)
+    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["all"])
+    expect(panel.get_by_test_id("engine-row")).to_have_count(2)
+
+
+def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whole(
+    page: Page, server: Server, trace_id: str
+) -> None:
+    panel = engine_panel(page, server, trace_id)
+    session_of(server, trace_id)
+    panel.get_by_test_id("engine-args").select_option("essential")
+    page.get_by_test_id("cut-streams").get_by_text("1/7", exact=True).click()
+    with page.context.expect_page() as opened:
+        page.get_by_test_id("cut-open").click()
+    viewer = Viewer(opened.value)
+    viewer.expect_tracks()
+    expect(viewer.page).to_have_title("overlaps.pt.trace.json (cut) - Perfetto UI")
+    part = panel.get_by_test_id("engine-row").filter(has_text="stream 1/7, essential arguments")
+    expect(part).to_contain_text("open in 1 tab")
+    session = session_of(server, trace_id, args="essential", selection='{"streams":["1/7"]}')
+    count = session["account"]["events"]
+    assert 0 < count < 8
+    expect(part).to_contain_text(f"{count} of {count} events shown")
+    expect(panel.get_by_test_id("engine-row")).to_have_count(2)
+
+
+def test_while_an_engine_loads_the_page_tells_how_far_it_is(
+    start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"  # a pipe, on which the engine waits until the test writes to it
+    os.mkfifo(gate)
+    script = tmp_path / "engine"
+    engine = shlex.quote(str(provision.engine_path(Settings())))
+    script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
+    script.chmod(0o755)
+    server = start_server(engine=script, engine_sandbox="off")
+    page = open_context().new_page()
+    panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
+    ask(page, "select 6 * 7 as answer")
+    expect(panel.get_by_test_id("engine-state")).to_have_text("loading")
+    said = re.compile(r"It takes in 8 events: [\d.]+ k?B so far\.")
+    expect(panel.get_by_test_id("engine-row")).to_contain_text(said)
+    expect(page.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
+    expect(page.get_by_test_id("sql-status")).to_contain_text(said)
+    gate.write_text("go")
+    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
+    expect(panel.get_by_test_id("engine-state")).to_have_text("ready")
+
+
+def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
+    start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
+) -> None:
+    script = tmp_path / "engine"
+    script.write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
+    script.chmod(0o755)
+    server = start_server(engine=script, engine_sandbox="off")
+    page = open_context().new_page()
+    panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
+    panel.get_by_test_id("engine-start").click()
+    row = panel.get_by_test_id("engine-row")
+    expect(row.get_by_test_id("engine-state")).to_have_text("failed")
+    expect(row).to_contain_text("out of luck")
+    row.get_by_test_id("engine-again").click()
+    expect(row.get_by_test_id("engine-facts")).to_contain_text("died 1 time lately")
+    row.get_by_test_id("engine-close").click()
+    expect(panel.get_by_test_id("engine-none")).to_be_visible()
+
+
+# -- what an engine on a large trace would say -----------------------------------------------------------------
+
+
+def said(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
+    """A session as the API would give it."""
+    engine = {"version": "v54.0", "pid": 1, "rss_bytes": 10**9, "peak_bytes": 2 * 10**9}
+    engine |= {"predicted_bytes": 3 * 10**9, "restarts": 0}
+    whole = {
+        "trace": trace_id, "selection": None, "args": "all", "state": state, "error": None, "engine": engine,
+        "progress": {"bytes": 123_456_789, "events_total": 11_950_003}, "clients": 0, "queries": 0, "waiting": 0,
+        "idle_s": 1.0, "load_s": 31.7, "account": None,
+    }  # fmt: skip
+    return whole | changed
+
+
+def account(shown: int, events: int, **changed: Any) -> dict[str, Any]:
+    slices = {"expected": events, "engine": shown}
+    none = {"expected": 0, "engine": 0}
+    whole = {
+        "complete": shown == events, "shown": shown, "events": events, "slices": slices, "flows": none,
+        "counters": none, "base_ns": 2**62 + 1, "lanes": 1, "notes": [], "stats": [],
+    }  # fmt: skip
+    return whole | changed
+
+
+@pytest.fixture
+def large(page: Page, gpu_id: str) -> str:
+    """A trace whose engines, as the page is told, are at work on millions of events."""
+    trace_id = gpu_id
+    note = {"code": "negative", "count": 12_345, "detail": "Slices that end before they begin have no duration."}
+    stat = {"name": "json_parser_failure", "value": 3, "severity": "error", "detail": "An event could not be read."}
+    sessions = [
+        said(trace_id, account=account(11_950_003, 11_950_003)),
+        said(trace_id, args="none", account=account(11_950_000, 11_950_003, notes=[note], stats=[stat])),
+        said(trace_id, "waiting", selection={"steps": [2**62 + 1]}, load_s=None),
+        said(trace_id, "loading", selection={"names": ["no_place_to_break_a_line" * 30]}, load_s=None),
+        said("0" * 12, account=account(1, 1)),
+    ]
+    body = json.dumps({"sessions": sessions, "memory": {"held_bytes": 1, "budget_bytes": 2}, "next": None})
+    page.context.route("**/api/v1/sessions", lambda route: route.fulfill(body=body, content_type="application/json"))
+    return trace_id
+
+
+def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
+    page: Page, server: Server, large: str
+) -> None:
+    rows = engine_panel(page, server, large).get_by_test_id("engine-row")
+    expect(rows).to_have_count(4)  # and not the one of another trace
+    whole, torn, waiting, loading = rows.all()
+    expect(whole.get_by_text("12 of 12 M events shown", exact=True)).to_have_attribute(
+        "title", re.compile("^11,950,003 of 11,950,003 events; 11,950,003 of 11,950,003 slices;")
+    )
+    expect(whole).to_contain_text("its time 0 is 4611686018427387905 ns")
+    expect(torn).to_contain_text("11,950,000 of 11,950,003 events shown")
+    expect(torn).to_contain_text("Not all has come through: 11,950,000 of 11,950,003 slices")
+    expect(torn).to_contain_text(re.compile("12,345 . Slices that end before they begin have no duration. negative"))
+    expect(torn).to_contain_text(re.compile("3 . The engine's importer tells of an error: An event could not be read."))
+    expect(waiting).to_contain_text("step 4611686018427387905")
+    expect(waiting).to_contain_text("It waits until engines that make room for it have ended.")
+    expect(loading).to_contain_text("It takes in 11,950,003 events: 123 MB so far.")
+
+
+def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, large: str) -> None:
+    rows = engine_panel(page, server, large).get_by_test_id("engine-row")
+    expect(rows).to_have_count(4)
+    with page.expect_request(lambda request: request.method == "DELETE") as closing:
+        rows.nth(2).get_by_test_id("engine-close").click()
+    query = parse_qs(urlsplit(closing.value.url).query)
+    assert query == {"args": ["all"], "selection": ['{"steps":[4611686018427387905]}']}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_panel_is_legible_and_fits_a_small_window(
+    open_context: OpenContext, page: Page, server: Server, large: str, scheme: Literal["light", "dark"], width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    panel = engine_panel(page, server, large)
+    expect(panel.get_by_test_id("engine-row")).to_have_count(4)
+    assert faint_texts(page) == []
+    assert overhang(page) == 0

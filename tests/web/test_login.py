@@ -1,0 +1,124 @@
+"""A person with a token and a browser: logs in, works, and logs out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server import Server
+from tests.web.conftest import OpenContext
+from tests.web.look import faint_texts, overhang, tab_through
+from tests.web.viewer import Viewer
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that asks for a token."""
+    one = Server(tmp_path_factory.mktemp("guarded") / "data", token=TOKEN)
+    one.api.headers["Authorization"] = f"Bearer {TOKEN}"
+    yield one.start()
+    assert one.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def trace_id(guarded: Server, gpu_trace: Path) -> str:
+    return str(guarded.upload(gpu_trace)["id"])
+
+
+def log_in(page: Page, token: str = TOKEN) -> None:
+    page.get_by_test_id("login-token").fill(token)
+    page.get_by_test_id("login-token").press("Enter")
+
+
+def test_a_person_logs_in_once_asks_sql_uploads_and_leaves(
+    open_context: OpenContext, guarded: Server, trace_id: str, step_trace: Path
+) -> None:
+    page = open_context().new_page()
+    address = f"{guarded.url}/traces/{trace_id}"
+    page.goto(address)
+    log_in(page, "wrong token")
+    expect(page.get_by_test_id("login-failed")).to_be_visible()
+    log_in(page)
+    expect(page).to_have_url(address)
+    page.get_by_test_id("sql-input").fill("select 6 * 7")
+    page.get_by_test_id("sql-input").press("Control+Enter")
+    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
+    page.goto(guarded.url)
+    page.get_by_test_id("file-input").set_input_files(step_trace)
+    expect(page.get_by_test_id("upload-row")).to_have_attribute("data-state", "stored")
+    assert TOKEN not in page.evaluate("document.cookie + JSON.stringify(localStorage) + location.href")
+    page.get_by_test_id("logout").click()
+    expect(page.get_by_test_id("login")).to_be_visible()
+    page.goto(address)
+    expect(page.get_by_test_id("login")).to_be_visible()
+
+
+def test_a_link_to_the_perfetto_ui_opens_it_after_the_login(
+    open_context: OpenContext, guarded: Server, trace_id: str
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{guarded.url}/api/v1/traces/{trace_id}/perfetto")
+    log_in(page)
+    Viewer(page).expect_tracks()
+
+
+def test_what_stands_behind_the_hash_outlives_the_login(
+    open_context: OpenContext, guarded: Server, trace_id: str
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{guarded.url}/perfetto/{trace_id}/#!/viewer")
+    log_in(page)
+    expect(page).to_have_url(f"{guarded.url}/perfetto/{trace_id}/#!/viewer")
+
+
+def test_a_link_on_another_site_finds_who_is_logged_in(
+    open_context: OpenContext, guarded: Server, trace_id: str
+) -> None:
+    page = open_context().new_page()
+    page.goto(guarded.url)
+    log_in(page)
+    expect(page.get_by_test_id("drop-zone")).to_be_visible()
+    other = guarded.url.replace("127.0.0.1", "localhost")  # another site, whose page the login is
+    page.goto(f"{other}/login?failed=1")
+    with page.expect_request("**/login?next=*"):  # the browser has sent no cookie
+        page.evaluate("address => { location = address }", f"{guarded.url}/traces/{trace_id}")
+    expect(page.get_by_test_id("sql-input")).to_be_visible()
+    expect(page).to_have_url(f"{guarded.url}/traces/{trace_id}")
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example/", "https://evil.example/", "/%09/evil.example/"])
+def test_the_login_passes_nobody_on_to_another_site(open_context: OpenContext, guarded: Server, wanted: str) -> None:
+    page = open_context().new_page()
+    page.goto(guarded.url)
+    log_in(page)
+    expect(page.get_by_test_id("drop-zone")).to_be_visible()
+    page.goto(f"{guarded.url}/login?next={wanted}")
+    expect(page).to_have_url(f"{guarded.url}/")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_login_is_read_and_used_by_everyone(
+    open_context: OpenContext, guarded: Server, scheme: Literal["light", "dark"]
+) -> None:
+    page = open_context(width=360, scheme=scheme).new_page()
+    page.goto(f"{guarded.url}/login?failed=1")
+    expect(page.get_by_test_id("login-token")).to_be_focused()
+    assert overhang(page) == 0
+    assert faint_texts(page) == []
+    page.locator("#main").focus()
+    stops = tab_through(page)
+    assert [stop["name"] for stop in stops] == ["login-token", "login"]
+    assert [stop["name"] for stop in stops if not stop["outlined"]] == []
+
+
+def test_the_bar_of_who_is_logged_in_fits_a_small_window(open_context: OpenContext, guarded: Server) -> None:
+    page = open_context(width=360).new_page()
+    page.goto(guarded.url)
+    log_in(page)
+    expect(page.get_by_test_id("logout")).to_be_visible()
+    assert overhang(page) == 0
+    assert faint_texts(page) == []
