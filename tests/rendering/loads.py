@@ -83,7 +83,7 @@ def nanoseconds(microseconds: Decimal | int) -> int:
 
 
 def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
-    """The slices of a document, as `SLICES` tells them; times are integers or `Decimal`, and what has no name is called so."""
+    """The slices of a document, as `SLICES` tells them; times are integers or `Decimal`."""
     return Counter(
         (
             str(event["pid"]),
