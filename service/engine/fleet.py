@@ -111,7 +111,7 @@ class Fleet:
         """Memory that counts as taken: by all engines, those that are about to load or to end among them."""
         return sum(session.held_bytes for session in self._all()) + self._spare.memory_bytes
 
-    def open(
+    def open(  # noqa: PLR0913 - all of it tells one load from another
         self,
         key: str,
         trace_id: str,
@@ -120,6 +120,7 @@ class Fleet:
         *,
         args: str = "all",
         events: int = 0,
+        events_max: int = 0,
         after_load: Callable[[Session], Awaitable[None]] | None = None,
     ) -> Session:
         """The session of that key, begun if there is none that can be used.
@@ -130,7 +131,8 @@ class Fleet:
             source: what yields its document.
             selection: what of the trace it is on, where that is not all, as JSON values.
             args: how much of the events' arguments the document has: `all`, `essential` or `none`.
-            events: how many events the document has.
+            events: how many events the document has, as far as it is known.
+            events_max: how many it has at most, where that is not the same.
             after_load: is run once the engine has the trace, before anyone may ask.
 
         Raises:
@@ -161,7 +163,7 @@ class Fleet:
             partial(self._engine, binary),
             self._limits,
             predicted_bytes=predicted,
-            most_bytes=cap(predicted, self.budget_bytes),
+            most_bytes=cap(self._model.predicted(args, max(events, events_max)), self.budget_bytes),
             restarts=self._deaths.count(key),
             on_failed=partial(self._failed, key),
         )
@@ -234,14 +236,15 @@ class Fleet:
     async def _loaded(self, after_load: Callable[[Session], Awaitable[None]] | None, session: Session) -> None:
         if after_load:
             await after_load(session)
-        self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0)
+        if session.selection is None:  # of a selection, the events are a guess
+            self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0)
         if self.held_bytes + BASE_BYTES <= self.budget_bytes:
             self._spare.prepare(self._binary())
 
     def _failed(self, key: str, session: Session, error: TracedockError) -> None:
         if isinstance(error, EngineError):  # not a selection that the trace has nothing of
             self._deaths.note(key, error)
-        if isinstance(error, EngineOutgrew):
+        if isinstance(error, EngineOutgrew) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
     def _retire(self, session: Session) -> asyncio.Task[None]:

@@ -75,16 +75,17 @@ class Services:
             None if view.selection is None else view.selection.as_dict(),
             args=view.args,
             events=_expected_events(view.selection, summary),
+            events_max=summary["events"]["kept"],
             after_load=after_load,
         )  # fmt: skip
 
 
 _ALONG = 1.5
-"""How much more than its share of the time a selection may hold: traces are not even, and some events come along."""
+"""How much more than its share of the time a selection may well hold: some events come along."""
 
 
 def _expected_events(selection: Selection | None, summary: dict[str, Any]) -> int:
-    """About how many events a view has, or rather more."""
+    """About how many events a view has; it may have more, for traces are not even."""
     events: int = summary["events"]["kept"]
     return events if selection is None else int(events * min(_ALONG * share_of_time(selection, summary), 1))
 
