@@ -11,6 +11,8 @@ import { SAMPLES, firstSample } from "./samples.js";
 /** Wire the box for a ready trace. */
 export function startSql(trace) {
   const input = byId("sql-input");
+  // a browser shows the line of the caret, which may be all of the field that one sees
+  input.addEventListener("focus", () => input.scrollIntoView({ block: "nearest" }));
   const remembered = `sql of ${trace.id}`;
   input.value = sessionStorage.getItem(remembered) ?? firstSample(trace).sql;
   byId("sql-samples").replaceChildren(
