@@ -22,7 +22,7 @@ from service.rendering.text import (
     written,
 )
 from service.rendering.tracks import ShownTracks
-from service.rendering.values import counters, harmless, plain, suspects, tells
+from service.rendering.values import counters, harmless, is_kept, plain, suspects, tells
 from service.trace.selection import ALWAYS, Args
 from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
 from service.trace.text import Members, Number, read
@@ -218,7 +218,7 @@ class SafeEvents:
         """What the engine reads of an event beside its columns, as the text of members with a comma before each."""
         kept = Members(
             (key, value) for key, value in dict(read(text)).items()
-            if key in _READ or (key in _NUMBERS_READ and isinstance(value, Number))
+            if key in _READ or (key in _NUMBERS_READ and isinstance(value, Number) and is_kept(value))
         )  # fmt: skip
         return f",{harmless(written_value(kept))[1:-1]}" if kept else ""
 

@@ -131,7 +131,7 @@ def _harmless(value: Any) -> Any:
         case list():
             return [_harmless(item) for item in value]
         case Number():
-            return value if _is_kept(value) else str(value)
+            return value if is_kept(value) else str(value)
         case str():
             return plain(value)
         case _:
@@ -143,7 +143,7 @@ def plain(string: str) -> str:
     return without_halves(string).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _is_kept(number: Number) -> bool:
+def is_kept(number: Number) -> bool:
     """Whether the engine has the same number: a 64-bit integer, or a double that is finite."""
     if _INTEGER.fullmatch(number):
         return len(number) <= 20 and int(number) in _INTEGERS
