@@ -15,7 +15,7 @@ help: ## show this
 run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and prints the link that opens it
 	@$(BIN)/tracedock serve --port $(PORT) $(if $(TRACE),--trace "$(TRACE)")
 
-test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (about five minutes)
+test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (ten minutes or more)
 	@./.ci/chromium
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 

@@ -76,11 +76,24 @@ def cut_document(
     """
     text = part_envelope(envelope(columns, redact=redact), selection, source)
     with closing(Parts(columns / EVENTS)) as parts:
-        cuts = Cuts(parts, [selection], summary)
-        if not cuts.counts[0]:
-            raise nothing_selected(summary)
-        tables = (table for _, table in cuts.tables())
-        yield from document_of(tables, text, columns, redact=redact)
+        yield from document_of(cut_tables(parts, selection, summary), text, columns, redact=redact)
+
+
+def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -> Iterator[pa.Table]:
+    """The events that a selection keeps, by time.
+
+    Args:
+        parts: the trace's columns.
+        selection: what to keep.
+        summary: of the trace, as the catalog has it.
+
+    Raises:
+        SelectionError: the trace has nothing of it, or it can't be understood; at once.
+    """
+    cuts = Cuts(parts, [selection], summary)
+    if not cuts.counts[0]:
+        raise nothing_selected(summary)
+    return (table for _, table in cuts.tables())
 
 
 def part_envelope(text: bytes, selection: Selection, source: str) -> bytes:

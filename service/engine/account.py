@@ -1,6 +1,6 @@
 """The account of a load: what the trace's columns told, held against what the engine now has.
 
-What the document held comes from its rendering (`service.rendering.account.Rendered.as_dict`); no event that the
+What the document held comes from its rendering (`service.rendering.account.Rendered`, as JSON); no event that the
 engine can show may be missing, and each complaint of its importer is told with what it means.
 """
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FINISH_FACTOR = 20
+"""Times the processor time of feeding that the work after the last byte may take: for 12 M events it took five."""
+
 _SIZES = re.compile(rb"^(VmRSS|VmHWM):\s+(\d+) kB", re.MULTILINE)
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 

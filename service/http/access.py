@@ -80,10 +80,8 @@ class Access:
             return LOCAL
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            token = self._of(secret.strip())
-            if token is None:
-                raise Unauthorized("The token is not known here, or was revoked.")
-            return Visitor(token.name, token.scope)
+            known = self._of(secret.strip())
+            return Visitor(known.name, known.scope)
         token = self._logged_in(connection.cookies.get(cookie_name(connection), ""))
         if token is None:
             raise Unauthorized(
@@ -93,9 +91,12 @@ class Access:
             raise WrongOrigin("Who is logged in changes things through pages of this server alone.")
         return Visitor(token.name, token.scope, by_cookie=True)
 
-    def _of(self, secret: str) -> Token | None:
+    def _of(self, secret: str) -> Token:
+        """The token of that secret; raises `Unauthorized`."""
         found = [token for token in self.tokens if token.is_of(secret)]
-        return found[0] if found else None
+        if not found:
+            raise Unauthorized("The token is not known here, or was revoked.")
+        return found[0]
 
     def _logged_in(self, secret: str) -> Token | None:
         session = self._sessions.get(digest_of(secret)) if secret else None
@@ -106,8 +107,6 @@ class Access:
     def log_in(self, secret: str) -> tuple[str, Visitor]:
         """Begin a session for who knows a token: its secret, for the cookie; raises `Unauthorized`."""
         token = self._of(secret)
-        if token is None:
-            raise Unauthorized("The token is not known here, or was revoked.")
         now = self._clock()
         kept = [(key, one) for key, one in self._sessions.items() if one.ends > now]
         self._sessions = dict(kept[-SESSIONS_MAX + 1 :])

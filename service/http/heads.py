@@ -6,8 +6,9 @@ The parser of HTTP has none of its own, and uvicorn sets some only with a parser
 from http import HTTPStatus
 
 import httptools
-import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.http.errors import problem
 
 HEAD_MAX = 64 << 10
 """Bytes of all fields together, and of whatever else is no body."""
@@ -80,9 +81,7 @@ class BoundedHead(HttpToolsProtocol):
             414: f"The path and the query are longer than {TARGET_MAX} bytes.",
             431: f"The head has more than {HEAD_MAX} bytes or {FIELDS_MAX} fields.",
         }.get(status, msg)
-        body = orjson.dumps(
-            {"type": f"urn:tracedock:{code}", "title": status.phrase, "status": status, "detail": detail, "code": code}
-        )
+        body = bytes(problem(status, code, status.phrase, detail).body)
         head = f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
         length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self.transport.write((head + length).encode() + body)

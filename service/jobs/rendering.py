@@ -28,7 +28,7 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
     yield from rendering(
         Path(request["columns"]), request["summary"], rendered, selection=selection, args=request["args"]
     )
-    sys.stderr.buffer.write(orjson.dumps(rendered.as_dict()) + b"\n")
+    sys.stderr.buffer.write(orjson.dumps(rendered) + b"\n")
     sys.stderr.flush()
 
 

@@ -1,8 +1,7 @@
 """The account of a rendering: what of a trace its document holds, to be held against what the engine then has."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from service.rendering.tracks import Shown
 
@@ -35,8 +34,3 @@ class Rendered:
     numbers: int = 0
     no_numbers: int = 0
     tracks: list[Shown] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The account as JSON values."""
-        plain = {key: value for key, value in vars(self).items() if key != "tracks"}
-        return plain | {"tracks": [asdict(track) for track in self.tracks]}

@@ -13,9 +13,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from service.cutting.cut import Cuts
+from service.cutting.cut import cut_tables
 from service.cutting.parts import Parts
-from service.cutting.rows import nothing_selected
 from service.rendering.account import Rendered
 from service.rendering.base import base_of
 from service.rendering.events import SafeEvents
@@ -71,10 +70,7 @@ def _tables(parts: Parts, selection: Selection | None, summary: Mapping[str, Any
     """The events, in order of time."""
     if selection is None:
         return (part.table for part in parts.read(SCHEMA.names))
-    cuts = Cuts(parts, [selection], summary)
-    if not cuts.counts[0]:
-        raise nothing_selected(summary)
-    return (table.select(SCHEMA.names) for _, table in cuts.tables())
+    return (table.select(SCHEMA.names) for table in cut_tables(parts, selection, summary))
 
 
 def _whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

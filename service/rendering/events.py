@@ -1,11 +1,9 @@
 """Events of a trace as the text that an engine is fed: with its own ids and lanes, sound times and harmless values."""
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from service.cutting.parts import METADATA, Ints, Part, Tracks, mixed
-from service.cutting.parts import Words as NumberedWords
+from service.cutting.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
 from service.rendering.account import Rendered
 from service.rendering.base import SPAN_MAX
 from service.rendering.flows import Flows
@@ -17,16 +15,15 @@ from service.rendering.text import (
     LEFT_OUT,
     NO_ARGS,
     Texts,
-    Words,
+    Vocabulary,
+    lines_of,
     member,
-    written,
 )
 from service.rendering.tracks import ShownTracks
 from service.rendering.values import counters, harmless, is_kept, plain, suspects, tells
 from service.trace.selection import ALWAYS, Args
 from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
-from service.trace.text import Members, Number, read
-from service.trace.text import written as written_value
+from service.trace.text import Members, Number, read, written
 
 _ASYNC = ("b", "n", "e")
 PHASES = ("X", "i", "I", "R", "B", "E", *_ASYNC, "C", *sorted(FLOW_PHASES))
@@ -44,9 +41,6 @@ _COLLECTIVE = b'"Collective name"'
 _JOINED_END = len(PHASES)
 _PHASE_TEXTS = Texts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
-Flags = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int64]
-
 
 class SafeEvents:
     """Writes the events of a trace.
@@ -61,16 +55,16 @@ class SafeEvents:
         self._shown = shown
         self._rendered = rendered
         self._kept_args = args
-        self._categories = Words(lambda word: member("cat")(plain(word)))
-        self._names = Words(lambda word: member("name")(plain(word)))
-        self._rests = Words(self._rest_text)
+        self._categories = Vocabulary(lambda word: member("cat")(plain(word)))
+        self._names = Vocabulary(lambda word: member("name")(plain(word)))
+        self._rests = Vocabulary(self._rest_text)
         self._tracks = Tracks()
         self._lanes = Lanes()
         self._pids = np.zeros(0, np.int64)
         self._tids = np.zeros(0, np.int64)
         self._ids: dict[str, int] = {}
         self._flows = Flows()
-        self._kinds = NumberedWords()  # of arrows: by category and name
+        self._kinds = Words()  # of arrows: by category and name
         self._parts = 0
 
     def text(self, table: pa.Table) -> bytes:
@@ -112,7 +106,7 @@ class SafeEvents:
         always = np.ones(len(part), np.bool_)
         texts, fates = self._args(part, phases == _CODES["C"])
         fates[loose] = LEFT_OUT
-        return written(
+        return lines_of(
             [(_PHASE_TEXTS, _with_joined_ends(part, phases, joined)), *self._words(part)],
             np.stack([self._pids[placed], self._tids[placed], starts, lasts, ids]),
             np.stack([always, always, always, is_slice, has_id]),
@@ -133,7 +127,7 @@ class SafeEvents:
         texts.append((self._rests.of(words), rest.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)))
         return texts
 
-    def _phases(self, part: Part, loose: Flags) -> Codes:
+    def _phases(self, part: Part, loose: Flags) -> Ints:
         """The phase of each event, as it is shown; counted but for what is loose."""
         own, words = part.coded("ph")
         phases = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
@@ -147,7 +141,7 @@ class SafeEvents:
             rendered.as_instants[words[code] if code >= 0 else ""] += int(count)
         return phases
 
-    def _times(self, part: Part, is_slice: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    def _times(self, part: Part, is_slice: Flags) -> tuple[Ints, Ints]:
         """When events begin, and how long slices last, as they are shown."""
         rendered, starts, lasts = self._rendered, part.starts, np.where(is_slice, part.ints("dur_ns"), 0)
         early, late = starts < rendered.base_ns, starts > min(rendered.base_ns + SPAN_MAX, ALWAYS[1])
@@ -157,7 +151,7 @@ class SafeEvents:
         begins = np.where(early, 0, np.where(late, SPAN_MAX, starts - rendered.base_ns))
         return begins, np.clip(lasts, 0, SPAN_MAX)
 
-    def _numbers_of_tracks(self, part: Part, phases: Codes) -> Ints:
+    def _numbers_of_tracks(self, part: Part, phases: Ints) -> Ints:
         """A number for the track of each event, from which `_show_lanes` tells it.
 
         What begins and ends by events of its own is on a track of its own, where no end can be taken for a slice's.
@@ -220,10 +214,10 @@ class SafeEvents:
             (key, value) for key, value in dict(read(text)).items()
             if key in _READ or (key in _NUMBERS_READ and isinstance(value, Number) and is_kept(value))
         )  # fmt: skip
-        return f",{harmless(written_value(kept))[1:-1]}" if kept else ""
+        return f",{harmless(written(kept))[1:-1]}" if kept else ""
 
 
-def _with_joined_ends(part: Part, phases: Codes, joined: Flags) -> Codes:
+def _with_joined_ends(part: Part, phases: Ints, joined: Flags) -> Ints:
     """The phases; ends of arrows that do not say so are joined to the slice that begins then, not to the next."""
     ends = np.flatnonzero(joined & (phases == _CODES["f"]))
     told = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()

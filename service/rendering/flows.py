@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from service.cutting.parts import Flags
 from service.streaming.scan.compiled import compiled
 
 Keys = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
 
 
 @compiled

@@ -3,19 +3,29 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from service.cutting.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled
+from service.streaming.scan.nesting import chained
 
 OTHER, SLICE, FLOW = 0, 1, 2
 """What an event is to lanes: what fits on any, a slice, and an end of an arrow, which goes where its slice is."""
 
 SEARCHED = 1 << 10  # lanes of a track, before a new one is made unasked: what has more is no trace of real work
 _NONE = -1
-_BELOW = 2  # of an open slice
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+
+@compiled
+def _open(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> int:
+    """The topmost slice of a lane that is open at a time, or -1; those that are over by then are taken off."""
+    top = lanes[lane, 2]
+    while top >= 0 and slices[top, 1] <= start and slices[top, 0] < start:
+        below = slices[top, 2]
+        slices[top, 2], slices[0, 2] = slices[0, 2], top
+        counts[1] -= 1
+        top = below
+    lanes[lane, 2] = top
+    return int(top)
 
 
 @compiled
@@ -45,17 +55,11 @@ def _lay(
             lane = firsts[track] = counts[0]
             lanes[lane, 0], lanes[lane, 1], lanes[lane, 2], lanes[lane, 3], lanes[lane, 4] = track, 1, -1, -1, 1
             counts[0] += 1
-        if kinds[event] == 1:
+        if kinds[event] == SLICE:
             last = lane
             searched = 0
             while lane >= 0:
-                top = lanes[lane, 2]
-                while top >= 0 and slices[top, 1] <= start and slices[top, 0] < start:  # it is over
-                    below = slices[top, 2]
-                    slices[top, 2], slices[0, 2] = slices[0, 2], top
-                    counts[1] -= 1
-                    top = below
-                lanes[lane, 2] = top
+                top = _open(lane, start, lanes, slices, counts)
                 if top < 0 or slices[top, 1] >= end:
                     break
                 last = lane
@@ -72,11 +76,11 @@ def _lay(
             slices[free, 0], slices[free, 1], slices[free, 2] = start, end, lanes[lane, 2]
             lanes[lane, 2] = free
             counts[1] += 1
-        elif kinds[event] == 2:
+        elif kinds[event] == FLOW:
             covering = -1
             other = lane
             while other >= 0:
-                top = lanes[other, 2]
+                top = _open(other, start, lanes, slices, counts)
                 if top >= 0 and slices[top, 0] == start:
                     covering = other
                     joined[event] = True
@@ -94,7 +98,7 @@ class Lanes:
     def __init__(self) -> None:
         self._firsts = np.full(1 << 8, _NONE)
         self._lanes = np.zeros((1 << 8, 5), np.int64)
-        self._slices = _chained(np.zeros((1, 3), np.int64), 1 << 10)
+        self._slices = chained(np.zeros((1, 3), np.int64), 1 << 10)
         self._counts = np.zeros(2, np.int64)
 
     def __len__(self) -> int:
@@ -119,21 +123,10 @@ class Lanes:
         if len(self) + len(starts) > len(self._lanes):
             self._lanes = np.concatenate([self._lanes, np.zeros((len(self._lanes) + len(starts), 5), np.int64)])
         if self._counts[1] + len(starts) >= len(self._slices) - 1:
-            self._slices = _chained(self._slices, len(self._slices) + len(starts))
+            self._slices = chained(self._slices, 2 * len(self._slices) + len(starts))
         _lay(tracks, starts, ends, kinds, order, placed, joined, self._firsts, self._lanes, self._slices, self._counts)
         return placed, joined
 
     def where(self, lane: int) -> tuple[int, int]:
         """The track of a lane, and its number there, from 1 on."""
         return int(self._lanes[lane, 0]), int(self._lanes[lane, 1])
-
-
-def _chained(slices: npt.NDArray[np.int64], more: int) -> npt.NDArray[np.int64]:
-    """The slices with room for `more`, which are chained into the list of free ones."""
-    first = len(slices)
-    fresh = np.zeros((more, 3), np.int64)
-    fresh[:, _BELOW] = np.arange(first + 1, first + more + 1)
-    fresh[-1, _BELOW] = slices[0, _BELOW]
-    slices = np.concatenate([slices, fresh])
-    slices[0, _BELOW] = first
-    return slices

@@ -8,25 +8,23 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from service.cutting.parts import Ints
+from service.cutting.parts import Flags, Ints
+from service.rendering.values import Bytes
 from service.streaming.scan.compiled import compiled, inlined
-
-Bytes = npt.NDArray[np.uint8]
 
 NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
 """What becomes of an event's arguments, or that the event is left out."""
 
 ESSENTIAL_COLUMNS = ("external_id", "correlation", "device", "stream", "bytes")
 _KEYS = ('"External id":', '"correlation":', '"device":', '"stream":', '"bytes":')
-_FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":', "}")
+_FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
 _KEPT = 1 << 16  # words
 _ROOM = 200  # bytes of an event beside its words, arguments and rest, at most
 
 
-class Words:
+class Vocabulary:
     """Texts that are looked up by number, and made once or, of very many, not much more often.
 
     Args:
@@ -84,9 +82,9 @@ def member(key: str) -> Callable[[Any], str]:
     return lambda value: f',"{key}":{json.dumps(value, ensure_ascii=False)}'
 
 
-def written(
-    words: list[tuple[Texts, Ints]], numbers: Ints, has: npt.NDArray[np.bool_], args: Texts, fates: Ints,
-    essential: Ints, known: npt.NDArray[np.bool_],
+def lines_of(
+    words: list[tuple[Texts, Ints]], numbers: Ints, has: Flags, args: Texts, fates: Ints,
+    essential: Ints, known: Flags,
 ) -> bytes:  # fmt: skip
     """The text of events, each after a comma and a line break.
 
@@ -192,7 +190,7 @@ def _write(
     """Write the events; the bytes that it took."""
     end = 0
     for row in range(len(fates)):
-        if fates[row] == 3:
+        if fates[row] == LEFT_OUT:
             continue
         end = _put(out, end, frame, frame_starts, 0)
         end = _put(out, end, phases, phase_starts, phase_of[row])
@@ -206,10 +204,10 @@ def _write(
                     end = _put_time(out, end, numbers[column, row])
                 else:
                     end = _put_number(out, end, numbers[column, row])
-        if fates[row] == 1 and args_starts[row + 1] > args_starts[row]:
+        if fates[row] == COPIED and args_starts[row + 1] > args_starts[row]:
             end = _put(out, end, frame, frame_starts, 7)
             end = _put_compact(out, end, args, args_starts[row], args_starts[row + 1])
-        elif fates[row] == 2:
+        elif fates[row] == ESSENTIAL:
             first = True
             for column in range(5):
                 if known[column, row]:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from service.cutting.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 from service.trace.text import Members, Number, read, without_halves, written
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 LONG = 1 << 13
 """Bytes of a text, at most, that can't nest too deep."""

@@ -124,8 +124,3 @@ class Health:
         ]
         repaired = sum(note["count"] for note in notes if note["kind"] == Kind.REPAIRED)
         return {"repaired": repaired, "refused": refused, "notes": notes}
-
-
-def is_sound(report: Mapping[str, Any]) -> bool:
-    """Whether the file was read as it came, with nothing refused and nothing repaired, by its report."""
-    return all(note.get("kind", Kind.ODDITY) == Kind.ODDITY for note in report.get("notes", []))

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from service.engine.account import statements, take_account
@@ -25,7 +26,7 @@ def trace_of(folder: Path, *events: dict[str, Any]) -> Path:
 def rendered(**told: Any) -> dict[str, Any]:
     """What a rendering said of its document, as its process writes it."""
     told["phases"] = Counter(told.get("phases", {}))
-    account: dict[str, Any] = json.loads(json.dumps(Rendered(**told).as_dict()))
+    account: dict[str, Any] = orjson.loads(orjson.dumps(Rendered(**told)))
     return account
 
 

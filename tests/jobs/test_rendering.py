@@ -1,11 +1,11 @@
 """The process that writes what an engine is fed: its output is the document, its last words are the account."""
 
 import asyncio
-import json
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psutil
 import pytest
 
@@ -41,7 +41,7 @@ def written(
 def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, Any]:
     rendered = Rendered()
     document = b"".join(rendering(trace.columns, trace.summary, rendered, selection=selection, args=args))
-    return document, json.loads(json.dumps(rendered.as_dict()))
+    return document, orjson.loads(orjson.dumps(rendered))
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +77,14 @@ def test_an_account_of_many_lanes_holds_nothing_up(tmp_path: Path) -> None:
 
 
 def test_who_leaves_ends_the_process(trace: Source) -> None:
-    async def leave() -> None:
-        renderings = Renderings()
+    async def leave() -> list[psutil.Process]:
+        renderings, before = Renderings(), psutil.Process().children()
         async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
             await anext(document)
+            begun = [one for one in psutil.Process().children() if one not in before]
         await renderings.close()
+        return begun
 
-    asyncio.run(leave())
-    running = psutil.Process().children(recursive=True)
-    assert not [one for one in running if "service.jobs.rendering" in " ".join(one.cmdline())]
+    begun = asyncio.run(leave())
+    assert begun
+    assert not any(one.is_running() for one in begun)

@@ -1,12 +1,13 @@
 """A trace's rendering, loaded by a real engine: what the engine says of it."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
+
+import orjson
 
 from service.cutting.source import Source
 from service.engine import provision
@@ -62,7 +63,7 @@ async def _loaded(trace: Source, statements: Iterable[str], args: Args, selectio
             yield piece
 
     async def take(session: Session) -> None:
-        accounts.append(await take_account(session, json.loads(json.dumps(rendered.as_dict()))))
+        accounts.append(await take_account(session, orjson.loads(orjson.dumps(rendered))))
 
     binary = provision.engine_path(Settings())
     session = Session(Load("trace", source, args=args, after_load=take), lambda _: EngineProcess.start(binary), LIMITS)

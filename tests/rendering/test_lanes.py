@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.rendering.lanes import FLOW, OTHER, SEARCHED, SLICE, Lanes
@@ -86,6 +86,7 @@ def test_no_two_slices_of_a_lane_overlap_without_nesting(events: list[Event]) ->
 
 
 @given(EVENTS)
+@example([(0, 0, 2, SLICE), (0, 1, 2, SLICE), (0, 1, 3, SLICE), (0, 3, 0, FLOW)])  # one below a slice that is over
 def test_arrows_end_on_the_lane_of_a_slice_that_begins_then_or_else_of_one_that_lasts(events: list[Event]) -> None:
     events = by_time(events)
     found = laid(events)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.rendering.text import COPIED, ESSENTIAL, ESSENTIAL_COLUMNS, NO_ARGS, Texts, Words, member, written
+from service.rendering.text import COPIED, ESSENTIAL, ESSENTIAL_COLUMNS, NO_ARGS, Texts, Vocabulary, lines_of, member
 
 NS = 1000
 KEYS = dict(zip(ESSENTIAL_COLUMNS, ("External id", "correlation", "device", "stream", "bytes"), strict=True))
@@ -41,7 +41,7 @@ EVENTS = st.lists(
 )
 
 
-def looked_up(events: list[dict[str, Any]], key: str, words: Words) -> tuple[Texts, Any]:
+def looked_up(events: list[dict[str, Any]], key: str, words: Vocabulary) -> tuple[Texts, Any]:
     known = [*dict.fromkeys(event[key] for event in events if event[key] is not None)]
     codes = [known.index(event[key]) if event[key] is not None else len(known) for event in events]
     return words.of(known), np.array(codes, np.int64)
@@ -54,12 +54,12 @@ def text_of(events: list[dict[str, Any]]) -> str:
     args = pa.array(
         [None if one["args"] is None else json.dumps(one["args"], indent=one["indent"]) for one in events], pa.string()
     )
-    return written(
+    return lines_of(
         [
             (phases, np.array(["XiC".index(one["ph"]) for one in events], np.int64)),
-            looked_up(events, "cat", Words(member("cat"))),
-            looked_up(events, "name", Words(member("name"))),
-            looked_up(events, "rest", Words(str)),
+            looked_up(events, "cat", Vocabulary(member("cat"))),
+            looked_up(events, "name", Vocabulary(member("name"))),
+            looked_up(events, "rest", Vocabulary(str)),
         ],
         np.array([[one[key] or 0 for one in events] for key in numbers], np.int64).reshape(5, len(events)),
         np.array([[one[key] is not None for one in events] for key in numbers], np.bool_).reshape(5, len(events)),
@@ -116,7 +116,7 @@ def test_the_text_of_a_word_is_made_once() -> None:
         made.append(word)
         return f"<{word}>"
 
-    words = Words(text)
+    words = Vocabulary(text)
     for _ in range(2):
         texts = words.of(["a", "b", "a"])
         assert texts.values.tobytes() == b"<a><b><a>"

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from service.streaming.repair import Damage
-from service.trace.health import CASES, EXAMPLES_MAX, TEXT_MAX, Health, Kind, is_sound
+from service.trace.health import CASES, EXAMPLES_MAX, TEXT_MAX, Health, Kind
 
 TOKEN = "hf_" + "abcDEF0123456789" * 2
 
@@ -84,9 +84,3 @@ def test_examples_are_short_and_tell_no_secret(text: str) -> None:
 
 def test_every_repair_is_a_case() -> None:
     assert {str(damage) for damage in Damage} <= {code for code, case in CASES.items() if case.kind is Kind.REPAIRED}
-
-
-def test_a_file_is_sound_unless_something_was_refused_or_repaired() -> None:
-    for code, case in CASES.items():
-        assert is_sound(health(code).as_dict(refused=0)) == (case.kind is Kind.ODDITY)
-    assert is_sound(health().as_dict(refused=0))

@@ -1,5 +1,7 @@
 """A real Chromium whose every request is watched, and the traces that its tests look at."""
 
+import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +10,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ProxySettings, ViewportSize, expect, sync_playwright
 
+from service.engine import provision
+from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
@@ -23,6 +27,16 @@ SWITCHES = [
 PATIENCE_MS = 30_000
 
 OpenContext = Callable[..., BrowserContext]
+
+
+def gated_engine(folder: Path, gate: Path) -> Path:
+    """An engine that starts once something is written to the pipe `gate`, which is made; a script in `folder`."""
+    os.mkfifo(gate)
+    script = folder / "engine"
+    engine = shlex.quote(str(provision.engine_path(Settings())))
+    script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

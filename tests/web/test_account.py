@@ -1,9 +1,7 @@
 """The page of a trace tells of its engines: what they take, how far they are, and that they show every event."""
 
 import json
-import os
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from service.engine import provision
-from service.settings import Settings
 from tests.server import Server
-from tests.web.conftest import OpenContext
+from tests.web.conftest import OpenContext, gated_engine
 from tests.web.look import faint_texts, overhang
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
@@ -139,13 +135,8 @@ def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whol
 def test_while_an_engine_loads_the_page_tells_how_far_it_is(
     start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"  # a pipe, on which the engine waits until the test writes to it
-    os.mkfifo(gate)
-    script = tmp_path / "engine"
-    engine = shlex.quote(str(provision.engine_path(Settings())))
-    script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
-    script.chmod(0o755)
-    server = start_server(engine=script, engine_sandbox="off")
+    gate = tmp_path / "gate"
+    server = start_server(engine=gated_engine(tmp_path, gate), engine_sandbox="off")
     page = open_context().new_page()
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
     ask(page, "select 6 * 7 as answer")

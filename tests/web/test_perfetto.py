@@ -1,8 +1,6 @@
 """Our own copy of the Perfetto UI opens any trace, in any number of tabs, and talks to nobody else."""
 
-import os
 import re
-import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,12 +11,10 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Error, expect
 
-from service.engine import provision
-from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
-from tests.web.conftest import OpenContext
+from tests.web.conftest import OpenContext, gated_engine
 from tests.web.elsewhere import Elsewhere, Watch
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
@@ -173,13 +169,8 @@ def test_what_sql_created_outlives_the_attach_and_the_reload_of_a_ui(
 def test_while_the_engine_loads_the_ui_says_so(
     start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"  # a pipe, on which the engine waits until the test writes to it
-    os.mkfifo(gate)
-    script = tmp_path / "engine"
-    engine = shlex.quote(str(provision.engine_path(Settings())))
-    script.write_text(f'#!/bin/sh\ncat {shlex.quote(str(gate))} >/dev/null\nexec {engine} "$@"\n')
-    script.chmod(0o755)
-    server = start_server(engine=script, engine_sandbox="off")
+    gate = tmp_path / "gate"
+    server = start_server(engine=gated_engine(tmp_path, gate), engine_sandbox="off")
     trace_id = server.upload(gpu_trace)["id"]
 
     page = open_context().new_page()

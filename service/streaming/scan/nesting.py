@@ -71,7 +71,7 @@ class Nesting:
 
     def __init__(self) -> None:
         self._tracks = np.zeros((1 << 10, 4), np.int64)
-        self._slices = _chained(np.zeros((1, 3), np.int64), 1 << 10)
+        self._slices = chained(np.zeros((1, 3), np.int64), 1 << 10)
         self._counts = np.zeros(4, np.int64)
         self._texts: dict[str | None, int] = {}
 
@@ -115,10 +115,10 @@ class Nesting:
             for row in old:
                 self._tracks[_slot(self._tracks, row[1], row[2])] = row
         if int(self._counts[3]) + more >= len(self._slices):
-            self._slices = _chained(self._slices, len(self._slices) + more)
+            self._slices = chained(self._slices, len(self._slices) + more)
 
 
-def _chained(slices: Any, size: int) -> Any:
+def chained(slices: Any, size: int) -> Any:
     """A larger table of slices; what is new is free."""
     grown = np.zeros((size, 3), np.int64)
     grown[: len(slices)] = slices
