@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from service.engine import wire
 from service.store.folder import disk_errors
@@ -27,6 +28,7 @@ NULL, INTEGER, DOUBLE, STRING, BLOB = 1, 2, 3, 4, 5
 
 TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob"}
 Cell = None | int | float | str | bytes
+Places = npt.NDArray[np.int32]
 
 
 class Batch:
@@ -39,7 +41,7 @@ class Batch:
     """
 
     def __init__(self, batch: Any, width: int, rows: int | None = None) -> None:
-        cells = np.frombuffer(bytes(batch.cells), dtype=np.uint8)
+        cells = np.asarray(batch.cells, np.uint8)
         if width and len(cells) % width:
             raise EngineFailed(f"The engine sent {len(cells)} cells for rows of {width}.")
         self._batch = batch
@@ -48,33 +50,48 @@ class Batch:
 
     def kinds(self) -> list[set[int]]:
         """The cell types that occur in each column."""
-        return [set(np.unique(column).tolist()) for column in self._cells[: self.rows].T]
+        return [set(np.flatnonzero(np.bincount(column)).tolist()) for column in self._cells[: self.rows].T]
+
+    def numbers(self, kind: int) -> Any:
+        """The values of `INTEGER` or `DOUBLE` cells, as an array."""
+        batch = self._batch
+        return np.asarray(batch.varint_cells, np.int64) if kind == INTEGER else np.asarray(batch.float64_cells, float)
+
+    def text(self) -> bytes:
+        """The values of `STRING` cells as UTF-8, each with a NUL behind it."""
+        joined = self._batch.string_cells  # protobuf hands over bytes where they are not UTF-8
+        return (joined if isinstance(joined, str) else joined.decode("utf-8", "replace")).encode()
+
+    def blobs(self) -> list[bytes]:
+        """The values of `BLOB` cells."""
+        return list(self._batch.blob_cells)
+
+    def places(self, kind: int, values: int) -> Places:
+        """Of each cell, row by row, which of the values of a type is its; -1 where it is of another type.
+
+        Raises:
+            EngineFailed: there are more such cells than values.
+        """
+        mine = self._cells == kind
+        order = np.cumsum(mine, dtype=np.int32).reshape(mine.shape)
+        if order.size and order[-1, -1] > values:
+            raise EngineFailed(f"The engine sent {values} values for {order[-1, -1]} cells.")
+        return np.where(mine, order - 1, -1)[: self.rows]
 
     def columns(self) -> list[list[Cell]]:
         """The values of each column."""
-        flat = self._cells.ravel()
-        values = np.full(flat.shape, None, dtype=object)
-        batch = self._batch
-        for kind, of_kind in (
-            (INTEGER, list(batch.varint_cells)),
-            (DOUBLE, list(batch.float64_cells)),
-            (STRING, _strings(batch.string_cells)),
-            (BLOB, list(batch.blob_cells)),
-        ):
-            where = np.flatnonzero(flat == kind)
-            if len(where):
-                if len(where) > len(of_kind):
-                    raise EngineFailed(f"The engine sent {len(of_kind)} values for {len(where)} cells.")
-                filled = np.empty(len(where), dtype=object)
-                filled[:] = of_kind[: len(where)]
-                values[where] = filled
-        return [column.tolist() for column in values.reshape(self._cells.shape)[: self.rows].T]
-
-
-def _strings(joined: str | bytes) -> list[str]:
-    """The strings of a batch, each of which ends with a NUL; protobuf hands over bytes where they are not UTF-8."""
-    text = joined if isinstance(joined, str) else joined.decode("utf-8", "replace")
-    return text.split("\0")
+        kept = np.full((self.rows, self._cells.shape[1]), None, dtype=object)
+        for kind in set().union(*self.kinds()) - {NULL}:
+            of_kind: Any = (
+                self.numbers(kind).tolist() if kind in {INTEGER, DOUBLE}
+                else self.text().decode().split("\0")[:-1] if kind == STRING
+                else self.blobs()
+            )  # fmt: skip
+            values = np.empty(len(of_kind), dtype=object)
+            values[:] = of_kind
+            places = self.places(kind, len(values))
+            kept[places >= 0] = values[places[places >= 0]]
+        return [column.tolist() for column in kept.T]
 
 
 class Result:

@@ -17,11 +17,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from service.engine.result import BLOB, DOUBLE, INTEGER, STRING, Batch, Cell, Result
+from service.engine.result import BLOB, DOUBLE, INTEGER, NULL, STRING, Batch, Cell, Result
 from service.trace.errors import TracedockError
 
 _ARROW_TYPES = {INTEGER: pa.int64(), DOUBLE: pa.float64(), STRING: pa.string(), BLOB: pa.binary()}
-_KIND_OF = {int: INTEGER, float: DOUBLE, str: STRING, bytes: BLOB}
 
 _CSV_QUOTED = re.compile(r'[",\r\n]')
 
@@ -53,7 +52,7 @@ def _for_text(cell: Cell) -> Any:
 
 def _text_rows(batch: Batch) -> list[tuple[Any, ...]]:
     columns = [
-        column if kinds <= {1, INTEGER, STRING} else [_for_text(cell) for cell in column]
+        column if kinds <= {NULL, INTEGER, STRING} else [_for_text(cell) for cell in column]
         for column, kinds in zip(batch.columns(), batch.kinds(), strict=True)
     ]
     return list(zip(*columns, strict=True))
@@ -136,8 +135,7 @@ async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
         return data
 
     def packed(batch: Batch, writer: Any) -> bytes:
-        arrays = [_arrow_array(cells, kind) for cells, kind in zip(batch.columns(), types, strict=True)]
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
+        writer.write_batch(pa.record_batch(_arrow_arrays(batch, types), schema=schema))
         return taken()
 
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -155,22 +153,50 @@ def _arrow_type(kinds: frozenset[int]) -> Any:
     return pa.dense_union([pa.field(str(_ARROW_TYPES[kind]), _ARROW_TYPES[kind]) for kind in sorted(kinds)])
 
 
-def _arrow_array(cells: list[Cell], kind: Any) -> Any:
-    if not pa.types.is_union(kind):
-        return pa.array(cells, kind)
-    members = [kind.field(index).type for index in range(kind.num_fields)]
-    codes = [members.index(_ARROW_TYPES[_KIND_OF[type(cell)]]) if cell is not None else 0 for cell in cells]
-    parts = [[cell for cell, code in zip(cells, codes, strict=True) if code == index] for index in range(len(members))]
-    counts = [0] * len(members)
-    offsets = []
-    for code in codes:
-        offsets.append(counts[code])
-        counts[code] += 1
-    return pa.UnionArray.from_dense(
-        pa.array(np.array(codes, np.int8)), pa.array(np.array(offsets, np.int32)),
-        [pa.array(part, member) for part, member in zip(parts, members, strict=True)],
-        [kind.field(index).name for index in range(kind.num_fields)],
-    )  # fmt: skip
+def _arrow_arrays(batch: Batch, types: list[Any]) -> list[Any]:
+    """The columns of a batch, made without a Python object for each cell."""
+    kinds = [present - {NULL} for present in batch.kinds()]
+    values = {kind: _arrow_values(batch, kind) for kind in set[int]().union(*kinds)}
+    places = {kind: batch.places(kind, len(of_kind)) for kind, of_kind in values.items()}
+    arrays = []
+    for column, (type_, present) in enumerate(zip(types, kinds, strict=True)):
+        parts = {_ARROW_TYPES[kind]: _taken(values[kind], places[kind][:, column]) for kind in present}
+        arrays.append(_union(parts, type_, batch.rows) if pa.types.is_union(type_) else parts.get(type_))
+    return [pa.nulls(batch.rows, type_) if of is None else of for of, type_ in zip(arrays, types, strict=True)]
+
+
+def _arrow_values(batch: Batch, kind: int) -> Any:
+    """All values of a type in a batch, in the order of their cells."""
+    if kind == BLOB:
+        return pa.array(batch.blobs(), pa.binary())
+    if kind != STRING:
+        return pa.array(batch.numbers(kind))
+    text = np.frombuffer(batch.text(), np.uint8)
+    ends = np.flatnonzero(text == 0)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(text[text != 0]))
+
+
+def _taken(values: Any, places: Any) -> Any:
+    """The value at each of these places, which ascend, and null at those below 0."""
+    absent = places < 0
+    if len(places) == len(values) and not absent.any():  # each value, in order
+        return values
+    return values.take(pa.array(places, mask=absent))
+
+
+def _union(parts: dict[Any, Any], type_: Any, rows: int) -> Any:
+    """A column of several types: to each part belong the rows where it is not null, to the first the other ones too."""
+    members = [type_.field(index) for index in range(type_.num_fields)]
+    columns = [parts.get(member.type, pa.nulls(rows, member.type)) for member in members]
+    codes, offsets = np.zeros(rows, np.int8), np.zeros(rows, np.int32)
+    for code, column in enumerate(columns):
+        codes[column.is_valid().to_numpy(zero_copy_only=False)] = code
+    for code in range(len(columns)):
+        offsets[codes == code] = np.arange(np.count_nonzero(codes == code))
+    kept = [column.filter(pa.array(codes == code)) for code, column in enumerate(columns)]
+    return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets), kept, [member.name for member in members])
 
 
 JSON, NDJSON, CSV, ARROW = (

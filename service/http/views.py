@@ -51,8 +51,8 @@ def chosen_view(
     selection: Chosen,
     args: Annotated[
         Args,
-        Query(description="which arguments of events the engine has; `essential` are those that join events and tell"
-                          " where they ran, and it loads sooner"),
+        Query(description="which arguments of events the engine has; `essential` are correlation, device, stream"
+                          " and bytes, and it loads sooner"),
     ] = "all",
 ) -> View:  # fmt: skip
     """The view that an address means; raises `BadSelection`."""

@@ -25,8 +25,8 @@ _VALUES: Any = {"default": None, "min_length": 1, "max_length": VALUES_MAX}
 
 
 Args = Literal["all", "essential", "none"]
-"""Which arguments of events are of interest; essential are those that join events and tell where they ran, and all that
-collectives and allocations of memory have."""
+"""Which arguments of events are of interest; essential are those that tell which work a call launched, how many
+bytes and where it ran, and all that collectives and allocations of memory have."""
 
 
 class Window(BaseModel):

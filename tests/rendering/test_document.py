@@ -31,7 +31,7 @@ PROCESSES = """
 SELECT DISTINCT process.name, place.rank FROM _torch_track AS place JOIN thread USING (utid) JOIN process USING (upid)
 """
 SHOWN = "Xi"
-ESSENTIAL = {"External id", "correlation", "device", "stream", "bytes"}
+ESSENTIAL = {"correlation", "device", "stream", "bytes"}
 
 Event = dict[str, Any]
 

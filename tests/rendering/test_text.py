@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.rendering.text import COPIED, ESSENTIAL, ESSENTIAL_COLUMNS, NO_ARGS, Texts, Vocabulary, lines_of, member
 
 NS = 1000
-KEYS = dict(zip(ESSENTIAL_COLUMNS, ("External id", "correlation", "device", "stream", "bytes"), strict=True))
+KEYS = dict(zip(ESSENTIAL_COLUMNS, ("correlation", "device", "stream", "bytes"), strict=True))
 INTEGERS = st.integers(-(2**63) + 1, 2**63 - 1)
 NAMES = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ARGS = st.dictionaries(
@@ -65,8 +65,12 @@ def text_of(events: list[dict[str, Any]]) -> str:
         np.array([[one[key] is not None for one in events] for key in numbers], np.bool_).reshape(5, len(events)),
         Texts.in_array(args),
         np.array([one["fate"] for one in events], np.int64),
-        np.array([[one["essential"][key] or 0 for one in events] for key in KEYS], np.int64).reshape(5, len(events)),
-        np.array([[one["essential"][key] is not None for one in events] for key in KEYS]).reshape(5, len(events)),
+        np.array([[one["essential"][key] or 0 for one in events] for key in KEYS], np.int64).reshape(
+            len(KEYS), len(events)
+        ),
+        np.array([[one["essential"][key] is not None for one in events] for key in KEYS]).reshape(
+            len(KEYS), len(events)
+        ),
     ).decode()
 
 

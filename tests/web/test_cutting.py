@@ -255,7 +255,9 @@ def test_traces_that_cannot_be_merged_say_why(page: Page, server: Server, gpu_tr
     for name in ("twice-a.json", "twice-b.json"):
         server.upload(gpu_trace, name)
     page.goto(f"{server.url}/?name=twice-")
-    for box in page.get_by_test_id("select-trace").all():
+    boxes = page.get_by_test_id("select-trace")
+    expect(boxes).to_have_count(2)
+    for box in boxes.all():
         box.check()
     with page.expect_response("**/traces/merge") as answer:
         page.get_by_test_id("merge-run").click()
