@@ -9,7 +9,7 @@ import pytest
 
 from tests.server import Server
 
-hypothesis.settings.register_profile("shared machine", deadline=None)  # its pace says nothing about the code
+hypothesis.settings.register_profile("shared machine", deadline=None, max_examples=50)  # its pace tells nothing of code
 hypothesis.settings.load_profile("shared machine")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and its children, ignore it

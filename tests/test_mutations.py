@@ -171,6 +171,7 @@ def traces() -> list[Path]:
     return sorted([*DATA.glob("*.gz"), *beside, *SHARED.glob("dlrm_8_ranks/worker0*")])
 
 
+QUICK = ("cpu_train_steps", "cpu_gloo_rank0", "h100_bert_small", "v100_resnet50_2021")
 ROUNDS = -(-CHANGES_IN_ALL // (len(traces()) * len(CHANGES)))
 
 
@@ -185,7 +186,11 @@ def lost(part: Part, changed: Changed, found: list[Row]) -> int:
     return part.before(changed.start) + part.behind(changed.end) - before - behind
 
 
-@pytest.mark.parametrize("path", traces(), ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.name.startswith(QUICK) else pytest.mark.slow) for path in traces()],
+    ids=lambda path: path.name.split(".")[0],
+)
 def test_a_change_costs_only_events_near_it_and_is_told(path: Path) -> None:
     for turn in range(ROUNDS):
         part = part_of(path, Random(f"{path.name} {turn}"))

@@ -29,9 +29,9 @@ THEIRS = [  # where they are
     "v100_resnet50_2021.pt.trace.json.gz",
     "vllm_cuda_graphs.pt.trace.json.gz",
 ]
-THEIRS = [name for name in THEIRS if (SHARED / name).exists()]
+QUICK = ("a100", "mi300", "v100_resnet50_2021")
 
-QUICK = (  # all columns but the shapes
+BRIEFLY = (  # all columns but the shapes
     "id, name, ts, dur, self_dur, parent_id, rank, step, external_id, sequence_number, kernel_count, kernel_dur"
 )
 
@@ -40,7 +40,16 @@ def made(**shape: Any) -> Any:
     return json.loads(b"".join(trace_chunks(TraceShape(**shape))))
 
 
-@pytest.fixture(scope="module", params=["made", *OURS, *THEIRS], ids=lambda name: name.partition(".")[0])
+def params() -> list[Any]:
+    """Which traces are looked at; most of those that lie beside this repository in the long run only."""
+    beside = [
+        pytest.param(name, marks=[needs_shared, *([] if name.startswith(QUICK) else [pytest.mark.slow])])
+        for name in THEIRS
+    ]
+    return ["made", *OURS, *beside]
+
+
+@pytest.fixture(scope="module", params=params(), ids=lambda name: name.partition(".")[0])
 def oracle(request: pytest.FixtureRequest) -> Oracle:
     """What is true of one trace after the other."""
     if request.param == "made":
@@ -78,7 +87,7 @@ async def test_ops_have_the_self_time_of_key_averages_and_what_they_launched(eng
         if op := oracle.op(one):
             launched[op.number].append(one.dur)
     async with engine_on(engine, oracle) as sql:
-        rows = await sql(f"INCLUDE PERFETTO MODULE torch.ops; SELECT {QUICK} FROM torch_op")
+        rows = await sql(f"INCLUDE PERFETTO MODULE torch.ops; SELECT {BRIEFLY} FROM torch_op")
         told = by_number(rows, await sql.numbers(), "parent_id")
     assert told.keys() == self_dur.keys()
     for one in oracle.ops:

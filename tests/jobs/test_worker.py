@@ -188,7 +188,7 @@ def test_brackets_that_stay_open_by_the_million_are_refused_in_bounded_memory(tm
     assert megabytes < PEAK_MB
 
 
-@pytest.mark.parametrize("compress", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize("compress", ["gzip", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "zstd"))])
 def test_its_memory_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) -> None:
     shape = sized(TraceShape(kernels=1000, stacks=True), 30_000_000)
     path = write_trace(tmp_path / "t", shape, compress=compress)

@@ -13,7 +13,7 @@ from tests.rendering.hostile import document
 from tests.rendering.loads import Loaded, loaded
 
 BATCH = 20
-FEW, MANY = 120, 500
+FEW, MANY = 60, 500
 ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")
 
 

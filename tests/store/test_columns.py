@@ -63,7 +63,7 @@ times = st.lists(st.none() | st.integers(-20, 20) | st.integers(-(10**18), 10**1
 
 
 @given(st.lists(times.filter(bool), max_size=8), st.sampled_from([1, 3, 20, 1 << 18]), st.sampled_from([1, 2, 5]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_rows_are_sorted_by_time_and_then_as_they_came(
     tmp_path_factory: pytest.TempPathFactory, came: list[list[int | None]], run: int, batch: int
 ) -> None:

@@ -126,7 +126,7 @@ def elements_of(whole: Any) -> list[Any]:
 
 
 @given(documents(), sizes, frame_sizes)
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(b'{"a": "]}", "traceEvents": [{}], "b": [[]]}', 1, 1)
 @example(b'{"traceEvents": [{"traceEvents": [1]}, [[2]], {}], "z": {"traceEvents": [3]}}', 3, 20)
 @example(b'{"x": "traceEvents", "y": ["traceEvents"], "traceEvents" \n : \t [ {} ] }', 2, 20)

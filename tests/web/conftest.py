@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ProxySettings, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ProxySettings, ViewportSize, expect, sync_playwright
 
 from service.engine import provision
 from service.settings import Settings
@@ -24,7 +24,7 @@ SWITCHES = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", f"--disable-features={OWN_ERRANDS}",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 
 OpenContext = Callable[..., BrowserContext]
 
@@ -88,6 +88,12 @@ def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext
     assert elsewhere.asked == []
 
 
+@pytest.fixture
+def page(open_context: OpenContext) -> Page:
+    """A tab of a browser of its own."""
+    return open_context().new_page()
+
+
 @pytest.fixture(scope="package")
 def gpu_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three steps on one GPU, with NCCL on stream 7."""
@@ -142,7 +148,7 @@ def damaged_id(server: Server, damaged_trace: Path) -> str:
     return str(trace["id"])
 
 
-@pytest.fixture(params=["made", pytest.param("a100", marks=needs_shared)])
+@pytest.fixture(params=["made", pytest.param("a100", marks=[needs_shared, pytest.mark.slow])])
 def real_trace(request: pytest.FixtureRequest, gpu_trace: Path) -> Path:
     """A trace with a stream 7: one of ours, and one of an A100."""
     return gpu_trace if request.param == "made" else SHARED / "a100_nccl_3_steps.pt.trace.json.gz"

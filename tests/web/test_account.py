@@ -20,11 +20,6 @@ ARGS = "select args from _torch_facts"
 
 
 @pytest.fixture
-def page(open_context: OpenContext) -> Page:
-    return open_context().new_page()
-
-
-@pytest.fixture
 def trace_id(server: Server, tmp_path: Path) -> str:
     """A trace of four slices that overlap, whose engines are the test's own."""
     return str(server.upload(write_overlaps(tmp_path))["id"])

@@ -124,16 +124,13 @@ def visit(
     return visits[request.param]
 
 
-def test_a_window_of_360_pixels_needs_no_sideways_scroll(open_context: OpenContext, visit: Visit) -> None:
-    page = open_context(width=360).new_page()
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+def test_every_text_stands_out_and_no_window_needs_sideways_scroll(
+    open_context: OpenContext, visit: Visit, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    page = open_context(width=width, scheme=scheme).new_page()
     visit(page)
     assert overhang(page) == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out(open_context: OpenContext, visit: Visit, scheme: Literal["light", "dark"]) -> None:
-    page = open_context(scheme=scheme).new_page()
-    visit(page)
     assert faint_texts(page) == []
 
 

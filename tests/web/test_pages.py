@@ -10,14 +10,8 @@ from playwright.sync_api import Page, expect
 
 from tests.server import Server
 from tests.traces import TraceShape, expected, sized, write_trace
-from tests.web.conftest import OpenContext
 
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
-
-
-@pytest.fixture
-def page(open_context: OpenContext) -> Page:
-    return open_context().new_page()
 
 
 @pytest.fixture
