@@ -1,13 +1,14 @@
 # Everything by one word: `make run`, `make test`. PYTHON names another interpreter (3.11 or newer).
 PYTHON ?= python3
 VENV := .venv
+HTA := .hta
 BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check format bench clean
+.PHONY: help run test test-slow check format bench hta clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,8 +37,10 @@ format: $(VENV)/.dev ## let ruff put the code in order
 bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE=file, or one of MB=500 is made
 	$(BIN)/python -m tests.bench $(if $(TRACE),"$(TRACE)",--megabytes $(or $(MB),500)) --ranks-megabytes $(or $(RANKS_MB),60)
 
-clean: ## remove the environment and what tools left
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+hta: $(HTA)/.made ## install HolisticTraceAnalysis 0.5.0 into an environment of its own; a slow test compares us with it
+
+clean: ## remove the environments and what tools left
+	rm -rf $(VENV) $(HTA) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	@echo "Making the environment $(VENV) with $$($(PYTHON) --version)."
@@ -58,4 +61,10 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.run
 	@echo "Installing the tools of the tests: a few seconds."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(HTA)/.made: tests/data/hta.txt
+	@echo "Installing HolisticTraceAnalysis 0.5.0 into $(HTA): half a minute."
+	@$(PYTHON) -m venv $(HTA)
+	@$(HTA)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@

@@ -17,7 +17,20 @@ from fastapi_offline import FastAPIOffline
 from service import __version__
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
-from service.http import download, errors, health, listener, login, making, perfetto, query, sessions, shapes, traces
+from service.http import (
+    analysis,
+    download,
+    errors,
+    health,
+    listener,
+    login,
+    making,
+    perfetto,
+    query,
+    sessions,
+    shapes,
+    traces,
+)
 from service.http.access import Access
 from service.http.doors import Doors
 from service.http.heads import BoundedHead
@@ -58,7 +71,7 @@ class Dock:
         api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(making.router, traces.router, login.api),
+            *(making.router, analysis.router, traces.router, login.api),
         ):
             api.include_router(router)
         app.include_router(api)
@@ -115,6 +128,7 @@ class Dock:
                 await self.services.fleet.close()
                 await self.services.exports.close()
                 await self.services.renderings.close()
+                await self.services.analyses.close()
         except TimeoutError:
             log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
 

@@ -24,12 +24,12 @@ class Server:
 
     Args:
         data: its data folder.
-        settings: further settings, by their names in `Settings`.
+        settings: further settings, by their names in `Settings`; no process is kept ready, if not told.
     """
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
-        self._settings = {"perfetto_port": 0} | settings
+        self._settings = {"perfetto_port": 0, "keep_ready": False} | settings
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
         self.url = ""

@@ -159,7 +159,7 @@ def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace
 
 
 def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> None:
-    server = start_server()
+    server = start_server(keep_ready=True)
     trace = server.upload(step_trace)["id"]
     process = psutil.Process(server.pid)
 
@@ -178,7 +178,7 @@ def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> No
 
     work(8, 2)
     before, threads = process.num_fds(), process.num_threads()
-    work(96, 6)
+    work(40, 3)
     until(server, lambda: process.num_fds() <= before)
     assert process.num_threads() <= threads + 4  # the pool of threads grows to its size, whatever is asked
     kept_ready = ["service.jobs.rendering", "--stdiod"]

@@ -24,6 +24,8 @@ def test_the_readme_says_what_the_setting_says(name: str, default: str, text: st
     number = re.fullmatch(r"(\d+) GiB", default)
     if number:
         assert field.default == int(number[1]) << 30
+    elif isinstance(field.default, bool):
+        assert default == str(field.default).lower()
     elif isinstance(field.default, int | float):
         assert float(default) == field.default
     else:

@@ -19,7 +19,7 @@ import os
 import re
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -318,6 +318,38 @@ class Client:
         with self._answer(trace_id, question, "application/json", on_loading) as response:
             response.read()
             return _document(response)
+
+    def analysis(
+        self,
+        trace_id: str,
+        name: str | None = None,
+        *,
+        traces: Sequence[str] = (),
+        parameters: Mapping[str, str] | None = None,
+        selection: Json | None = None,
+        form: str = "json",
+        table: str | None = None,
+    ) -> bytes:
+        """An answer to what is often asked, as the API gives it; without a name, what can be asked.
+
+        Args:
+            trace_id: of the trace.
+            name: of the analysis.
+            traces: ids of the other ranks.
+            parameters: of the analysis.
+            selection: what of the traces; without it, all.
+            form: `json` with all tables, or `csv` or `arrow` with one.
+            table: which of the tables, if not the first.
+        """
+        told = {"selection": _compact(selection), "format": form, "table": table if form != "json" else None}
+        asked = {key: value for key, value in told.items() if value is not None} if name else {}
+        with self._send(
+            "GET",
+            f"{_at(trace_id)}/analysis" + (f"/{quote(name, safe='')}" if name else ""),
+            params={**(parameters or {}), **asked, "traces": [*traces]},
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),
+        ) as response:
+            return response.read()
 
     def export(  # noqa: PLR0913 - what an answer is asked for
         self,

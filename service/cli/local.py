@@ -12,12 +12,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
 import typer
 
 from service.cli.client import Json
@@ -109,6 +110,31 @@ def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[
         write(work.heeding(pieces if is_plain(output) else packed(pieces)), output, shown)
         found: list[Json] = made.summary["ranks"]
         return found
+
+
+def analysis(
+    files: Sequence[Path],
+    name: str | None,
+    *,
+    parameters: Mapping[str, str],
+    selection: Json | None,
+    form: str,
+    table: str | None,
+) -> bytes:
+    """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file."""
+    from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
+    from service.trace.selection import Selection
+
+    with _workplace() as work:
+        question = question_of(name) if name else None
+        asked = parameters_of(question, parameters) if question else None
+        chosen = None if selection is None else Selection.parsed(selection)
+        with _reading(files, work) as (_, sources):
+            traces = [Asked(source.columns, source.summary, chosen, source.name) for source in sources]
+            spill = work.folder / "spill"
+            if question is None or asked is None:
+                return orjson.dumps(applicable(traces[0], spill))
+            return answered(question, asked, traces, spill).form(form, table)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import download, making, server, sessions, sql, tokens, traces
+from service.cli import analyze, download, making, server, sessions, sql, tokens, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -49,8 +49,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Upload traces of torch.profiler, ask SQL of them, split and merge them, and open them in the Perfetto UI.\n\n"
-    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`. split, merge and download "
-    "also take a file that is here, and then need no server.",
+    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`. split, merge, "
+    "download and analyze also take a file that is here, and then need no server.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
 )
 
@@ -85,6 +85,7 @@ app.command()(download.download)
 app.command()(making.split)
 app.command()(making.merge)
 app.command()(sql.query)
+app.command()(analyze.analyze)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)

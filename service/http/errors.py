@@ -26,6 +26,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.DiskFull: 507,
     errors.IngestError: 422,
     errors.UnknownTrace: 404,
+    errors.UnknownQuestion: 404,
     errors.UnknownJob: 404,
     errors.NotReady: 409,
     errors.BadCursor: 400,
@@ -49,6 +50,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.NoSuchForm: 422,
     errors.NotRedactable: 422,
     errors.ExportError: 502,
+    errors.AnalysisError: 422,
 }
 
 

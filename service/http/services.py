@@ -12,7 +12,7 @@ from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
 from service.http.views import View
-from service.jobs.exports import Cut, Exports, Renderings
+from service.jobs.exports import Analyses, Cut, Exports, Renderings
 from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
@@ -33,9 +33,16 @@ class Services:
     making: Making
     fleet: Fleet
     ui: Path
-    exports: Exports = field(default_factory=Exports)
-    renderings: Renderings = field(default_factory=Renderings)
     listening_on: str | None = None
+    exports: Exports = field(init=False)
+    renderings: Renderings = field(init=False)
+    analyses: Analyses = field(init=False)
+
+    def __post_init__(self) -> None:
+        keep_ready = self.settings.keep_ready
+        self.exports = Exports(keep_ready=keep_ready)
+        self.renderings = Renderings(keep_ready=keep_ready)
+        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
 
     def prepare(self) -> None:
         """Keep processes ready that write documents; before there is a trace they would only take memory."""

@@ -241,6 +241,53 @@ class Table(Shape):
     elapsed_ms: float
 
 
+class AnswerTable(Shape):
+    """One table of an answer; each column says its unit and what it holds."""
+
+    columns: list[Column]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+class Skipped(Shape):
+    """A rank without an answer."""
+
+    rank: int | None
+    name: str = Field(description="of its trace")
+    reason: str
+
+
+class Answer(Shape):
+    """What an analysis answers."""
+
+    analysis: str
+    parameters: dict[str, Any] = Field(description="all of them, as they were taken")
+    definition: str
+    source: str = Field(description="where the definition comes from")
+    skipped: list[Skipped]
+    elapsed_ms: float
+    tables: dict[str, AnswerTable]
+
+
+class Analysis(Shape):
+    """A question that can be asked of traces."""
+
+    name: str
+    answers: str = Field(description="the question itself")
+    definition: str
+    source: str = Field(description="where the definition comes from")
+    parameters: dict[str, Any] = Field(description="what may be chosen, as JSON Schema")
+    tables: dict[str, list[Column]] = Field(description="of the answer; the first is the main one")
+    applies: bool
+    reason: str | None = Field(description="why it does not apply to this trace")
+
+
+class Analyses(Shape):
+    """What can be asked of a trace."""
+
+    analyses: list[Analysis]
+
+
 class Engine(Shape):
     """The process behind a session."""
 

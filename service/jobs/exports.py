@@ -36,10 +36,12 @@ class Writers:
 
     Args:
         module: what the processes run.
+        keep_ready: whether one is.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, *, keep_ready: bool) -> None:
         self._module = module
+        self._keep_ready = keep_ready
         self._free = asyncio.Semaphore(AT_ONCE)
         self._running: set[Process] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -81,8 +83,8 @@ class Writers:
                 ending.add_done_callback(self._ending.discard)
 
     def prepare(self) -> None:
-        """Keep a process ready from now on."""
-        if not self._closed and self._spare is None:
+        """Keep a process ready from now on, if any is to be."""
+        if self._keep_ready and not self._closed and self._spare is None:
             self._spare = asyncio.create_task(self._start())
 
     async def close(self) -> None:
@@ -136,8 +138,8 @@ class Writers:
 class Exports(Writers):
     """Writes the documents that clients fetch."""
 
-    def __init__(self) -> None:
-        super().__init__("service.jobs.export")
+    def __init__(self, *, keep_ready: bool = True) -> None:
+        super().__init__("service.jobs.export", keep_ready=keep_ready)
 
     def document(
         self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
@@ -165,8 +167,8 @@ class Exports(Writers):
 class Renderings(Writers):
     """Writes the documents that engines are fed; downloads do not hold them up."""
 
-    def __init__(self) -> None:
-        super().__init__("service.jobs.rendering")
+    def __init__(self, *, keep_ready: bool = True) -> None:
+        super().__init__("service.jobs.rendering", keep_ready=keep_ready)
 
     def document(
         self,
@@ -192,6 +194,44 @@ class Renderings(Writers):
         chosen = None if selection is None else selection.as_dict()
         request = {"columns": str(columns), "summary": summary, "selection": chosen, "args": args}
         return self.written(request, columns, lambda said: on_account(orjson.loads(said)))
+
+
+class Analyses(Writers):
+    """Answers questions; from the first one on, a process is kept ready.
+
+    Args:
+        spill: the folder for what does not fit into memory.
+        keep_ready: whether one is.
+    """
+
+    def __init__(self, spill: Path, *, keep_ready: bool = True) -> None:
+        super().__init__("service.jobs.analysis", keep_ready=keep_ready)
+        self._spill = spill
+
+    def answer(
+        self,
+        question: str,
+        parameters: dict[str, Any],
+        traces: list[dict[str, Any]],
+        *,
+        form: str = "json",
+        table: str | None = None,
+    ) -> AsyncGenerator[bytes]:
+        """Yield an answer; see `service.jobs.analysis` for what is asked.
+
+        Raises:
+            AnalysisError: it can't be answered so, or none of the traces has what it takes.
+            SelectionError: a trace has nothing of its selection.
+            ExportFailed: the process failed.
+        """
+        return self._asked(question=question, parameters=parameters, traces=traces, form=form, table=table)
+
+    def applicable(self, trace: dict[str, Any]) -> AsyncGenerator[bytes]:
+        """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
+        return self._asked(question=None, traces=[trace])
+
+    def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
+        return self.written({**request, "spill": str(self._spill)}, self._spill)
 
 
 def _kill(process: Process) -> None:

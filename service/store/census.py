@@ -30,7 +30,9 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
 """The metadata events that name something, and the argument that holds the name."""
 
-_END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() passes over nulls, and ends stay 64-bit
+END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() passes over nulls, and ends stay 64-bit
+"""SQL for when an event ends, in ns."""
+
 _TALLY = f"""
 CREATE TEMP TABLE tally AS
 SELECT
@@ -42,7 +44,7 @@ FROM (
         ph, cat, pid, pid_text, tid, tid_text, device, stream,
         count(*) AS events,
         min(ts_ns) AS start_ns,
-        max({_END}) AS end_ns,
+        max({END}) AS end_ns,
         count(ts_ns) AS timed,
         count(*) FILTER (ts_ns < 0) AS before_zero,
         count(*) FILTER (ts_ns = 0) AS at_zero,
@@ -69,7 +71,7 @@ SELECT device, sum(events)::BIGINT, min(start_ns), max(end_ns) FROM tally
 WHERE is_work AND device NOTNULL GROUP BY device
 """
 _STEPS = f"""
-SELECT name, ts_ns, {_END}, cat FROM events
+SELECT name, ts_ns, {END}, cat FROM events
 WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
 """  # noqa: S608 - of constants
 _NAMES = """

@@ -30,6 +30,10 @@ TracedockError
 │   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
 │   ├── NotRedactable        a form of a trace in which no secrets can be hidden
 │   └── ExportFailed         the document can't be written from the columns
+├── AnalysisError            what was asked of a trace can't be answered
+│   ├── UnknownQuestion      there is no analysis of that name
+│   ├── BadQuestion          a parameter that it does not have, or a table
+│   └── NotApplicable        the trace has nothing that it is about
 ├── AccessError              the door stays shut
 │   ├── Unauthorized         no token, or none that is known
 │   ├── ForbiddenScope       a token that may not do this
@@ -248,6 +252,28 @@ class ExportFailed(ExportError):
     """The document could not be written from the trace's columns."""
 
     code, title = "export_failed", "The trace can't be written back"
+
+
+class AnalysisError(TracedockError):
+    """What was asked of a trace can't be answered."""
+
+
+class UnknownQuestion(AnalysisError):
+    """There is no analysis of that name."""
+
+    code, title = "unknown_analysis", "There is no such analysis"
+
+
+class BadQuestion(AnalysisError):
+    """An analysis has no such parameter or table, or a parameter no such value."""
+
+    code, title = "bad_analysis", "The analysis can't be asked so"
+
+
+class NotApplicable(AnalysisError):
+    """The trace has nothing of what an analysis is about."""
+
+    code, title = "not_applicable", "The analysis does not apply to this trace"
 
 
 class AccessError(TracedockError):

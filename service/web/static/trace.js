@@ -1,4 +1,5 @@
 // The page of one trace: what ingest found, and what can be done with it.
+import { startAnalyses } from "./analyses.js";
 import { Problem, api, getJson, root } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { startCut } from "./cut.js";
@@ -86,6 +87,7 @@ function settle(trace) {
   showPanels(trace);
   if (trace.state === "ready") {
     startEngine(trace);
+    startAnalyses(trace);
     byId("sql").hidden = false;
     startSql(trace);
     startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });

@@ -1,0 +1,160 @@
+"""How much time is spent in the regions that the program names, on the host and on devices?"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Parameters, Question, Tables
+from service.analysis.table import RANK, Columns, count, made, ns, number, pct, word
+from service.store.census import END
+from service.trace.summary import ANNOTATION_CATEGORIES
+
+if TYPE_CHECKING:
+    from service.analysis.facts.nesting import Places  # which loads numba; who only describes questions need not
+
+_SIDE = word("side", "host, or gpu: where the region's work runs")
+_SELF = ns("self", "of these, without regions that are nested in them")
+ANNOTATIONS = (
+    RANK,
+    _SIDE,
+    word("name", "of the region; `others` beyond `top`"),
+    count("count", "how many there are"),
+    ns("sum", "of their durations"),
+    number("mean_ns", "of their durations", "ns"),
+    ns("min", "the shortest"),
+    ns("max", "the longest"),
+    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
+    _SELF,
+)
+NESTED = (
+    RANK,
+    _SIDE,
+    word("path", "names of the regions from the outermost to this one, with ` > ` between them"),
+    count("depth", "0 for an outermost one"),
+    word("name", "of the region"),
+    count("count", "how many there are"),
+    ns("sum", "of their durations"),
+    _SELF,
+    pct("of_parent", "of the sum of the region around them; empty of an outermost one"),
+)
+
+_HOST = ", ".join(f"'{category}'" for category in sorted(ANNOTATION_CATEGORIES))
+_IS_ANNOTATION = f"ph = 'X' AND ts_ns NOTNULL AND cat IN ('gpu_user_annotation', {_HOST})"
+_REGIONS = f"""
+SELECT
+    CASE WHEN cat = 'gpu_user_annotation' THEN 'gpu' ELSE 'host' END AS side, coalesce(name, '') AS name,
+    ts_ns AS start_ns, {END} AS end_ns,
+    hash(cat = 'gpu_user_annotation', pid, pid_text, tid, tid_text)::VARCHAR AS track
+FROM events WHERE {_IS_ANNOTATION} AND {{}}
+"""
+_NAMES = """
+WITH placed AS (
+    SELECT side, name, least(row_number() OVER (PARTITION BY side ORDER BY sum(dur_ns) DESC, name), $top + 1) AS slot
+    FROM regions GROUP BY side, name
+)
+SELECT
+    side, CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, count(*) AS count,
+    least(sum(dur_ns), 9223372036854775807)::BIGINT AS sum_ns, avg(dur_ns) AS mean_ns, min(dur_ns) AS min_ns,
+    max(dur_ns) AS max_ns, coalesce(stddev_samp(dur_ns), 0) AS stddev_ns,
+    least(sum(self_ns), 9223372036854775807)::BIGINT AS self_ns
+FROM regions JOIN placed USING (side, name) GROUP BY side, slot ORDER BY side DESC, slot
+"""
+_PATHS = """
+SELECT
+    path, any_value(side) AS side, any_value(name) AS name, min(parent_path) AS parent, count(*) AS count,
+    least(sum(dur_ns), 9223372036854775807)::BIGINT AS sum_ns,
+    least(sum(self_ns), 9223372036854775807)::BIGINT AS self_ns
+FROM regions GROUP BY path ORDER BY path
+"""
+
+
+class AnnotationParameters(Parameters):
+    """Which regions count, and how many are told."""
+
+    last_step: Literal["keep", "drop"] = Field(
+        "keep", description="`drop` leaves out what does not start before the last of several steps, as HTA does"
+    )
+    types: Literal["exact", "hta"] = Field(
+        "exact", description="`hta`: the last step begins where HTA takes it to begin"
+    )
+    top: int = Field(1000, ge=1, le=10_000, description="how many names of each side are told, and paths in all")
+
+
+def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
+    """The regions of a rank."""
+    from service.analysis.facts.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
+
+    start = scope.last_step_start(parameters.types) if parameters.last_step == "drop" else None
+    found = scope.table(_REGIONS.format("true" if start is None else f"ts_ns < {start}"))
+    found = found.take(np.arange(len(found))[in_order(found["start_ns"].to_numpy(), found["end_ns"].to_numpy())])
+    starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    lasting = ends - starts
+    parents = parents_of(_coded(found["track"]), starts, ends)
+    own = lasting - below(parents, lasting)
+    named = _coded(pa.chunked_array([pc.binary_join_element_wise(found["side"], found["name"], ":")]))
+    numbers, _ = paths(parents, named)
+    regions = {
+        "side": found["side"],
+        "name": found["name"],
+        "dur_ns": lasting,
+        "self_ns": own,
+        "path": numbers,
+        "parent_path": np.where(parents < 0, -1, numbers[parents]),
+    }
+    scope.db.register("regions", pa.table(regions))
+    names, told = scope.table(_NAMES, top=parameters.top), scope.table(_PATHS)
+    scope.db.unregister("regions")
+    return {
+        "annotations": _ranked(ANNOTATIONS, scope, names),
+        "nested": _nested(scope, told.to_pylist(), parameters.top),
+    }
+
+
+def _coded(words: pa.ChunkedArray) -> "Places":
+    """A number for each word, the same for the same."""
+    coded: Places = words.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int32)
+    return coded
+
+
+def _nested(scope: Scope, found: list[dict[str, Any]], top: int) -> pa.Table:
+    """The paths with the largest sums, each behind the one that it is in; a path's number is above its parent's."""
+    by_number = {row["path"]: row for row in found}
+    for row in found:
+        parent = by_number.get(row["parent"])
+        row["depth"] = parent["depth"] + 1 if parent else 0
+        row["of_parent_pct"] = 100 * row["sum_ns"] / parent["sum_ns"] if parent and parent["sum_ns"] else None
+    kept = {row["path"] for row in sorted(found, key=lambda row: (-row["sum_ns"], row["path"]))[:top]}
+    for row in found:
+        row["text"] = row["name"]
+        if row["path"] in kept and row["parent"] in by_number:
+            row["text"] = f"{by_number[row['parent']]['text']} > {row['name']}"
+    rows = [row | {"rank": scope.rank, "path": row["text"]} for row in found if row["path"] in kept]
+    rows.sort(key=lambda row: row["side"] != "host")
+    return made(NESTED, {one.name: [row[one.name] for row in rows] for one in NESTED})
+
+
+def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
+    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there are no such regions."""
+    found = scope.table(f"SELECT 1 FROM events WHERE {_IS_ANNOTATION} LIMIT 1")
+    return None if len(found) else "No regions that the program names (record_function) are in this trace."
+
+
+QUESTION = Question(
+    name="annotations",
+    answers="How much time is spent in the regions that the program names?",
+    definition="Of each rank, on the host and on the GPU: the regions of record_function and ProfilerStep by name, and"
+    " by those that they are nested in on their thread or stream. A region's own time is without those nested in it.",
+    source="https://hta.readthedocs.io/en/latest/source/features/user_annotations.html",
+    tables={"annotations": ANNOTATIONS, "nested": NESTED},
+    parameters=AnnotationParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,47 @@
+"""All questions, by name."""
+
+from service.analysis import (
+    annotations,
+    collectives,
+    comm_overlap,
+    compare,
+    critical_path,
+    dataloader,
+    gpu_summary,
+    idle_breakdown,
+    kernel_breakdown,
+    launch_stats,
+    memory,
+    memory_bandwidth,
+    modules,
+    operators,
+    queue_length,
+    recommendations,
+    steps,
+    temporal_breakdown,
+)
+from service.analysis.question import Question
+
+QUESTIONS: dict[str, Question] = {
+    one.QUESTION.name: one.QUESTION
+    for one in (
+        temporal_breakdown,
+        idle_breakdown,
+        comm_overlap,
+        kernel_breakdown,
+        launch_stats,
+        queue_length,
+        memory_bandwidth,
+        operators,
+        steps,
+        gpu_summary,
+        annotations,
+        modules,
+        memory,
+        collectives,
+        dataloader,
+        recommendations,
+        compare,
+        critical_path,
+    )
+}

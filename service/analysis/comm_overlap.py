@@ -1,0 +1,49 @@
+"""Is communication hidden behind computing?"""
+
+from service.analysis.facts.intervals import bounded, common, covered, groups, share
+from service.analysis.facts.scope import Scope
+from service.analysis.facts.work_times import work_times
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
+
+COLUMNS = (
+    RANK,
+    DEVICE,
+    ns("comm", "with communication"),
+    ns("compute", "with computing"),
+    ns("overlap", "with both at once"),
+    ns("exposed_comm", "with communication and no computing"),
+    pct("overlap", "of the time with communication; empty where there is none"),
+)
+
+
+def answer(scope: Scope, parameters: WorkParameters) -> Tables:
+    """The time of each device."""
+    devices, kinds, starts, ends = work_times(scope, parameters)
+    rows = []
+    for (device,), mine in groups(devices):
+        compute, comm = ((starts[mine][kinds[mine] == kind], ends[mine][kinds[mine] == kind]) for kind in range(2))
+        communicating, both = covered(*comm), common(compute, comm)
+        times = (communicating, covered(*compute), both, communicating - both)
+        rows.append([scope.rank, device, *map(bounded, times), share(both, communicating)])
+    return {"overlap": rows_made(COLUMNS, rows)}
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where nothing communicates."""
+    if not scope.has_work:
+        return "Nothing in this trace runs on a GPU."
+    return None if scope.has_communication else "No NCCL kernels are in this trace, nor others that communicate."
+
+
+QUESTION = Question(
+    name="comm_overlap",
+    answers="Is communication hidden behind computing?",
+    definition="Of each rank and device: the time in which computing and communication run at once, as a share of the"
+    " time in which any communication runs.",
+    source="https://hta.readthedocs.io/en/latest/source/features/comm_comp_overlap.html",
+    tables={"overlap": COLUMNS},
+    parameters=WorkParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,105 @@
+"""What bounds the time? The longest path through what host and devices do."""
+
+from pydantic import Field
+
+from service.analysis.facts.host import IS_OP
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Parameters, Question, Tables, WorkParameters
+from service.analysis.table import RANK, count, made, ns, pct, word
+
+KIND = word(
+    "kind",
+    "host, in a slice; gap, between slices of a thread; wait, to the end of a call that waited; launch, from a call to"
+    " its work; queue, from work to the next on its stream; event, from work to that told to wait for it; compute,"
+    " communication or memory, in work; return, from work to the end of the call that waited for it",
+)
+SUMMARY = (
+    RANK,
+    KIND,
+    count("edges", "of the path, of this kind"),
+    ns("length", "what they add to the path"),
+    pct("length", "of the path"),
+)
+TOTAL = (
+    RANK,
+    ns("span", "from the first start to the last end of all that can be on a path"),
+    ns("length", "of the path"),
+    pct("length", "of the span"),
+    ns("start", "of the path"),
+    ns("end", "of the path"),
+    count("edges", "of the path"),
+)
+NAMES = (
+    RANK,
+    KIND,
+    word("name", "of the slice, work or call; of launches and queues, that of the work that follows"),
+    count("edges", "of the path, of this kind and name"),
+    ns("length", "what they add to the path"),
+    pct("length", "of the path"),
+)
+PATH = (
+    RANK,
+    count("number", "of the edge in the path, from 0"),
+    KIND,
+    word("name", "likewise"),
+    ns("start", "of the edge; the end of the one before"),
+    ns("end", "of the edge"),
+    ns("length", "what it adds to the path: its time, or nothing"),
+    count("device", "of work"),
+    count("stream", "of work"),
+)
+
+
+class CriticalPathParameters(Parameters):
+    """How much is told."""
+
+    edges: int = Field(
+        10_000, ge=0, le=10_000_000, description="how many edges are told: the longest, in order of time"
+    )
+
+
+def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
+    """The critical path of a rank."""
+    from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
+
+    scope.work(WorkParameters())
+    where = f"({IS_OP} OR {scope.calls}) AND NOT coalesce(starts_with(name, 'ProfilerStep#'), false)"
+    edges = PathEdges(scope, where)
+    found = {
+        "summary": edges.by_kind(),
+        "total": edges.total(),
+        "names": edges.by_name(),
+        "path": edges.longest(parameters.edges),
+    }
+    return {
+        name: made(TABLES[name], {**values, "rank": [scope.rank] * len(values["length_ns"])})
+        for name, values in found.items()
+    }
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where the trace does not show both sides."""
+    if not scope.has_work:
+        return "Nothing in this trace runs on a GPU."
+    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
+    return None if len(some) else "Neither operators nor calls of a runtime are in this trace."
+
+
+TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}
+QUESTION = Question(
+    name="critical_path",
+    answers="What bounds the step?",
+    definition="The longest of all paths from point to point forward in time, where a point is the start or end of an"
+    " operator, a call or work on a device. On a thread each leads to the next, which counts inside slices but not"
+    " between them; work leads from its start to its end, and counts. Work starts after the start of its launch, the"
+    " end of the work before on its stream and of what a stream was told to wait for, and a call that waits ends after"
+    " the work launched before it that is over by then, or a call at all after its own work: the time from the last of"
+    " these counts, and the others are edges of no length, as are all to work whose launch is not in the trace. The end"
+    " of a call that had to wait is an edge of no length from its thread. Slices that overlap without nesting are left"
+    " out.",
+    source="https://hta.readthedocs.io/en/latest/source/features/lightweight_critical_path_analysis.html",
+    tables=TABLES,
+    parameters=CriticalPathParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,96 @@
+"""Is loading data the bottleneck?"""
+
+from service.analysis.facts.activity import DATALOADER_NAME, OPS, activity_of, happens
+from service.analysis.facts.coverage import Coverage
+from service.analysis.facts.intervals import share
+from service.analysis.facts.scope import Scope
+from service.analysis.facts.step_windows import StepParameters, windows_of
+from service.analysis.question import Question, Tables
+from service.analysis.table import RANK, count, made, ns, number, pct, rows_made, word
+from service.store.census import END
+
+_STEPS = (
+    RANK,
+    count("step", "number of the step; empty where the trace has no steps and this is all of it"),
+    ns("start", "of the step"),
+    ns("end", "of the step"),
+    ns("total", "from start to end"),
+    ns("loading", "in waiting for a DataLoader"),
+    ns("exposed", "of that, with no work on any device"),
+    ns("hidden", "of that, with work on a device"),
+    pct("loading", "of the step"),
+    pct("exposed", "of the step"),
+)
+_LOADERS = (
+    RANK,
+    word("loader", "the annotation in which the program waits"),
+    count("calls", "of it"),
+    ns("loading", "of all calls, one by one"),
+    ns("exposed", "of that, with no work on any device"),
+    number("mean_ns", "of a call", "ns"),
+    ns("max", "of a call"),
+    ns("longest_start", "when the longest call starts"),
+)
+_CALLS = f"""
+SELECT name, ts_ns AS start_ns, {END} AS end_ns FROM events
+WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {DATALOADER_NAME} ORDER BY name, ts_ns, position
+"""
+
+
+def answer(scope: Scope, parameters: StepParameters) -> Tables:
+    """How long each step waits for data while no device works, and how long each loader makes it wait."""
+    activity = activity_of(scope, parameters.rules, categories=False)
+    windows = windows_of(activity, parameters)
+    found = scope.table(_CALLS)
+    starts, ends = (found[name].to_numpy() for name in ("start_ns", "end_ns"))
+    loading, working = Coverage(starts, ends), activity.work.covered()
+    either = loading.with_more(working)
+    loads, works, both = (each.between(windows.starts, windows.ends) for each in (loading, working, either))
+    totals, exposed = windows.ends - windows.starts, both - works
+    steps = {
+        "rank": [scope.rank] * len(windows),
+        "step": windows.labels(),
+        "start_ns": windows.starts,
+        "end_ns": windows.ends,
+        "total_ns": totals,
+        "loading_ns": loads,
+        "exposed_ns": exposed,
+        "hidden_ns": loads - exposed,
+    }
+    for name, part in (("loading", loads), ("exposed", exposed)):
+        steps[f"{name}_pct"] = [share(*one) for one in zip(part.tolist(), totals.tolist(), strict=True)]
+    hidden = working.between(starts, ends)
+    names = found["name"].to_pylist()
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
+    loaders = []
+    for name, mine in places.items():
+        lasting = (ends[mine] - starts[mine]).tolist()
+        longest = lasting.index(max(lasting))
+        whole, lost = sum(lasting), sum(lasting) - int(hidden[mine].sum())
+        loaders.append(
+            [scope.rank, name, len(mine), whole, lost, whole / len(mine), lasting[longest], int(starts[mine[longest]])]
+        )
+    loaders.sort(key=lambda row: -row[4])
+    return {"steps": made(_STEPS, steps), "loaders": rows_made(_LOADERS, loaders)}
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where the program waits for no loader."""
+    if happens(scope, f"cat IN {OPS} AND {DATALOADER_NAME}"):
+        return None
+    return "No step in this trace waits for a DataLoader: there is no enumerate(DataLoader)#….__next__."
+
+
+QUESTION = Question(
+    name="dataloader",
+    answers="Is loading data the bottleneck?",
+    definition="Of each step: the time in enumerate(DataLoader)#….__next__, and how much of it no device works: that is"
+    " what faster loading could save. A step lasts until the host and all that was launched in it are done.",
+    source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+    tables={"steps": _STEPS, "loaders": _LOADERS},
+    parameters=StepParameters,
+    missing=missing,
+    answer=answer,
+)

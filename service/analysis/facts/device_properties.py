@@ -1,0 +1,29 @@
+"""What a trace's document tells of its GPUs, beside their events."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.analysis.facts.scope import Scope
+
+
+def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
+    """The properties of the GPUs that a rank could use; of a merged trace, as its rank has told them."""
+    told = scope.envelope
+    of_ranks = told.get("envelopes")
+    own = of_ranks.get(str(scope.rank)) if isinstance(of_ranks, Mapping) else None
+    for document in (own, told):
+        listed = document.get("deviceProperties") if isinstance(document, Mapping) else None
+        if isinstance(listed, list):
+            return [one for one in listed if isinstance(one, Mapping)]
+    return []
+
+
+def capability_of(properties: Mapping[str, Any]) -> str | None:
+    """A GPU's compute capability, as `9.0`."""
+    major, minor = (whole_number(properties.get(key)) for key in ("computeMajor", "computeMinor"))
+    return None if major is None or minor is None else f"{major}.{minor}"
+
+
+def whole_number(value: object) -> int | None:
+    """A number of JSON as an integer, if it is one of a size that is sensible."""
+    return int(value) if isinstance(value, int | float) and abs(value) < 1 << 53 else None

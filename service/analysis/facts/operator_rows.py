@@ -1,0 +1,179 @@
+"""What slices of the host cost, added up for each operator."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, in_doubles
+from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.nesting import (
+    DROPPED,
+    NONE,
+    Numbering,
+    below,
+    countable,
+    firsts_of,
+    inside,
+    merged,
+    numbered,
+    owners,
+    parents_of,
+    summed,
+    tallied,
+    within,
+)
+from service.analysis.facts.work_owners import Work
+
+_MEMORY = tuple(f"{side}_memory_{kind}_bytes" for side in ("host", "device") for kind in ("self", "total"))
+_STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"
+_ELIGIBLE = frozenset(
+    {
+        *("aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_tbc"),
+        *("aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::convolution"),
+        *("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::prelu", "aten::addmm"),
+        *("aten::addmv", "aten::addr", "aten::matmul", "aten::mm", "aten::mv", "aten::linear", "aten::addbmm"),
+        *("aten::baddbmm", "aten::bmm", "aten::chain_matmul", "aten::linalg_multi_dot"),
+        *("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", "aten::lstm_cell", "aten::gru_cell"),
+        *("aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::addmm_", "aten::cudnn_convolution_backward"),
+        *("aten::cudnn_convolution_backward_weight", "aten::cudnn_convolution_backward_input"),
+        *("aten::cudnn_convolution_transpose_backward", "aten::cudnn_convolution_transpose_backward_weight"),
+        *("aten::cudnn_convolution_transpose_backward_input"),
+        *("CudnnConvolutionBackward", "BmmBackward0", "CudnnConvolutionTransposeBackward", "MmBackward"),
+        *("AddmvBackward", "MvBackward", "AddmmBackward", "AddbmmBackward"),
+    }
+)
+"""The operators that can run on tensor cores, as far as TensorBoard knows."""
+
+
+class OperatorRows:
+    """Adds up what slices cost for each name, or name and shapes.
+
+    Args:
+        host: the slices.
+        plugin: whether it is for TensorBoard's numbers.
+    """
+
+    def __init__(self, host: Host, plugin: bool) -> None:
+        self.plugin = plugin
+        if plugin:
+            host = in_doubles(host)
+        renamed = Numbering()
+        numbers = renamed.numbers(
+            pa.array([_STEPS if one.startswith(_STEP) else one for one in host.words], pa.string())
+        )
+        self.words = renamed.words
+        self.host = host = replace(host, names=numbers[host.names]) if host.words else host
+        self.parents = parents_of(host.threads, host.starts, host.ends, drop=plugin)
+        is_op = host.kinds == OP
+        into = merged(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
+        self.alone = into == np.arange(len(host), dtype=np.int32)
+        keys = host.names.astype(np.int64) << 1 | (host.kinds == ANNOTATION)  # which torch tells apart
+        if host.extras is not None:
+            keys = keys * len(host.extra_words) + host.extras
+        keys_, self.count = numbered(keys)
+        self.firsts = firsts_of(keys_, self.count)
+        if plugin:
+            hidden = np.array([_hidden(word) for word in self.words])
+            keys_[(host.kinds != OP) | (self.parents == DROPPED) | hidden[host.names]] = NONE
+        self.own_keys, self.all_keys = keys_[into], np.where(self.alone, keys_, np.int32(NONE))
+        self.device_ns = 0
+        self.columns: dict[str, Ints] = {}
+        self.lonely: list[dict[str, Any]] = []
+
+    def add(self, name: str, own: Ints, whole: Ints) -> None:
+        """Add up what slices have themselves, and with all that they enclose."""
+        self.columns[name.replace("*", "self")] = summed(self.own_keys, own, self.count)
+        self.columns[name.replace("*", "total")] = self._of_alone(whole)
+
+    def add_time(self, work: Work) -> None:
+        """The time of slices, that of work on devices, and that of it on tensor cores."""
+        self.columns["calls"] = tallied(self.all_keys, self.count)
+        if self.plugin:
+            work = work.in_doubles()
+        self._add_host_time(work.calls)
+        self.device_ns = int(work.lasting.sum())
+        ids = work.owners(launched=self.plugin)
+        own = self._at_slices(ids, work.lasting)
+        self.add("device_*_ns", own, within(self.parents, own))
+        own = self._at_slices(ids, work.lasting * work.on_cores)
+        self.add("tensor_cores_*_ns", own, within(self.parents, own))
+        by_name = np.array([word in _ELIGIBLE for word in self.words], bool)
+        eligible = (by_name[self.host.names] | (own > 0)).astype(np.int64)
+        self.columns["eligible"] = self._of_alone(within(self.parents, eligible))
+
+    def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
+        lasting = self.host.durations
+        own = lasting - below(self.parents, lasting)
+        if self.plugin and calls:
+            own -= self._at_slices(calls["ids"], calls["lasting"])
+        self.add("host_*_ns", own, lasting)
+
+    def add_memory(self, changes: pa.Table) -> None:
+        """What was allocated and freed while slices lasted, on any thread."""
+        host, times, sizes = self.host, changes["at"].to_numpy(), changes["bytes"].to_numpy()
+        on_host, shapes = changes["on_host"].to_numpy(), None if host.extras is None else "[]"
+        countable(np.abs(sizes.astype(np.float64)), "What is allocated")
+        if not len(times):
+            self.columns |= dict.fromkeys(_MEMORY, np.zeros(self.count, np.int64))
+            return
+        first, last, lonely = inside(host.starts, host.ends, times)
+        memory = {"name": "[memory]", "kind": "memory", "shapes": shapes, "calls": int(lonely.sum())}
+        for side, here in (("host", on_host), ("device", ~on_host)):
+            running = np.concatenate([[0], np.cumsum(sizes * here)])
+            whole = running[last] - running[first]
+            self.add(f"{side}_memory_*_bytes", whole - below(self.parents, whole), whole)
+            for kind in ("self", "total"):
+                memory[f"{side}_memory_{kind}_bytes"] = int(sizes[lonely & here].sum())
+        if lonely.any() and not self.plugin:
+            self.lonely.append(memory)
+
+    def _of_alone(self, values: Ints) -> Ints:
+        """Values of what is not merged into another, added up."""
+        return summed(self.all_keys, values, self.count)
+
+    def made(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """The columns of the operators' table, and of that of totals."""
+        columns, host, device_ns = self.columns, self.host, self.device_ns
+        rows = np.flatnonzero(columns["calls"])
+        rows = rows[np.lexsort((self.firsts[rows], -columns["host_self_ns"][rows], -columns["device_self_ns"][rows]))]
+        first = self.firsts[rows]
+        values: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
+        values["name"] = [self.words[one] for one in host.names[first]]
+        values["kind"] = [KINDS[one] for one in host.kinds[first]]
+        values["shapes"] = [None] * len(rows)
+        if host.extras is not None:
+            values["shapes"] = [host.extra_words[one] or "[]" for one in host.extras[first]]
+        for memory in self.lonely:
+            for name, column in values.items():
+                column.append(memory.get(name, 0))
+        host_ns, attributed = sum(values["host_self_ns"]), sum(values["device_self_ns"])
+        values["tensor_cores_eligible"] = ["yes" if one else "no" for one in values["eligible"]]
+        values["host_self_pct"] = [share(one, host_ns) for one in values["host_self_ns"]]
+        values["device_self_pct"] = [share(one, device_ns) for one in values["device_self_ns"]]
+        values["host_mean_us"] = [
+            whole / calls / 1000 for whole, calls in zip(values["host_total_ns"], values["calls"], strict=True)
+        ]
+        return values, {
+            "calls": [sum(values["calls"])],
+            "host_ns": [host_ns],
+            "device_ns": [device_ns],
+            "unattributed_ns": [device_ns - attributed],
+        }
+
+    def _at_slices(self, ids: Ints, values: Ints) -> Ints:
+        """Values of External ids, added up at the slices that have them."""
+        at = summed(owners(self.host.external_ids, ids), values, len(self.host))
+        if self.plugin:  # which forgets those of an operator into which another is merged
+            at[self.parents[~self.alone]] = 0
+        return at
+
+
+def _hidden(name: str) -> bool:
+    """Whether TensorBoard has no row for operators of a name."""
+    return (
+        name in {_STEPS, "DataParallel.forward", "DistributedDataParallel.forward"}
+        or name.startswith(("Optimizer.", "enumerate(DataPipe)#"))
+        or (name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__"))
+    )

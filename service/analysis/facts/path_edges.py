@@ -1,0 +1,281 @@
+"""The edges of the critical path, and what they add up to."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from service.analysis.facts.host import CALLS, host_of, read
+from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.longest_path import (
+    ALL,
+    BEFORE,
+    BY_LAUNCH,
+    BY_STREAM,
+    END,
+    FROM,
+    HOST_END,
+    HOST_START,
+    LATEST,
+    LAUNCH,
+    OWN,
+    SLICE,
+    START,
+    WAITED_UNTIL,
+    WORK_END,
+    WORK_START,
+    LongestPath,
+)
+from service.analysis.facts.nesting import (
+    DROPPED,
+    NONE,
+    Flags,
+    countable,
+    firsts_of,
+    numbered,
+    owners,
+    parents_of,
+    summed,
+    tallied,
+)
+from service.analysis.facts.scope import Scope
+from service.trace.errors import NotApplicable
+
+KINDS = (*("host", "gap", "wait", "launch", "queue", "event", "compute", "communication", "memory", "return"),)
+_HOST, _GAP, _WAIT, _LAUNCH, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(len(KINDS))
+_OF_TYPES = {"COMP": _COMPUTE, "COMM": _COMMUNICATION, "MEM": _MEMORY}
+
+_BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
+_WORK = """
+SELECT start_ns AS starts, end_ns AS ends, coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams,
+    coalesce(correlation, 0) AS correlations, name AS names, type::VARCHAR AS types
+FROM work
+"""
+_TOLD = """
+SELECT name, coalesce(device, pid, -1) AS device, coalesce(stream, -1) AS stream, coalesce(correlation, 0) AS call,
+    coalesce(try_cast(told[1] AS BIGINT), -1) AS other, coalesce(try_cast(told[2] AS BIGINT), 0) AS record
+FROM (
+    SELECT *, try(json_extract_string(
+        args, ['$."wait_on_stream"', '$."wait_on_cuda_event_record_corr_id"'])) AS told
+    FROM events WHERE ph = 'X' AND cat = 'cuda_sync' AND name IN ('Stream Sync', 'Event Sync', 'Stream Wait Event')
+)
+"""
+"""What CUPTI tells of waits, where a program let it: HTA's own words for these are of use to us as well."""
+
+_EDGES = 1 << 18
+
+Table = dict[str, Any]
+
+
+class PathEdges:
+    """The edges of the longest path of a rank, of which the view `work` is made.
+
+    Args:
+        scope: what is asked.
+        where: SQL for the slices of the host.
+    """
+
+    def __init__(self, scope: Scope, where: str) -> None:
+        self.found, words = read(scope, _WORK, {"names", "types"})
+        if (np.diff(self.found["starts"]) < 0).any():
+            order = np.argsort(self.found["starts"], kind="stable")
+            self.found = {name: column[order] for name, column in self.found.items()}
+        found = self.found
+        countable(found["ends"] - found["starts"], "The time of what devices do")
+        self.words = words["names"]
+        self.types = np.array([_OF_TYPES[one] for one in words["types"]], np.int64)
+        host = host_of(scope, where, correlations=True)
+        # what is not needed below would take half a GB of ten million slices
+        self.host = host = replace(host, external_ids=host.external_ids[:0])
+        self.start, self.end = _bounds(host.starts, host.ends, found["starts"], found["ends"])
+        if self.end - self.start >= 1 << 62:
+            raise NotApplicable("The trace spans more than 64 bits of nanoseconds can tell.")
+        self.parents = parents_of(host.threads, host.starts, host.ends, drop=True)
+        (devices, _), (streams, many) = numbered(found["devices"]), numbered(found["streams"])
+        lanes, self.streams = numbered(devices.astype(np.int64) * many + streams)
+        firsts = firsts_of(lanes, self.streams)
+        told = zip(found["devices"][firsts].tolist(), found["streams"][firsts].tolist(), strict=True)
+        self.lane_of = {lane: number for number, lane in enumerate(told)}
+        host.correlations[self.parents == DROPPED] = 0
+        call = owners(host.correlations, found["correlations"])
+        begun = _at(host.starts, call, 0)
+        launch = np.where((call >= 0) & (begun <= found["starts"]), call, NONE)
+        self.launched_at = np.where(launch >= 0, begun, found["starts"])
+        self.work = np.zeros((len(launch), 10), np.int64)
+        for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
+            self.work[:, column] = values
+        waits = self._waits(scope.table(_TOLD).to_pylist())
+        self.host = host = replace(host, correlations=host.correlations[:0])
+        self.path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits)
+        many = max(len(self.path.points) - 1, 0)
+        self.at, self.until, self.length = (np.zeros(many, np.int64) for _ in range(3))
+        self.kind, self.names, self.on_work = (np.zeros(many, one) for one in (np.int32, np.int64, bool))
+        self.wait_of = np.full(len(host), NONE, np.int32)
+        self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
+        self.all_words = [*host.words, *self.words, None]
+        for first in range(0, many, _EDGES):
+            self._find(slice(first, min(first + _EDGES, many)))
+
+    def _waits(self, told: list[dict[str, Any]]) -> Ints:
+        """The calls that wait, and for what; and for what work was told to wait."""
+        host, work = self.host, self.work
+        blocking = np.array([_BLOCKING.search(word) is not None for word in host.words], bool)
+        blocks = np.flatnonzero(blocking[host.names]) if blocking.any() else np.empty(0, np.int64)
+        blocks = blocks[(host.kinds[blocks] == CALLS) & (self.parents[blocks] != DROPPED)]
+        waits = dict.fromkeys(blocks.tolist(), (ALL, NONE))
+        launched = np.flatnonzero(work[:, LAUNCH] >= 0)
+        over = host.ends[work[launched, LAUNCH]]
+        for one in launched[(work[launched, END] <= over) & (work[launched, START] < over)].tolist():
+            call = int(work[one, LAUNCH])
+            if waits.get(call, (OWN, NONE))[0] == OWN:
+                waits[call] = (OWN, one)
+        order = np.lexsort((self.launched_at, work[:, 2])) if told else np.empty(0, np.int64)
+        bounds = np.searchsorted(work[order, 2], np.arange(self.streams + 1)) if told else order
+        calls = owners(host.correlations, np.array([one["call"] for one in told], np.int64)).tolist()
+        records = owners(host.correlations, np.array([one["record"] for one in told], np.int64)).tolist()
+        for one, call, record in zip(told, calls, records, strict=True):
+            lane = self.lane_of.get((one["device"], one["stream"]))
+            other = self.lane_of.get((one["device"], one["other"]))
+            if call < 0:
+                continue
+            if one["name"] == "Stream Sync":
+                if call in waits and lane is not None:
+                    waits[call] = (lane, NONE)
+                continue
+            if other is None or record < 0:
+                continue
+            rows = order[bounds[other] : bounds[other + 1]]
+            place = int(np.searchsorted(self.launched_at[rows], host.starts[record], "left")) - 1
+            awaited = int(rows[place]) if place >= 0 else NONE
+            if one["name"] == "Event Sync":
+                if call in waits and awaited >= 0:
+                    waits[call] = (OWN, awaited if work[awaited, START] < host.ends[call] else NONE)
+            elif lane is not None and awaited >= 0:
+                rows = order[bounds[lane] : bounds[lane + 1]]
+                place = int(np.searchsorted(self.launched_at[rows], host.starts[call], "left"))
+                if place < len(rows):
+                    self._tell_to_wait(int(rows[place]), awaited)
+        found = np.zeros((len(waits), 6), np.int64)
+        if waits:
+            found[:, 0] = list(waits)
+            found[:, 1:3] = list(waits.values())
+        in_order: Ints = found[np.argsort(host.ends[found[:, 0]], kind="stable")]
+        return in_order
+
+    def _tell_to_wait(self, one: int, for_: int) -> None:
+        """Work has to wait for other work, of all that it is told the last to end."""
+        before = int(self.work[one, BEFORE])
+        is_over = self.work[for_, END] <= self.work[one, START] and for_ < one
+        if is_over and (before < 0 or self.work[for_, END] > self.work[before, END]):
+            self.work[one, BEFORE] = for_
+
+    def _find(self, part: slice) -> None:
+        """Find kind, name, times and length of some edges."""
+        points, host, work = self.path.points[part.start : part.stop + 1], self.host, self.work
+        index, kind = points >> 2, points & 3
+        source, target, on_work = kind[:-1], kind[1:], kind >= WORK_START
+        of_host, of_work = np.where(on_work, NONE, index), np.where(on_work, index, NONE)
+        times = np.where(
+            on_work,
+            np.where(kind == WORK_START, _at(work[:, START], of_work, 0), _at(work[:, END], of_work, 0)),
+            np.where(kind == HOST_START, _at(host.starts, of_host, 0), _at(host.ends, of_host, 0)),
+        )
+        at, until = times[:-1], times[1:]
+        of_host, of_work, on_work = of_host[1:], of_work[1:], on_work[1:]
+        parents = _at(self.parents, of_host, NONE)
+        returns = (target == HOST_END) & (source >= WORK_START)
+        wait = np.where(target == HOST_END, _at(self.wait_of, of_host, NONE), NONE)
+        waited_until = _at(self.path.waits[:, WAITED_UNTIL], wait, np.iinfo(np.int64).min)
+        waited = (wait >= 0) & (waited_until > _at(host.starts, of_host, 0))
+        by = _at(work[:, FROM], of_work, 0)
+        gap = (target == HOST_START) & (parents < 0)
+        kinds = np.select(
+            [returns, target == WORK_END, target == WORK_START, (target == HOST_END) & waited, gap],
+            [
+                _RETURN,
+                _at(self.types, _at(self.found["types"], of_work, NONE), 0),
+                np.where(by == BY_LAUNCH, _LAUNCH, np.where(by == BY_STREAM, _QUEUE, _EVENT)),
+                _WAIT,
+                _GAP,
+            ],
+            _HOST,
+        )
+        late = (at != _at(work[:, LATEST], of_work, 0)) | (_at(work[:, LAUNCH], of_work, NONE) < 0)
+        idle = gap | (kinds == _WAIT) | ((target == WORK_START) & late)
+        idle |= returns & ((at != waited_until) | ~waited)
+        inside = np.where(target == HOST_START, parents, of_host)  # the slice in which a host's edge is
+        none = len(self.all_words) - 1
+        host_names = np.where(gap, none, _at(host.names, inside, none))
+        self.names[part] = np.where(on_work, _at(self.found["names"], of_work, 0) + len(host.words), host_names)
+        self.at[part], self.until[part], self.length[part] = at, until, np.where(idle, 0, until - at)
+        self.kind[part], self.on_work[part] = kinds, on_work
+
+    def total(self) -> Table:
+        """The path as a whole."""
+        span, length = self.end - self.start, int(self.length.sum())
+        return {
+            "span_ns": [span],
+            "length_ns": [length],
+            "length_pct": [share(length, span)],
+            "start_ns": [int(self.at[0])] if len(self.at) else [None],
+            "end_ns": [int(self.until[-1])] if len(self.at) else [None],
+            "edges": [len(self.at)],
+        }
+
+    def by_kind(self) -> Table:
+        """What the edges of each kind add to the path, that which adds most first."""
+        edges, length = (
+            tallied(self.kind, len(KINDS)),
+            summed(self.kind, self.length, len(KINDS)),
+        )
+        order = [one for one in np.argsort(-length, kind="stable").tolist() if edges[one]]
+        return {"kind": [KINDS[one] for one in order], **self._sums(edges[order], length[order])}
+
+    def by_name(self) -> Table:
+        """The same for each kind and name."""
+        numbers, many = numbered(self.names * len(KINDS) + self.kind)
+        firsts, edges, length = firsts_of(numbers, many), tallied(numbers, many), summed(numbers, self.length, many)
+        order = np.lexsort((firsts, -length))
+        return {
+            "kind": [KINDS[one] for one in self.kind[firsts[order]]],
+            "name": [self.all_words[one] for one in self.names[firsts[order]]],
+            **self._sums(edges[order], length[order]),
+        }
+
+    def longest(self, many: int) -> Table:
+        """The longest edges, in order of time."""
+        chosen = np.sort(np.argsort(-self.length, kind="stable")[:many])
+        points, on_work = self.path.points[1:][chosen], self.on_work[chosen]
+        index = np.where(on_work, points >> 2, NONE)
+        devices, streams = (_at(self.found[name], index, NONE) for name in ("devices", "streams"))
+        return {
+            "number": chosen,
+            "kind": [KINDS[one] for one in self.kind[chosen]],
+            "name": [self.all_words[one] for one in self.names[chosen]],
+            "start_ns": self.at[chosen],
+            "end_ns": self.until[chosen],
+            "length_ns": self.length[chosen],
+            "device": _told(devices, on_work),
+            "stream": _told(streams, on_work),
+        }
+
+    def _sums(self, edges: Ints, length: Ints) -> Table:
+        whole = int(self.length.sum())
+        shares = [share(one, whole) for one in length.tolist()]
+        return {"edges": edges, "length_ns": length, "length_pct": shares}
+
+
+def _bounds(*times: Ints) -> tuple[int, int]:
+    """The first and the last of some times; of none, nothing."""
+    told = [one for one in times if len(one)]
+    return min((int(one.min()) for one in told), default=0), max((int(one.max()) for one in told), default=0)
+
+
+def _at(values: Any, index: Any, other: int) -> Any:
+    """The values at some places, and another where the place is negative."""
+    return np.where(index >= 0, values[np.maximum(index, 0)], other) if len(values) else np.full(len(index), other)
+
+
+def _told(values: Ints, known: Flags) -> list[int | None]:
+    return [one if there and one >= 0 else None for one, there in zip(values.tolist(), known.tolist(), strict=True)]

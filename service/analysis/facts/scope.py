@@ -1,0 +1,291 @@
+"""What questions are asked of: one rank's events as views of a database, in bounded memory."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from service.analysis.question import WorkParameters
+from service.store.census import END
+from service.store.database import connected
+from service.store.export import envelope
+from service.store.folder import EVENTS
+from service.trace.errors import DiskFull, ExportFailed
+from service.trace.selection import Selection
+from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
+
+COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
+"""A regular expression of the names of kernels that communicate."""
+
+WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
+"""SQL for the categories of what runs on devices."""
+
+KERNELS = "('kernel', 'Kernel', 'mtia_ccp_events')"
+"""SQL for the categories of work that are no copies and no memsets."""
+
+TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
+
+CALL = f"regexp_full_match(cat, '{LAUNCH_PATTERN}')"
+"""SQL for whether an event is a call of a runtime or a driver."""
+
+HTA_TYPES = {
+    "COMM": re.compile("nccl.*Kernel"),
+    "MEM": re.compile("Memcpy|Memset|dma"),
+    "OTHER": re.compile(".*Memcpy|Memset|.*Sync"),
+}
+"""How names begin by which HTA 0.5.0 sorts work into types; the first that fits counts, and all others compute."""
+
+_ON_DEVICE = "coalesce(stream >= 0 AND correlation >= 0, false) OR name IN ('Event Sync', 'Context Sync')"
+"""SQL for what HTA takes to be on a device as it looks for steps and launches."""
+
+_COLLECTIVE = '"Collective name"'
+_COMMUNICATING = "(SELECT name FROM communicating)"
+_TELLING = "(SELECT name FROM telling)"
+
+
+class Scope:
+    """One rank of a trace, or of a selection of it.
+
+    ``events`` is a view of its columns; ``work`` makes one of what its GPUs do.
+
+    Args:
+        opened: opens a database in which ``events`` is.
+        summary: of the whole trace, as the catalog has it.
+        rank: in the job, if it is known.
+        cut: whether it is a selection, and may lack what others of its events belong to.
+        columns: the folder of the whole trace.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[], duckdb.DuckDBPyConnection],
+        summary: Mapping[str, Any],
+        rank: int | None,
+        *,
+        cut: bool = False,
+        columns: Path | None = None,
+    ) -> None:
+        self._opened = opened
+        self.summary = summary
+        self.rank = rank
+        self.cut = cut
+        self.columns = columns
+
+    @cached_property
+    def db(self) -> duckdb.DuckDBPyConnection:
+        """A database in which ``events`` is; it is only opened for those who ask for it, which takes 20 ms."""
+        return self._opened()
+
+    def table(self, sql: str, **values: Any) -> pa.Table:
+        """The rows that a statement gives.
+
+        Args:
+            sql: the statement, with ``$name`` where a value is to stand.
+            values: by name.
+        """
+        return self.db.sql(sql, params=values).to_arrow_table()
+
+    @cached_property
+    def envelope(self) -> Mapping[str, Any]:
+        """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
+        try:
+            text = envelope(self.columns, redact=False).decode("utf-8", "replace") if self.columns else "{}"
+            told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
+        except (ValueError, RecursionError):
+            return {}
+        return told if isinstance(told, Mapping) else {}
+
+    @cached_property
+    def has_work(self) -> bool:
+        """Whether anything runs on a device."""
+        if not self.cut:
+            return any(self.summary["counts"].get(f"X|{category}") for category in GPU_CATEGORIES)
+        return len(self.table(f"SELECT 1 FROM events WHERE ph = 'X' AND cat IN {WORK} LIMIT 1")) > 0
+
+    @cached_property
+    def has_communication(self) -> bool:
+        """Whether a kernel communicates."""
+        kernels = f"SELECT 1 FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND"
+        if self._are_communicating and len(self.table(f"{kernels} name IN {_COMMUNICATING} LIMIT 1")):
+            return True
+        told = f"name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')"
+        return self._are_telling and len(self.table(f"{kernels} {told} LIMIT 1")) > 0
+
+    @cached_property
+    def calls(self) -> str:
+        """SQL for whether an event is a call of a runtime or a driver, by the categories that the trace has.
+
+        It takes a third of the time of `CALL`, which looks for a pattern in the category of each event.
+        """
+        known = {key.partition("|")[2] for key in self.summary["counts"]}
+        return f"(cat IN {_listed(one for one in known if re.fullmatch(LAUNCH_PATTERN, one))})"
+
+    def work(self, parameters: WorkParameters, *, typed: bool = True) -> None:
+        """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
+
+        Its columns: ``position, name, cat, pid, tid, device, stream, correlation, external_id, bytes, args, start_ns,
+        end_ns, dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others
+        are only there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes
+        a while, and can be left out: then ``type`` is null.
+        """
+        hta = parameters.types == "hta"
+        conditions = ["ph = 'X'", "ts_ns NOTNULL"]
+        conditions += ["stream <> -1", "dur_ns NOTNULL", "cat <> 'Trace'"] if hta else [f"cat IN {WORK}"]
+        if parameters.linked_only:
+            conditions.append(f"correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {self.calls})")
+        if parameters.last_step == "drop":
+            conditions += self._before_last_step(parameters.types)
+        type_ = "NULL"
+        if typed:
+            type_ = self._type_of_hta if hta else self._type(parameters)
+        self.db.execute(f"""
+            CREATE OR REPLACE TEMP VIEW work AS
+            SELECT
+                position, name, cat, pid, tid, {"NULL::BIGINT" if hta else "device"} AS device, stream,
+                correlation, external_id, bytes, args,
+                ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns,
+                CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'
+                     WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END AS kind,
+                ({type_})::{TYPE} AS type
+            FROM events WHERE {" AND ".join(conditions)}""")
+
+    def last_step_start(self, types: str) -> int | None:
+        """When the last step starts, if there are two: on the host; or as HTA has it, on a device that is not told."""
+        condition = f"NOT ({_ON_DEVICE})" if types == "hta" else f"cat <> 'gpu_user_annotation' AND cat NOT IN {WORK}"
+        [steps] = self.table(f"""
+            SELECT count(DISTINCT name) AS steps, max(ts_ns) FILTER ({condition}) AS start_ns FROM events
+            WHERE ph = 'X' AND dur_ns NOTNULL AND starts_with(name, 'ProfilerStep') AND ts_ns NOTNULL""").to_pylist()
+        start: int | None = steps["start_ns"] if steps["steps"] > 1 else None
+        return start
+
+    def _before_last_step(self, types: str) -> list[str]:
+        """Conditions for what is launched before the last step starts; none where there are not two of them.
+
+        To HTA everything may be what launches that does not name a stream and a correlation.
+        """
+        start = self.last_step_start(types)
+        if start is None:
+            return []
+        launched = "correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {} AND ts_ns < " + f"{start})"
+        if types != "hta":
+            return [launched.format(self.calls)]
+        launches = f"dur_ns NOTNULL AND cat <> 'Trace' AND correlation NOTNULL AND NOT ({_ON_DEVICE})"
+        return [f"CASE WHEN {_ON_DEVICE} THEN {launched.format(launches)} ELSE ts_ns < {start} END"]
+
+    def _type(self, parameters: WorkParameters) -> str:
+        """SQL for the type of work.
+
+        A kernel communicates by its name, or by what is told of its collective.
+        """
+        memory = "('gpu_memcpy', 'Memcpy')"
+        if parameters.memset == "mem":
+            memory = "('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset')"
+        named = f"name IN {_COMMUNICATING}" if self._are_communicating else "false"
+        by_args = f" OR name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')" if self._are_telling else ""
+        return f"CASE WHEN cat IN {memory} THEN 'MEM' WHEN {named}{by_args} THEN 'COMM' ELSE 'COMP' END"
+
+    @cached_property
+    def _are_communicating(self) -> bool:
+        """Make a table of the names of what communicates, each of which is looked at once: are there any?"""
+        names = self.table(f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {WORK}")["name"].to_pylist()
+        found = [{"name": name} for name in names if name and re.search(COMMUNICATION, name)]
+        self._keep("communicating", found)
+        return bool(found)
+
+    @cached_property
+    def _are_telling(self) -> bool:
+        """Make a table of the names of other kernels that may tell of a collective: are there any?
+
+        Arguments are long, and are read only where kernels with other names are launched by what tells of collectives;
+        of a selection, which may lack that, they are.
+        """
+        told = self.table("SELECT external_id FROM events WHERE ph = 'X' AND name = 'record_param_comms'")
+        telling = []
+        if len(told) or self.cut:
+            self.db.register("told", told)
+            linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
+            others = f"AND name NOT IN {_COMMUNICATING}" if self._are_communicating else ""
+            telling = self.table(
+                f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {KERNELS} {linked} {others}"
+            ).to_pylist()
+            self.db.unregister("told")
+        self._keep("telling", telling)
+        return bool(telling)
+
+    @cached_property
+    def _type_of_hta(self) -> str:
+        """SQL for the type of work by HTA's patterns."""
+        names = self.table("SELECT DISTINCT name FROM events WHERE ph = 'X' AND stream NOTNULL AND name NOTNULL")
+        typed = [
+            {"name": name, "type": type_}
+            for name in names["name"].to_pylist()
+            if (type_ := next((type_ for type_, pattern in HTA_TYPES.items() if pattern.match(name)), None))
+        ]
+        self._keep("hta_types", typed, ("name", "type"))
+        cases = " ".join(
+            f"WHEN name IN (SELECT name FROM hta_types WHERE type = '{type_}') THEN '{type_}'" for type_ in HTA_TYPES
+        )
+        return f"CASE {cases} ELSE 'COMP' END"
+
+    def _keep(self, table: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str] = ("name",)) -> None:
+        """Make a table of texts."""
+        kept = pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
+        self.db.register("kept", kept)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM kept")
+        self.db.unregister("kept")
+
+
+def _listed(words: Iterable[str]) -> str:
+    """SQL for a list of texts, which is not empty."""
+    return "(" + ", ".join("'" + word.replace("'", "''") + "'" for word in ["", *words]) + ")"
+
+
+@contextmanager
+def scope_of(
+    columns: Path, summary: Mapping[str, Any], selection: Selection | None, *, spill: Path, threads: int
+) -> Iterator[Scope]:
+    """The scope of a trace.
+
+    Args:
+        columns: the folder that ingest made of it.
+        summary: as the catalog has it.
+        selection: what of it, or None.
+        spill: the folder for what does not fit into memory.
+        threads: how many may work.
+
+    Raises:
+        SelectionError: the trace has nothing of the selection.
+        ExportFailed: the columns can't be read.
+        DiskFull: there was no room to spill.
+    """
+    path = columns / EVENTS
+    with ExitStack() as stack:
+
+        def opened() -> duckdb.DuckDBPyConnection:
+            db = stack.enter_context(connected(spill, threads=threads))
+            if selection is None:
+                name = str(path).replace("'", "''")
+                db.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{name}')")
+                return db
+            from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without
+            from service.cutting.parts import Parts  # noqa: PLC0415 - likewise
+
+            with closing(Parts(path)) as parts:
+                tables = cut_tables(parts, selection, summary)
+                batches = (batch for table in tables for batch in table.to_batches())
+                db.register("cut", pa.RecordBatchReader.from_batches(parts.schema, batches))
+                db.execute("CREATE TEMP TABLE events AS SELECT * FROM cut")
+            return db
+
+        try:
+            yield Scope(opened, summary, summary["rank"], cut=selection is not None, columns=columns)
+        except duckdb.OutOfMemoryException as error:
+            raise DiskFull(f"There was no room for what does not fit into memory: {error}") from error
+        except duckdb.Error as error:
+            raise ExportFailed(f"The trace's columns can't be read: {error}") from error

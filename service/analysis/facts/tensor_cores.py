@@ -1,0 +1,38 @@
+"""Which kernels run on tensor cores, and which operators could, as far as TensorBoard knows."""
+
+from service.analysis.facts.scope import KERNELS, Scope
+
+KERNEL_PARTS = (
+    *("h884", "s884", "h1688", "s1688", "c1688", "hmma", "i8816", "16816", "dgrad_1x1_stride_2x2", "conv1x1"),
+    *("first_layer_wgrad_kernel", "conv2d_c1_k1", "direct_group", "xmma_implicit_gemm", "xmma_sparse_conv"),
+    *("xmma_warp_specialized_implicit_gemm", "xmma_gemm", "xmma_sparse_gemm"),
+)
+"""What stands in the names of kernels that use tensor cores."""
+
+OPERATORS = frozenset(
+    {
+        *("aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_tbc"),
+        *("aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::convolution"),
+        *("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::prelu", "aten::addmm", "aten::addmm_"),
+        *("aten::addmv", "aten::addr", "aten::matmul", "aten::mm", "aten::mv", "aten::linear", "aten::addbmm"),
+        *("aten::baddbmm", "aten::bmm", "aten::chain_matmul", "aten::linalg_multi_dot", "aten::rnn_relu_cell"),
+        *("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", "aten::lstm_cell", "aten::gru_cell"),
+        *("aten::rnn_tanh_cell", "aten::cudnn_convolution_backward", "aten::cudnn_convolution_backward_input"),
+        *("aten::cudnn_convolution_backward_weight", "aten::cudnn_convolution_transpose_backward"),
+        *("aten::cudnn_convolution_transpose_backward_input", "aten::cudnn_convolution_transpose_backward_weight"),
+        *("CudnnConvolutionBackward", "CudnnConvolutionTransposeBackward", "BmmBackward0", "MmBackward"),
+        *("AddmvBackward", "MvBackward", "AddmmBackward", "AddbmmBackward"),
+    }
+)
+"""The operators that can run on tensor cores."""
+
+CAN_USE_TENSOR_CORES = "name IN (" + ", ".join(f"'{name}'" for name in sorted(OPERATORS)) + ")"
+"""SQL for whether an operator can."""
+
+_NAMES = f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND name NOTNULL"
+
+
+def kernels_on_tensor_cores(scope: Scope) -> list[str]:
+    """The names of the kernels that use tensor cores."""
+    names = scope.table(_NAMES)["name"].to_pylist()  # few: to look at each kernel's takes much longer
+    return [name for name in names if any(part in name for part in KERNEL_PARTS)]

@@ -1,0 +1,84 @@
+"""What devices do, and for whom."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from service.analysis.facts.host import categories_like, lasting_in_doubles, read
+from service.analysis.facts.intervals import Ints
+from service.analysis.facts.nesting import countable, owners
+from service.analysis.facts.scope import WORK, Scope
+from service.store.census import END
+
+_RUNTIME = "Runtime|.*_runtime"
+_WORK = f"""
+SELECT
+    coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
+    ts_ns AS starts, {END} - ts_ns AS lasting
+FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {WORK}
+"""
+_CALLS = f"""
+SELECT
+    coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, ts_ns AS starts, {END} - ts_ns AS lasting
+FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {{}}
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What devices do.
+
+    Args:
+        ids: its External id, 0 where it has none.
+        correlations: what it has in common with its launch, or 0.
+        starts: when it begins.
+        lasting: how long it lasts.
+        on_cores: whether it uses tensor cores.
+        calls: ``ids``, ``correlations``, ``starts`` and ``lasting`` of calls that launch, if they matter.
+    """
+
+    ids: Ints
+    correlations: Ints
+    starts: Ints
+    lasting: Ints
+    on_cores: Any
+    calls: dict[str, Ints] | None
+
+    def __post_init__(self) -> None:
+        countable(self.lasting, "The time of what devices do")
+
+    def owners(self, *, launched: bool) -> Ints:
+        """The External id of each, else that of its launch; where it has to be `launched`, 0 without one."""
+        if self.calls is None:
+            return self.ids
+        call = owners(self.calls["correlations"], self.correlations)
+        of_call = np.append(self.calls["ids"], 0)[call]
+        ids = np.where(self.ids == 0, of_call, self.ids)
+        return np.where(call < 0, 0, ids) if launched else ids
+
+    def in_doubles(self) -> "Work":
+        """The same with times as they come out of doubles of microseconds."""
+        calls = self.calls and {
+            **self.calls,
+            "lasting": lasting_in_doubles(self.calls["starts"], self.calls["lasting"]),
+        }
+        return replace(self, lasting=lasting_in_doubles(self.starts, self.lasting), calls=calls)
+
+
+def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_only: bool = False) -> Work:
+    """What devices do.
+
+    Args:
+        scope: what is asked.
+        on_cores: what is found in the names of kernels that use tensor cores.
+        runtime_only: read the calls of the runtime, and none of the driver; else calls are read if there is work that
+            has no External id of its own.
+    """
+    found, words = read(scope, _WORK, {"names"})
+    cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
+    calls = None
+    if runtime_only or ((found["ids"] == 0) & (found["correlations"] != 0)).any():
+        calls, _ = read(scope, _CALLS.format(categories_like(scope, _RUNTIME) if runtime_only else scope.calls))
+    return Work(calls=calls, on_cores=cores[found.pop("names")], **found)

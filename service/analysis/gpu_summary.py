@@ -1,0 +1,137 @@
+"""How well is the GPU used?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.analysis.facts.activity import activity_of, happens
+from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
+from service.analysis.facts.intervals import Ints, covered, share
+from service.analysis.facts.scope import KERNELS, WORK, Scope
+from service.analysis.facts.step_windows import StepParameters, windows_of
+from service.analysis.facts.tensor_cores import kernels_on_tensor_cores
+from service.analysis.question import Question, Tables
+from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, rows_made, word
+from service.store.census import END
+
+COLUMNS = (
+    RANK,
+    DEVICE,
+    word("name", "of the GPU"),
+    Column("memory_bytes", "int", "bytes", "that the GPU has"),
+    word("compute_capability", "of the GPU"),
+    count("sm_count", "streaming multiprocessors of the GPU"),
+    ns("start", "of the first step"),
+    ns("end", "of the last step"),
+    ns("kernel", "in which a kernel runs"),
+    ns("busy", "in which a kernel, a copy or a memset runs"),
+    pct("utilization", "of the steps with a kernel"),
+    pct("busy", "of the steps with any work"),
+    pct("sm_efficiency", "estimated: the mean over the steps of the blocks per SM of all kernels that run, at most 1"),
+    pct("occupancy", "estimated: the mean over all kernels' time of the occupancy that each achieves"),
+    pct("tensor_core", "of all kernels' time, in kernels that use tensor cores"),
+)
+
+
+def _number(key: str) -> str:
+    return f"""TRY_CAST(nullif(regexp_extract(args, '"{key}":\\s*([0-9.eE+-]+)', 1), '') AS DOUBLE)"""
+
+
+_KERNELS = f"""
+SELECT
+    device, ts_ns AS start_ns, {END} AS end_ns, {{on_cores}} AS on_cores,
+    coalesce({_number("blocks per SM")}, -1) AS blocks,
+    coalesce({_number("est. achieved occupancy %")}, -1) AS occupancy
+FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND ts_ns NOTNULL
+"""
+
+
+def efficiency(starts: Ints, ends: Ints, blocks: Any) -> float:
+    """The time of kernels, each moment by the sum of the blocks per SM of those that run, and 1 at most."""
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.concatenate([blocks, -blocks])[order])[:-1]
+    return float((np.clip(running, 0, 1) * np.diff(times[order])).sum())
+
+
+def answer(scope: Scope, parameters: StepParameters) -> Tables:
+    """What each GPU is and does during the steps."""
+    activity = activity_of(scope, parameters.rules, categories=False)
+    windows = windows_of(activity, parameters)
+    first, last = int(windows.starts[0]), int(windows.ends[-1])
+    names = kernels_on_tensor_cores(scope)
+    on_cores = "coalesce(list_contains($names, name), false)" if names else "false"
+    found = scope.table(_KERNELS.format(on_cores=on_cores), **({"names": names} if names else {}))
+    kernels = _Kernels(found, first, last)
+    told = {one["id"]: one for one in scope.summary["devices"]}
+    properties = {whole_number(one.get("id")): one for one in reversed(properties_of(scope))}
+    rows = []
+    for device in np.unique(activity.devices).tolist():
+        facts = _facts(told.get(device, {}), properties.get(device, {}))
+        busy = activity.work.only(activity.devices == device).covered()
+        busy_ns = int(busy.between(windows.starts[:1], windows.ends[-1:])[0])
+        kernel_ns, *estimates = kernels.of(device)
+        shares = (share(kernel_ns, last - first), share(busy_ns, last - first), *estimates)
+        rows.append([scope.rank, None if device < 0 else device, *facts, first, last, kernel_ns, busy_ns, *shares])
+    return {"gpus": rows_made(COLUMNS, rows)}
+
+
+class _Kernels:
+    """Kernels, as far as they run between two times.
+
+    Args:
+        found: the kernels.
+        first: the time from which on they count.
+        last: until which.
+    """
+
+    def __init__(self, found: pa.Table, first: int, last: int) -> None:
+        self.whole = last - first
+        self.devices = found["device"].fill_null(-1).to_numpy()
+        self.starts, self.ends = (np.clip(found[name].to_numpy(), first, last) for name in ("start_ns", "end_ns"))
+        self.on_cores = found["on_cores"].to_numpy()
+        self.blocks, self.occupancy = (
+            np.nan_to_num(found[name].to_numpy(), posinf=-1) for name in ("blocks", "occupancy")
+        )
+
+    def of(self, device: int) -> tuple[int, float | None, float | None, float | None]:
+        """How long kernels run on a device, its SM efficiency, its occupancy, and the share of tensor cores."""
+        mine = self.devices == device
+        starts, ends, blocks, occupancy = (each[mine] for each in (self.starts, self.ends, self.blocks, self.occupancy))
+        lasting, placed, timed = ends - starts, blocks > 0, occupancy >= 0
+        efficient = efficiency(starts[placed], ends[placed], blocks[placed]) if placed.any() else None
+        known = float(lasting[timed].sum())
+        return (
+            covered(starts, ends),
+            None if efficient is None else share(efficient, self.whole),
+            float((occupancy[timed] * lasting[timed]).sum()) / known if known else None,
+            share(float(lasting[self.on_cores[mine]].sum()), float(lasting.sum())),
+        )
+
+
+def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]:
+    """What the trace tells of a GPU: its name, its memory, its compute capability and the number of its SMs."""
+    sms = whole_number(properties.get("numSms"))
+    return [known.get("name"), known.get("memory_bytes"), capability_of(properties), sms]
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there is no work of a GPU."""
+    return None if happens(scope, f"cat IN {WORK}") else "Nothing in this trace runs on a GPU."
+
+
+QUESTION = Question(
+    name="gpu_summary",
+    answers="How well is the GPU used?",
+    definition="Of each GPU, from the start of the first step to the end of the last: utilization is the share of the"
+    " time with a kernel; SM efficiency the mean of the blocks per SM of all kernels at once, at most 1; occupancy that"
+    " of kernels, each by its time. Blocks per SM and occupancy are the profiler's estimates.",
+    source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
+    "torch_tb_profiler/profiler/gpu_metrics_parser.py",
+    tables={"gpus": COLUMNS},
+    parameters=StepParameters,
+    missing=missing,
+    answer=answer,
+)

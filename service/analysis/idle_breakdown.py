@@ -1,0 +1,112 @@
+"""Why does a stream idle: because of the host, of the gap between kernels, or else?"""
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from service.analysis.facts.intervals import Ints, groups, lasting
+from service.analysis.facts.launches import launched
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, word
+
+COLUMNS = (
+    RANK,
+    DEVICE,
+    count("stream", "number of the stream"),
+    word("category", "host_wait, kernel_wait or other"),
+    count("count", "of intervals"),
+    ns("idle", "how long they are together"),
+    pct("idle", "of the time that the stream idles"),
+    number("mean_ns", "of an interval", "ns"),
+    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
+    ns("min", "the shortest"),
+    number("p25_ns", "a quarter is at most as long", "ns"),
+    number("p50_ns", "half are at most as long", "ns"),
+    number("p75_ns", "three quarters are at most as long", "ns"),
+    ns("max", "the longest"),
+)
+_LONGEST = np.uint64((1 << 63) - 1)
+CATEGORIES = ("host_wait", "kernel_wait", "other")
+
+_STATISTICS = """
+SELECT
+    device, stream, category, count(*) AS count, least(sum(gap), 9223372036854775807)::BIGINT AS idle_ns,
+    100 * sum(gap) / nullif(sum(sum(gap)) OVER (PARTITION BY device, stream), 0) AS idle_pct,
+    avg(gap) AS mean_ns, coalesce(stddev_samp(gap), 0) AS stddev_ns, min(gap) AS min_ns,
+    quantile_cont(gap, 0.25) AS p25_ns, quantile_cont(gap, 0.5) AS p50_ns, quantile_cont(gap, 0.75) AS p75_ns,
+    max(gap) AS max_ns
+FROM gaps GROUP BY device, stream, category ORDER BY device NULLS FIRST, stream NULLS FIRST, category
+"""
+
+
+class IdleParameters(WorkParameters):
+    """What counts as work, and which gaps launching explains."""
+
+    kernel_wait_ns: int = Field(
+        30_000,
+        ge=0,
+        le=2**62,
+        description="a shorter gap before work that was launched in time is the cost of launching it (ns): 30 µs as in"
+        " HTA's code; its documentation says 30 ns",
+    )
+
+
+def answer(scope: Scope, parameters: IdleParameters) -> Tables:
+    """The gaps of each stream."""
+    scope.work(parameters, typed=False)
+    hta = parameters.types == "hta"
+    found = launched(scope, ["call_start_ns"], where="kind <> 'other'" if hta else "true", unlinked=True)
+    starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    calls = found["call_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    rows, before = _before(found, starts, ends, running=not hta)
+    with_gap = starts[rows] > before
+    gaps = np.where(
+        with_gap, np.minimum(lasting(before, starts[rows]), _LONGEST).astype(np.int64), starts[rows] - before
+    )
+    category = np.where(calls[rows] > before, 0, np.where(gaps < parameters.kernel_wait_ns, 1, 2))
+    counted = slice(None) if hta else gaps > 0
+    rows, category, gaps = rows[counted], category[counted], gaps[counted]
+    idle = {
+        "device": found["device"].take(rows),
+        "stream": found["stream"].take(rows),
+        "category": category,
+        "gap": gaps,
+    }
+    scope.db.register("gaps", pa.table(idle))
+    told = scope.table(_STATISTICS)
+    scope.db.unregister("gaps")
+    names = pa.array(CATEGORIES).take(told["category"])
+    told = told.set_column(told.column_names.index("category"), "category", names)
+    return {"breakdown": made(COLUMNS, told.append_column("rank", pa.array([scope.rank] * len(told), pa.int64())))}
+
+
+def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tuple[Ints, Ints]:
+    """Rows that follow others of their stream, and when what is before them ends: all of it, or the row before."""
+    followers, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    every = np.arange(len(starts))
+    for _, mine in groups(found["device"], found["stream"]):
+        over = np.maximum.accumulate(ends[mine]) if running else ends[mine]
+        followers.append(every[mine][1:])
+        before.append(over[:-1])
+    return np.concatenate(followers), np.concatenate(before)
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there is no work of a GPU."""
+    return None if scope.has_work else "Nothing in this trace runs on a GPU."
+
+
+QUESTION = Question(
+    name="idle_breakdown",
+    answers="Why does a stream of a GPU idle?",
+    definition="Of each rank, device and stream: the gaps in which nothing of it runs, before the work that ends them."
+    " A gap is the host's (host_wait) if that work was launched after the gap began; else it is what launching costs"
+    " (kernel_wait) if it is short; else other. With `types=hta` a gap follows the work that started before, even if"
+    " other work of the stream lasts longer, and gaps of no time count.",
+    source="https://hta.readthedocs.io/en/latest/source/features/idle_time_breakdown.html",
+    tables={"breakdown": COLUMNS},
+    parameters=IdleParameters,
+    missing=missing,
+    answer=answer,
+)

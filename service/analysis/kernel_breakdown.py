@@ -1,0 +1,243 @@
+"""Which kinds of work, which kernels, launched how?"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
+from service.analysis.facts.scope import Scope
+from service.analysis.facts.tensor_cores import KERNEL_PARTS
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
+
+_DURATIONS = (
+    count("count", "how many ran"),
+    ns("sum", "of their durations"),
+    number("mean_ns", "of their durations", "ns"),
+    ns("min", "of their durations"),
+    ns("max", "of their durations"),
+    number("stddev_ns", "of their durations, of a sample; 0 of a single one", "ns"),
+)
+_METRICS = (
+    word("tensor_cores", "yes or no: whether its name is one of those that use tensor cores"),
+    number("blocks_per_sm", "mean over its time; empty where the trace does not tell it"),
+    pct("occupancy", "mean of the estimated achieved occupancy over its time, likewise"),
+)
+TYPES = (
+    RANK,
+    DEVICE,
+    word("types", "of the work that runs at once: COMP, COMM, MEM, or several of them"),
+    ns("time", "in which exactly these run"),
+    pct("time", "of all time with work"),
+)
+KERNELS = (
+    RANK,
+    DEVICE,
+    word("type", "COMP, COMM or MEM"),
+    word("name", "of the kernel; `others` beyond `top`"),
+    *_DURATIONS,
+    *_METRICS,
+)
+CONFIGURATIONS = (
+    RANK,
+    DEVICE,
+    word("name", "of the kernel; `others` beyond `top`"),
+    word("op", "for which it was launched, by its External id"),
+    word("grid", "of blocks, as the trace has it"),
+    word("block", "of threads, as the trace has it"),
+    count("registers", "per thread"),
+    Column("shared_memory_bytes", "int", "bytes", "of a block"),
+    *_DURATIONS,
+    *_METRICS,
+)
+
+_TENSOR_CORES = "|".join(KERNEL_PARTS)
+"""A regular expression: these are letters and digits."""
+
+_NAMED = ("COMP", "COMM", "MEM")
+_DETAILS = (
+    '{"grid": "VARCHAR", "block": "VARCHAR", "registers per thread": "BIGINT", "shared memory": "BIGINT",'
+    ' "blocks per SM": "DOUBLE", "est. achieved occupancy %": "DOUBLE"}'
+)
+_IS_OP = "ph = 'X' AND cat IN ('cpu_op', 'Operator')"
+_WORK = """
+CREATE OR REPLACE TEMP TABLE launched AS
+SELECT
+    position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash,
+    CASE WHEN kind = 'kernel' THEN hash($shape) END AS shape,
+    CASE WHEN external_id IS DISTINCT FROM correlation THEN external_id END AS external_id
+FROM work
+"""
+"""Work by how it was launched; names are long, and stay where they are.
+
+An External id that is the correlation was made of it, where no op was known.
+"""
+_TAIL = """substr(args, nullif(instr(args, '"registers per thread"'), 0))"""
+"""SQL for the end of arguments, where Kineto tells of a launch's shape: it is faster to compare than to read."""
+
+_READ = f"try(from_json(args, '{_DETAILS}'))"
+_SHAPES = f"""
+CREATE OR REPLACE TEMP TABLE shapes AS
+SELECT
+    shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS is_told,
+    details.grid AS grid, details.block AS block,
+    details['registers per thread'] AS registers, details['shared memory'] AS shared_memory_bytes,
+    details['blocks per SM'] AS blocks_per_sm, details['est. achieved occupancy %'] AS occupancy
+FROM (
+    SELECT shape, {_READ} AS details, {_TAIL} AS tail
+    FROM events
+    JOIN (SELECT shape, min(position) AS position FROM launched WHERE is_kernel GROUP BY shape) USING (position)
+)
+"""
+_GROUPED = """
+CREATE OR REPLACE TEMP TABLE counted AS
+SELECT
+    device, type, is_kernel, shape, min(position) AS position, min(op_position) AS op_position,
+    count(*) AS events, sum(dur_ns) AS total, min(dur_ns) AS shortest, max(dur_ns) AS longest,
+    var_pop(dur_ns) AS variance
+FROM launched LEFT JOIN ($ops) USING (external_id)
+GROUP BY device, type, is_kernel, shape, name_hash, op_hash
+"""
+_NAMED_GROUPS = """
+CREATE OR REPLACE TEMP TABLE grouped AS
+SELECT counted.* EXCLUDE (shape, position, op_position), shapes.* EXCLUDE (shape, is_told), work.name, ops.name AS op
+FROM counted
+LEFT JOIN shapes USING (shape)
+LEFT JOIN (
+    SELECT position, name FROM events WHERE position IN (SELECT position FROM counted)
+) AS work ON work.position = counted.position
+LEFT JOIN (
+    SELECT position, name FROM events WHERE position IN (SELECT op_position FROM counted)
+) AS ops ON ops.position = op_position
+"""
+_OPS = f"""
+SELECT external_id, hash(name) AS op_hash, position AS op_position FROM events
+WHERE {_IS_OP} AND external_id NOTNULL
+"""
+_LAST_OPS = f"""
+SELECT external_id, arg_max(hash(name), ts_ns) AS op_hash, arg_max(position, ts_ns) AS op_position FROM events
+WHERE {_IS_OP} AND external_id IN (SELECT external_id FROM launched) GROUP BY external_id
+"""
+_AGGREGATED = f"""
+WITH keyed AS (
+    SELECT *, dense_rank() OVER (PARTITION BY device, {{within}} ORDER BY of_key DESC, {{key}}) AS place
+    FROM (SELECT *, sum(total) OVER (PARTITION BY device, {{within}}, {{key}}) AS of_key FROM grouped WHERE {{where}})
+), placed AS (
+    SELECT
+        *, sum(total) OVER same / sum(events) OVER same AS mean, total / events AS own_mean
+    FROM (SELECT *, least(place, $top + 1) AS slot FROM keyed)
+    WINDOW same AS (PARTITION BY device, {{within}}, slot)
+)
+SELECT
+    device, {{columns}}, sum(events)::BIGINT AS count, least(sum(total), {2**63 - 1})::BIGINT AS sum_ns,
+    any_value(mean)::DOUBLE AS mean_ns, min(shortest) AS min_ns, max(longest) AS max_ns,
+    CASE WHEN sum(events) > 1
+         THEN sqrt(sum(events * (variance + (own_mean - mean) * (own_mean - mean))) / (sum(events) - 1))
+         ELSE 0 END AS stddev_ns,
+    CASE WHEN slot <= $top AND bool_or(is_kernel)
+         THEN CASE WHEN regexp_matches(any_value(name), '{_TENSOR_CORES}') THEN 'yes' ELSE 'no' END
+         END AS tensor_cores,
+    sum(blocks_per_sm * total) / nullif(sum(total) FILTER (blocks_per_sm NOTNULL), 0) AS blocks_per_sm,
+    sum(occupancy * total) / nullif(sum(total) FILTER (occupancy NOTNULL), 0) AS occupancy_pct
+FROM placed GROUP BY device, {{within}}, slot ORDER BY device, slot > $top, sum_ns DESC, {{within}}, slot
+"""
+
+
+class KernelParameters(WorkParameters):
+    """What counts as work, and how many kernels are told by name."""
+
+    top: int = Field(100, ge=1, le=1_000_000, description="how many names of each type are told; all more are `others`")
+
+
+def answer(scope: Scope, parameters: KernelParameters) -> Tables:
+    """The tables of a rank."""
+    scope.work(parameters)
+    _group(scope)
+    kernels = _AGGREGATED.format(
+        within="type",
+        key="name",
+        where="true",
+        columns="type, CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name",
+    )
+    configuration = ("name", "op", "grid", "block", "registers", "shared_memory_bytes")
+    told = ", ".join(f"CASE WHEN slot <= $top THEN any_value({one}) END AS {one}" for one in configuration[1:])
+    configurations = _AGGREGATED.format(
+        within="is_kernel",
+        key=", ".join(configuration),
+        where="is_kernel",
+        columns=f"CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, {told}",
+    )
+    return {
+        "types": rows_made(TYPES, _at_once(scope)),
+        "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
+        "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
+    }
+
+
+def _group(scope: Scope) -> None:
+    """Make the table ``grouped`` of work that is alike, with its number and durations."""
+    for shape in (_TAIL, _READ):
+        scope.db.execute(_WORK.replace("$shape", shape))
+        scope.db.execute(_SHAPES)
+        if scope.table("SELECT bool_and(coalesce(is_told, false)) AS told FROM shapes").to_pylist()[0]["told"]:
+            break
+    scope.db.execute(_GROUPED.replace("$ops", _OPS))
+    [counted] = scope.table("SELECT sum(events) = (SELECT count(*) FROM launched) AS once FROM counted").to_pylist()
+    if not counted["once"]:  # several ops have one External id, and their work was counted for each of them
+        scope.db.execute(_GROUPED.replace("$ops", _LAST_OPS))
+    scope.db.execute(_NAMED_GROUPS)
+
+
+def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
+    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+
+
+def _at_once(scope: Scope) -> list[list[Any]]:
+    """How long each combination of types runs, on each device."""
+    found = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
+    kinds, starts, ends = codes(found["type"], _NAMED), found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    rows: list[list[Any]] = []
+    for (device,), mine in groups(found["device"]):
+        times = _combined(kinds[mine], starts[mine], ends[mine])
+        for running, time in sorted(times.items(), key=lambda one: -one[1]):
+            rows.append([scope.rank, device, running, bounded(time), share(time, sum(times.values()))])
+    return rows
+
+
+def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
+    """How long exactly these types of work run, of each combination that occurs."""
+    edges, changes = [], []
+    for kind in range(len(_NAMED)):
+        for times, change in zip(united(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
+            edges.append(times)
+            changes.append(np.full(len(times), change << kind))
+    at = np.concatenate(edges)
+    order = np.argsort(at, kind="stable")
+    at, running = at[order], np.cumsum(np.concatenate(changes)[order])[:-1]
+    lengths = {state: int(lasting(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))}
+    return {
+        " + ".join(name for kind, name in enumerate(_NAMED) if state >> kind & 1): time
+        for state, time in lengths.items()
+        if time
+    }
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there is no work of a GPU."""
+    return None if scope.has_work else "Nothing in this trace runs on a GPU."
+
+
+QUESTION = Question(
+    name="kernel_breakdown",
+    answers="Which kinds of work take the time of a GPU, and which kernels, launched how?",
+    definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
+    " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
+    " and shared memory. Blocks per SM and occupancy are means that are weighted with durations.",
+    source="https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/kernel_parser.py",
+    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS},
+    parameters=KernelParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,173 @@
+"""What does launching cost the host, and how long does work wait?"""
+
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from service.analysis.facts.launches import call_names, launched
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, Columns, count, made, ns, number, pct, word
+
+_STATISTICS = (
+    ns("sum", "of all"),
+    number("mean_ns", "of all", "ns"),
+    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
+    ns("min", "the shortest"),
+    number("p25_ns", "a quarter is at most as long", "ns"),
+    number("p50_ns", "half are at most as long", "ns"),
+    number("p75_ns", "three quarters are at most as long", "ns"),
+    ns("max", "the longest"),
+)
+SUMMARY = (
+    RANK,
+    word(
+        "time", "cpu_duration: of the call; gpu_duration: of the work; launch_delay: from one to the other, at least 0"
+    ),
+    count("count", "of launches"),
+    *_STATISTICS,
+)
+COUNTS = (
+    RANK,
+    count("launches", "calls with work, one for each work"),
+    count("short_work", "that is over sooner than its call"),
+    pct("short_work", "of the launches"),
+    count("slow_calls", "that last longer than `slow_call_ns`"),
+    count("long_delays", "that are longer than `long_delay_ns`"),
+)
+CALLS = (
+    RANK,
+    word("call", "name of the call"),
+    count("count", "of launches"),
+    ns("cpu_duration", "of all its calls"),
+    number("mean_cpu_duration_ns", "of a call", "ns"),
+    ns("launch_delay", "of all that it launched"),
+    number("mean_launch_delay_ns", "of what it launched", "ns"),
+)
+LAUNCHES = (
+    RANK,
+    DEVICE,
+    count("stream", "of the work"),
+    count("correlation", "of call and work"),
+    word("call", "name of the call"),
+    word("name", "of the work"),
+    ns("call_start", "in the trace's own time"),
+    ns("start", "of the work, likewise"),
+    ns("cpu_duration", "of the call"),
+    ns("gpu_duration", "of the work"),
+    ns("launch_delay", "from the end of the call to the start of the work, at least 0"),
+)
+
+HTA_CALLS = (
+    "name IN ('cudaLaunchKernel', 'cudaLaunchKernelExC', 'runFunction - job_prep_and_submit_for_execution',"
+    " 'cudaMemcpyAsync', 'cudaMemsetAsync')"
+)
+"""SQL for the calls that HTA knows here."""
+
+_LAUNCHED = """
+CREATE OR REPLACE TEMP TABLE launched AS
+SELECT
+    device, stream, correlation, position, call, call_start_ns, start_ns,
+    call_end_ns - call_start_ns AS cpu_duration_ns, dur_ns AS gpu_duration_ns,
+    CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
+         END AS launch_delay_ns
+FROM found
+"""
+_SUMMARY = """
+SELECT
+    time, count(*) AS count, least(sum(value), 9223372036854775807)::BIGINT AS sum_ns, avg(value) AS mean_ns,
+    coalesce(stddev_samp(value), 0) AS stddev_ns, min(value) AS min_ns, quantile_cont(value, 0.25) AS p25_ns,
+    quantile_cont(value, 0.5) AS p50_ns, quantile_cont(value, 0.75) AS p75_ns, max(value) AS max_ns
+FROM (
+    SELECT unnest(['cpu_duration', 'gpu_duration', 'launch_delay']) AS time,
+           unnest([cpu_duration_ns, gpu_duration_ns, launch_delay_ns]) AS value
+    FROM launched
+) GROUP BY time ORDER BY time
+"""
+_COUNTS = """
+SELECT
+    count(*) AS launches, count(*) FILTER (gpu_duration_ns < cpu_duration_ns) AS short_work,
+    100 * short_work / nullif(launches, 0) AS short_work_pct,
+    count(*) FILTER (cpu_duration_ns > $slow) AS slow_calls, count(*) FILTER (launch_delay_ns > $long) AS long_delays
+FROM launched
+"""
+_CALLS = """
+SELECT
+    any_value(call_names.name) AS call, count(*) AS count,
+    least(sum(cpu_duration_ns), 9223372036854775807)::BIGINT AS cpu_duration_ns,
+    avg(cpu_duration_ns) AS mean_cpu_duration_ns,
+    least(sum(launch_delay_ns), 9223372036854775807)::BIGINT AS launch_delay_ns,
+    avg(launch_delay_ns) AS mean_launch_delay_ns
+FROM launched JOIN call_names USING (call) GROUP BY call_names.call ORDER BY cpu_duration_ns DESC, 1
+"""
+_TOP = """
+SELECT listed.* REPLACE (call_names.name AS call), events.name
+FROM (SELECT * FROM launched ORDER BY {order}, position LIMIT $top) AS listed
+JOIN events USING (position) JOIN call_names USING (call)
+ORDER BY {order}, position
+"""
+_ORDERS = {
+    "launch_delay": "launch_delay_ns DESC",
+    "cpu_duration": "cpu_duration_ns DESC",
+    "gpu_duration": "gpu_duration_ns DESC",
+    "time": "call_start_ns",
+}
+
+
+class LaunchParameters(WorkParameters):
+    """What counts as work, what as an outlier, and which launches are listed."""
+
+    slow_call_ns: int = Field(50_000, ge=0, le=2**62, description="a call that lasts longer is an outlier (ns)")
+    long_delay_ns: int = Field(100_000, ge=0, le=2**62, description="a launch delay that is longer is an outlier (ns)")
+    memory: bool = Field(True, description="whether launches of copies and memsets count")
+    order: Literal["launch_delay", "cpu_duration", "gpu_duration", "time"] = Field(
+        "launch_delay", description="which launches are listed: those with the longest of these, or the first"
+    )
+    top: int = Field(100, ge=1, le=10_000_000, description="how many launches are listed")
+
+
+def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
+    """The launches of a rank."""
+    scope.work(parameters, typed=False)
+    calls = HTA_CALLS if parameters.types == "hta" else "true"
+    counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
+    found = launched(scope, ["call", "call_start_ns", "call_end_ns"], calls=calls, where=counted)
+    call_names(scope)
+    scope.db.register("found", found)
+    scope.db.execute(_LAUNCHED)
+    scope.db.unregister("found")
+    counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
+    listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
+    return {
+        "summary": _ranked(SUMMARY, scope, scope.table(_SUMMARY)),
+        "counts": _ranked(COUNTS, scope, counts if len(found) else counts.slice(0, 0)),
+        "calls": _ranked(CALLS, scope, scope.table(_CALLS)),
+        "launches": _ranked(LAUNCHES, scope, listed),
+    }
+
+
+def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
+    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where nothing is launched."""
+    if not scope.has_work:
+        return "Nothing in this trace runs on a GPU."
+    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
+    return None if len(calls) else "No calls that launch work are in this trace."
+
+
+QUESTION = Question(
+    name="launch_stats",
+    answers="What does launching cost the host, and how long does work wait after it?",
+    definition="Of each rank: all work whose launch, a call of a runtime or driver with its correlation, is in the"
+    " trace; how long call and work last, and how long after the end of the call the work starts. With `types=hta` only"
+    " the calls of CUDA count that HTA knows.",
+    source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
+    tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
+    parameters=LaunchParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,103 @@
+"""Which nn.Module? The time of each, on the host and on devices, as they call one another."""
+
+import numpy as np
+
+from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, PYTHON, host_of
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Parameters, Question, Tables
+from service.analysis.table import RANK, count, made, ns, number, word
+
+MODULES = (
+    RANK,
+    count("id", "number of the row, from 0; those of the rank that call others are before these"),
+    count("parent", "row of the module that calls it; empty for the outermost"),
+    count("depth", "how many modules it lies in"),
+    word("name", "of its class, and which of these it is"),
+    count("calls", "how often it was called from there"),
+    count("operators", "those that it called itself, and not another operator or module in it"),
+    ns("host_total", "on the host, with all in it"),
+    ns("host_self", "on the host, without the modules in it"),
+    ns("host_python", "on the host, without all modules, operators, annotations and calls of a runtime in it"),
+    ns("device_total", "of work on devices that was launched in it"),
+    ns("device_self", "of that, without what was launched in the modules in it"),
+    number("host_mean_us", "host_total of a call", "µs"),
+    number("device_mean_us", "device_total of a call", "µs"),
+)
+
+_PREFIX = "nn.Module: "
+
+
+def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
+    """The modules of a rank."""
+    from service.analysis.facts import nesting  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+
+    host = host_of(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", correlations=True)
+    parents = nesting.parents_of(host.threads, host.starts, host.ends)
+    is_module = host.kinds == PYTHON
+    modules = np.flatnonzero(is_module)
+    module_of = nesting.nearest(parents, is_module)
+    outer = np.append(module_of, nesting.NONE)[parents[modules]]
+    outer[outer >= 0] = np.searchsorted(modules, outer[outer >= 0])
+    rows, many = nesting.paths(outer, host.names[modules])
+    firsts = nesting.firsts_of(rows, many)
+    callers = np.append(rows, np.int32(nesting.NONE))[outer[firsts]]
+    row_of = np.full(len(host) + 1, nesting.NONE, np.int32)
+    row_of[modules] = rows
+    row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # of all slices, and -1 of none
+
+    lasting = host.durations
+    total = nesting.summed(rows, lasting[modules], many)
+    alone = (lasting - nesting.below(parents, lasting))[modules]
+    work = work_of(scope)
+    launch = nesting.owners(host.correlations, work.correlations)
+    launch = np.where(launch < 0, nesting.owners(host.external_ids, work.owners(launched=False)), launch)
+    device = nesting.summed(row_of[launch], work.lasting, many)
+    device_total = nesting.within(callers, device)
+    within = np.append(nesting.nearest(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
+    outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
+    calls_made = nesting.tallied(rows, many)
+    table = {
+        "rank": [scope.rank] * many,
+        "id": range(many),
+        "parent": [None if one < 0 else one for one in callers.tolist()],
+        "depth": _depths(callers.tolist()),
+        "name": [host.words[one].removeprefix(_PREFIX) for one in host.names[modules[firsts]]],
+        "calls": calls_made,
+        "operators": nesting.tallied(row_of[:-1][outermost], many),
+        "host_total_ns": total,
+        "host_self_ns": total - nesting.summed(callers, total, many),
+        "host_python_ns": nesting.summed(rows, alone, many),
+        "device_total_ns": device_total,
+        "device_self_ns": device,
+        "host_mean_us": total / calls_made / 1000,
+        "device_mean_us": device_total / calls_made / 1000,
+    }
+    return {"modules": made(MODULES, table)}
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where no module was recorded."""
+    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {IS_MODULE} AND ts_ns NOTNULL LIMIT 1")
+    return None if len(some) else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
+
+
+def _depths(parents: list[int]) -> list[int]:
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return depths
+
+
+QUESTION = Question(
+    name="modules",
+    answers="Which nn.Module takes the time?",
+    definition="Calls of modules, operators, annotations and calls of a runtime nest within their thread as for"
+    " `operators`. A row is a module as called by the module of its parent row. Work on devices counts for the"
+    " innermost module around its launch, or around the operator of its External id where the launch is not there, and"
+    " for all modules around that.",
+    source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
+    tables={"modules": MODULES},
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,129 @@
+"""Which operator costs? On the host, on devices and in memory, by itself and with all that it calls."""
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from service.analysis.facts.host import IS_ANNOTATION, IS_OP, IS_PYTHON, SHAPES, host_of
+from service.analysis.facts.memory_events import CHANGES
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Parameters, Question, Tables
+from service.analysis.table import RANK, Column, count, made, ns, number, pct, word
+
+OPERATORS = (
+    RANK,
+    word("name", "of the operator; `ProfilerStep*` are all steps"),
+    word("shapes", "of its inputs, where rows are for these"),
+    word("kind", "op, annotation, python (a function), call (of a runtime or driver), or memory"),
+    count("calls", "how often it ran; an only child of the same name is no call of its own"),
+    ns("host_self", "on the host, without what it called"),
+    ns("host_total", "on the host, with what it called"),
+    ns("device_self", "on devices, of what it launched itself"),
+    ns("device_total", "on devices, with what was launched in what it called"),
+    Column("host_memory_self_bytes", "int", "bytes", "allocated less freed on the host, without what it called"),
+    Column("host_memory_total_bytes", "int", "bytes", "allocated less freed on the host while it ran"),
+    Column("device_memory_self_bytes", "int", "bytes", "allocated less freed on devices, without what it called"),
+    Column("device_memory_total_bytes", "int", "bytes", "allocated less freed on devices while it ran"),
+    word("tensor_cores_eligible", "yes if it, or one that it called, is of those that can run on tensor cores"),
+    ns("tensor_cores_self", "of device_self, in kernels that use tensor cores"),
+    ns("tensor_cores_total", "of device_total, in kernels that use tensor cores"),
+    pct("host_self", "of the host's time in all rows"),
+    pct("device_self", "of all time of work on devices"),
+    number("host_mean_us", "host_total of a call", "µs"),
+)
+TOTALS = (
+    RANK,
+    count("calls", "of all operators"),
+    ns("host", "time of the host in all operators"),
+    ns("device", "time of all work on devices"),
+    ns("unattributed", "of that, what no operator launched, as far as the trace tells"),
+)
+
+LEFT_OUT = (
+    *("[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new"),
+    *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
+)
+"""Names of what torch leaves out."""
+
+_TENSOR_CORES = re.compile(
+    "[hs]884|[chs]1688|hmma|i8816|16816|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1"
+    "|direct_group|xmma_(implicit|sparse|warp_specialized_implicit)_gemm|xmma_sparse_conv|xmma_gemm"
+)
+"""What stands in the names of kernels that use tensor cores, as far as TensorBoard knows."""
+
+_COLLECTIVES = tuple(
+    f"{library}:{name}"
+    for library in ("nccl", "gloo")
+    for name in ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
+)
+"""The only annotations that TensorBoard's operators lie in, beside loaders, optimizers and steps."""
+
+
+class OperatorParameters(Parameters):
+    """How operators are told apart and nested."""
+
+    group_by: Literal["name", "shapes"] = Field(
+        "name", description="rows for each name, or for each name and shapes of inputs"
+    )
+    nesting: Literal["torch", "tensorboard"] = Field(
+        "torch",
+        description="`tensorboard` gives the numbers of its Operator view: only operators, nested in one another, whose"
+        " own time on the host is without calls of the runtime, no work that a driver's call launched, and times as"
+        " doubles of microseconds hold them",
+    )
+
+
+def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
+    """The operators of a rank."""
+    from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+
+    plugin = parameters.nesting == "tensorboard"
+    rows = OperatorRows(
+        host_of(scope, _nodes(scope, plugin), SHAPES if parameters.group_by == "shapes" else None), plugin
+    )
+    rows.add_time(work_of(scope, _TENSOR_CORES, runtime_only=plugin))
+    rows.add_memory(scope.table(CHANGES))
+    operators, totals = rows.made()
+    operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
+    return {"operators": made(OPERATORS, operators), "totals": made(TOTALS, totals)}
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there are no operators."""
+    some = (
+        f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON}) AND ts_ns NOTNULL LIMIT 1"
+    )
+    return None if len(scope.table(some)) else "No operators are in this trace."
+
+
+def _nodes(scope: Scope, plugin: bool) -> str:
+    """SQL for what is nested."""
+    if not plugin:
+        left_out = ", ".join(f"'{name}'" for name in LEFT_OUT)
+        return (
+            f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.calls}) AND coalesce(name NOT IN ({left_out}), true)"
+        )
+    collectives = ", ".join(f"'{name}'" for name in _COLLECTIVES)
+    return f"""(
+        {IS_OP} OR {IS_PYTHON} AND starts_with(name, 'nn.Module: ') OR cat = 'user_annotation' AND (
+            starts_with(name, 'ProfilerStep#') OR starts_with(name, 'Optimizer.step') OR name IN ({collectives})
+            OR starts_with(name, 'enumerate(DataLoader)#') AND ends_with(name, '.__next__')
+            OR starts_with(name, 'enumerate(DataPipe)#')))"""
+
+
+QUESTION = Question(
+    name="operators",
+    answers="Which operator costs?",
+    definition="As torch's key_averages: slices of the host nest within their thread, where one is over for what ends"
+    " after it; an only child of the same name is merged into its parent; a slice's own time is without its children."
+    " Work on devices counts for the operator of its External id, else of that of its launch, and for all that enclose"
+    " that; memory for what lasts while it is allocated or freed, on any thread, and by itself without what the"
+    " children have.",
+    source="https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py",
+    tables={"operators": OPERATORS, "totals": TOTALS},
+    parameters=OperatorParameters,
+    missing=missing,
+    answer=answer,
+)

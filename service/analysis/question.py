@@ -1,0 +1,69 @@
+"""What a question is: what it answers, by which definition, with which tables, and how."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.analysis.table import Columns
+
+if TYPE_CHECKING:
+    from service.analysis.facts.scope import Scope  # which loads DuckDB; who only describes questions need not
+
+Tables = dict[str, pa.Table]
+
+
+class Parameters(BaseModel):
+    """What may be chosen in a question; this is nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkParameters(Parameters):
+    """What counts as work on a GPU, where tools disagree."""
+
+    last_step: Literal["keep", "drop"] = Field(
+        "keep", description="`drop` leaves out what was not launched before the last of several steps, as HTA does"
+    )
+    linked_only: bool = Field(False, description="leave out work whose launch is not in the trace, as TraceLens does")
+    memset: Literal["mem", "comp"] = Field("mem", description="whether memsets are memory work or computing")
+    types: Literal["exact", "hta"] = Field(
+        "exact",
+        description="`hta` sorts work into types by HTA's patterns, counts all that has a stream,"
+        " and tells no devices apart",
+    )
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to a trace.
+
+    Args:
+        name: as it stands in addresses.
+        answers: the question itself, in a few words.
+        definition: what exactly is computed.
+        source: where the definition comes from, an address.
+        tables: the answer's tables and their columns; the first is the main one.
+        missing: why it can't be asked of a trace, or None where it can.
+        answer: the tables of one rank.
+        parameters: what may be chosen.
+        joined: the answer for several ranks from those of each; by default all rows, rank by rank.
+    """
+
+    name: str
+    answers: str
+    definition: str
+    source: str
+    tables: Mapping[str, Columns]
+    missing: "Callable[[Scope], str | None]"
+    answer: "Callable[[Scope, Any], Tables]"
+    parameters: type[Parameters] = Parameters
+    joined: Callable[[Sequence[Tables], Any], Tables] | None = None
+    partial: Mapping[str, Columns] | None = None
+
+
+def concatenated(answers: Sequence[Tables]) -> Tables:
+    """All rows of each table."""
+    return {name: pa.concat_tables([one[name] for one in answers]) for name in answers[0]}

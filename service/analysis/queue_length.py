@@ -1,0 +1,118 @@
+"""Is the host ahead of the device, and how far?"""
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, repeated, share
+from service.analysis.facts.launches import launched
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, rows_made
+
+_STREAM = count("stream", "number of the stream")
+SUMMARY = (
+    RANK,
+    DEVICE,
+    _STREAM,
+    count("points", "changes of the length"),
+    number("mean", "length over all points"),
+    number("stddev", "of a sample; 0 of a single point"),
+    count("min", "the shortest"),
+    number("p25", "at a quarter of the points it is at most as long"),
+    number("p50", "at half of the points it is at most as long"),
+    number("p75", "at three quarters of the points it is at most as long"),
+    count("max", "the longest"),
+    number("mean_over_time", "length over the time from the first point to the last"),
+    ns("full", "how long the queue is at least `full` long"),
+    pct("full", "of the time from the first point to the last"),
+)
+SERIES = (
+    RANK,
+    DEVICE,
+    _STREAM,
+    ns("at", "in the trace's own time"),
+    count("length", "of the queue from then on"),
+)
+
+HTA_CALLS = (
+    "name IN ('cudaLaunchKernel', 'cudaLaunchKernelExC', 'cuLaunchKernel', 'cuLaunchKernelEx',"
+    " 'cudaMemcpyAsync', 'cudaMemsetAsync', 'runFunction - job_prep_and_submit_for_execution', 'hipLaunchKernel',"
+    " 'hipExtModuleLaunchKernel', 'hipMemcpyAsync', 'hipMemsetAsync', 'hipMemcpyWithStream')"
+)
+"""SQL for the calls that HTA knows here."""
+
+
+class QueueParameters(WorkParameters):
+    """What counts as work, when a queue is full, and how much of it is told."""
+
+    full: int = Field(1024, ge=1, le=2**62, description="how much a stream's queue holds before launches have to wait")
+    points: int = Field(
+        1000,
+        ge=1,
+        le=10_000_000,
+        description="how many points of each stream are told; where there are more, the longest of each run of them",
+    )
+
+
+def answer(scope: Scope, parameters: QueueParameters) -> Tables:
+    """The queues of a rank."""
+    scope.work(parameters, typed=False)
+    calls = HTA_CALLS if parameters.types == "hta" else "true"
+    found = launched(scope, ["call_start_ns"], calls=calls)
+    began, ended = found["call_start_ns"].to_numpy(), found["start_ns"].to_numpy()
+    summary: list[list[Any]] = []
+    times_told: list[Ints] = []
+    lengths_told: list[Ints] = []
+    for (device, stream), mine in groups(found["device"], found["stream"]):
+        times, lengths = _lengths(began[mine], ended[mine])
+        held = lasting(times, np.append(times[1:], times[-1:]))
+        full, whole = int(held[lengths >= parameters.full].sum()), int(held.sum())
+        summary.append(
+            [
+                *(scope.rank, device, stream, len(times), lengths.mean(), lengths.std(ddof=1), int(lengths.min())),
+                *(*quarters(lengths), int(lengths.max())),
+                *(float(lengths @ (held / whole)) if whole else None, bounded(full), share(full, whole)),
+            ]
+        )
+        told = peaks(lengths, parameters.points)
+        times_told.append(times[told])
+        lengths_told.append(lengths[told])
+    series = {
+        "rank": repeated([scope.rank] * len(summary), times_told),
+        "device": repeated([row[1] for row in summary], times_told),
+        "stream": repeated([row[2] for row in summary], times_told),
+        "at_ns": np.concatenate([np.zeros(0, np.int64), *times_told]),
+        "length": np.concatenate([np.zeros(0, np.int64), *lengths_told]),
+    }
+    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, series)}
+
+
+def _lengths(began: Ints, ended: Ints) -> tuple[Ints, Ints]:
+    """When a queue changes, and how long it is from then on; of what happens at once, launches come first."""
+    times = np.concatenate([began, ended])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.cumsum(np.where(order < len(began), 1, -1))
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where nothing is launched."""
+    if not scope.has_work:
+        return "Nothing in this trace runs on a GPU."
+    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
+    return None if len(calls) else "No calls that launch work are in this trace."
+
+
+QUESTION = Question(
+    name="queue_length",
+    answers="Is the host ahead of the GPU, and how far?",
+    definition="Of each rank, device and stream: how much work has been launched and has not begun. The length grows by"
+    " one when a call that launches work starts, for each work, and shrinks by one when the work does. With `types=hta`"
+    " only the calls count that HTA knows.",
+    source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
+    tables={"summary": SUMMARY, "series": SERIES},
+    parameters=QueueParameters,
+    missing=missing,
+    answer=answer,
+)

@@ -1,0 +1,120 @@
+"""Where does a step go?"""
+
+import numpy as np
+import pyarrow as pa
+
+from service.analysis.facts.activity import (
+    CATEGORIES,
+    COMMUNICATION,
+    CPU_EXEC,
+    KERNEL,
+    OPS,
+    activity_of,
+    happens,
+)
+from service.analysis.facts.coverage import Coverage
+from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.scope import WORK, Scope
+from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
+from service.analysis.question import Question, Tables
+from service.analysis.table import RANK, count, made, ns, number, pct, rows_made, word
+
+STEP_NUMBER = count("step", "number of the step; empty where the trace has no steps and this is all of it")
+_STEPS = (
+    RANK,
+    STEP_NUMBER,
+    ns("start", "of the step"),
+    ns("end", "of the step"),
+    ns("total", "from start to end"),
+    ns("kernel", "with computing on a device"),
+    ns("memcpy", "else, with copies"),
+    ns("memset", "else, with memsets"),
+    ns("communication", "else, with communication, on a device or the host"),
+    ns("runtime", "else, in calls of a runtime or a driver"),
+    ns("dataloader", "else, in waiting for a DataLoader"),
+    ns("cpu_exec", "else, in operators or annotations of the host"),
+    ns("other", "in none of these"),
+)
+_AVERAGE = (
+    RANK,
+    word("category", "`total`, or what a step's time goes to"),
+    number("mean_ns", "over the steps", "ns"),
+    pct("share", "of the mean step"),
+)
+_COMMUNICATION = (
+    RANK,
+    STEP_NUMBER,
+    ns("computation", "with computing and no communication; on the host, where no device computes at all"),
+    ns("overlap", "with both"),
+    ns("communication", "with communication and no computing"),
+    ns("other", "with neither"),
+)
+
+
+def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
+    """How long each window spends on each category, where a time counts for the first of them; the rest is last."""
+    lengths, so_far, before = [], Coverage.none(), np.zeros(len(windows), np.int64)
+    for cover in covers:
+        so_far = so_far.with_more(cover)
+        now = so_far.between(windows.starts, windows.ends)
+        lengths.append(now - before)
+        before = now
+    return [*lengths, windows.ends - windows.starts - before]
+
+
+def answer(scope: Scope, parameters: StepParameters) -> Tables:
+    """The time of each step, of a mean step, and how communication is hidden."""
+    activity = activity_of(scope, parameters.rules)
+    windows, covers = windows_of(activity, parameters), activity.covers
+    lengths = by_priority(windows, covers)
+    totals = windows.ends - windows.starts
+    about = {"rank": pa.nulls(len(windows), pa.int64()) if scope.rank is None else [scope.rank] * len(windows)}
+    about["step"] = windows.labels()
+    steps = {**about, "start_ns": windows.starts, "end_ns": windows.ends, "total_ns": totals}
+    steps |= {f"{category}_ns": length for category, length in zip(CATEGORIES, lengths, strict=True)}
+    means = [sum(each.tolist()) / len(windows) for each in (totals, *lengths)]
+    average = [
+        [scope.rank, category, mean, share(mean, means[0])]
+        for category, mean in zip(("total", *CATEGORIES), means, strict=True)
+    ]
+    return {
+        "steps": made(_STEPS, steps),
+        "average": rows_made(_AVERAGE, average),
+        "communication": made(_COMMUNICATION, {**about, **_hidden(windows, covers)}),
+    }
+
+
+def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
+    """How long each window computes, communicates, and both."""
+    computing, communicating = covers[KERNEL] or covers[CPU_EXEC], covers[COMMUNICATION]
+    computes, communicates, either = (
+        each.between(windows.starts, windows.ends)
+        for each in (computing, communicating, computing.with_more(communicating))
+    )
+    return {
+        "computation_ns": either - communicates,
+        "overlap_ns": computes + communicates - either,
+        "communication_ns": either - computes,
+        "other_ns": windows.ends - windows.starts - either,
+    }
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there is neither work of a device nor anything that a host does."""
+    some = happens(scope, f"(cat IN {WORK} OR cat IN {OPS} OR {scope.calls})")
+    return None if some else "Nothing in this trace takes time."
+
+
+QUESTION = Question(
+    name="steps",
+    answers="Where does a step go?",
+    definition="Of each step: how long a device computes; of the rest, how long it copies; and so on with memsets,"
+    " communication, calls of a runtime, a DataLoader, operators and annotations, and what is left. A step lasts until"
+    " the host and all that was launched in it are done, and the next one starts there. A trace with no steps is one.",
+    source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
+    "torch_tb_profiler/profiler/overall_parser.py",
+    tables={"steps": _STEPS, "average": _AVERAGE, "communication": _COMMUNICATION},
+    parameters=StepParameters,
+    missing=missing,
+    answer=answer,
+)

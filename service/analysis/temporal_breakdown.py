@@ -1,0 +1,70 @@
+"""Is the GPU computing, communicating, copying, or idle?"""
+
+from service.analysis.facts.intervals import Ints, bounded, common, covered, groups, share
+from service.analysis.facts.scope import Scope
+from service.analysis.facts.work_times import work_times
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
+
+COLUMNS = (
+    RANK,
+    DEVICE,
+    ns("span", "from the start of the first work to the end of the last"),
+    ns("busy", "with any work"),
+    ns("idle", "with none"),
+    ns("compute", "with computing"),
+    ns("comm", "with communication"),
+    ns("mem", "with copies and memsets"),
+    ns("overlap", "with computing and communication at once"),
+    ns("exposed_comm", "with communication and no computing"),
+    ns("exposed_mem", "with neither of both, but copies or memsets"),
+    ns("non_compute", "with work, but no computing"),
+    pct("idle", "of the span"),
+    pct("compute", "of the span"),
+    pct("non_compute", "of the span"),
+    pct("exposed_comm", "of the span"),
+    pct("exposed_mem", "of the span"),
+)
+
+
+def answer(scope: Scope, parameters: WorkParameters) -> Tables:
+    """The time of each device."""
+    devices, types, starts, ends = work_times(scope, parameters)
+    rows = [[scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in groups(devices)]
+    return {"breakdown": rows_made(COLUMNS, rows)}
+
+
+def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
+    """The columns from the span on, of work of these types."""
+    compute, comm, mem = ((starts[kinds == kind], ends[kinds == kind]) for kind in range(3))
+    computing, communicating, copying = covered(*compute), covered(*comm), covered(*mem)
+    both = common(compute, comm)
+    either = computing + communicating - both
+    span, busy = int(ends.max()) - int(starts.min()), covered(starts, ends)
+    times = (
+        *(span, busy, span - busy, computing, communicating, copying),
+        *(both, either - computing, busy - either, busy - computing),
+    )
+    return [
+        *map(bounded, times),
+        *(share(part, span) for part in (span - busy, computing, busy - computing, either - computing, busy - either)),
+    ]
+
+
+def missing(scope: Scope) -> str | None:
+    """A reason where there is no work of a GPU."""
+    return None if scope.has_work else "Nothing in this trace runs on a GPU."
+
+
+QUESTION = Question(
+    name="temporal_breakdown",
+    answers="Is the GPU computing, communicating, copying, or idle?",
+    definition="Of each rank and device: the span is from the start of its first work to the end of its last; idle is"
+    " the span without what any work covers; a time counts as computing if any does, else as communication, else as"
+    " memory work.",
+    source="https://hta.readthedocs.io/en/latest/source/features/temporal_breakdown.html",
+    tables={"breakdown": COLUMNS},
+    parameters=WorkParameters,
+    missing=missing,
+    answer=answer,
+)

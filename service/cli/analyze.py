@@ -1,0 +1,126 @@
+"""The command `analyze`: questions that are often asked, of a trace on the server or of files here without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli import local
+from service.cli.client import Client, Json
+from service.cli.making import LocalArgument
+from service.cli.output import whole
+from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table
+from service.cli.report import note
+from service.cli.selection import selecting
+
+_LISTED = (Column("name"), Column("answers"), Column("applies", person=lambda value: "yes" if value else "no"),
+           Column("reason", person=dashed))  # fmt: skip
+
+
+class Format(StrEnum):
+    """The forms of an answer."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    arrow = "arrow"
+
+
+@selecting
+def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    ctx: typer.Context,
+    trace: LocalArgument,
+    selection: Json | None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="What to ask; without it, what can be asked is listed.")
+    ] = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="TRACE", help="A further rank of the run, or what to compare with; repeatable."),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis; may be given again."),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Only this table; csv and arrow have one, the first if not named.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", "-f", help="A table is tab-separated when piped.")] = Format.table,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
+    ] = None,
+) -> None:
+    """Ask what is often asked: where the time goes, what kernels and ops cost, who is late, and more.
+
+    Of files that are here no server is needed. Several ranks are asked together.
+    """
+    if form is Format.arrow and output is None and on_terminal():
+        raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
+    ask = _of_files if local.file_of(trace) else _of_server
+    asked_as = Format.json if form is Format.table else form
+    answer = ask(ctx.obj, [trace, *(others or ())], name, _parameters(values), selection, asked_as.value, table)
+    if name is None:
+        _print_list(json.loads(answer), as_json=form is Format.json)
+    elif form is Format.table and output is None:
+        _print_tables(json.loads(answer), table)
+    elif output is None:
+        sys.stdout.buffer.write(answer)
+        sys.stdout.buffer.flush()
+    else:
+        with whole(output) as file:
+            file.write(answer)
+
+
+def _of_server(
+    client: Client, traces: list[str], name: str | None, parameters: dict[str, str], selection: Json | None, form: str,
+    table: str | None,
+) -> bytes:  # fmt: skip
+    first, *others = (client.find(one)["id"] for one in traces)
+    return client.analysis(
+        first, name, traces=others, parameters=parameters, selection=selection, form=form, table=table
+    )
+
+
+def _of_files(
+    _: Client, traces: list[str], name: str | None, parameters: dict[str, str], selection: Json | None, form: str,
+    table: str | None,
+) -> bytes:  # fmt: skip
+    files = [local.file_of(one) for one in traces]
+    if None in files:
+        raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
+    return local.analysis(
+        [file for file in files if file], name, parameters=parameters, selection=selection, form=form, table=table
+    )
+
+
+def _parameters(values: list[str] | None) -> dict[str, str]:
+    told = [value.partition("=") for value in values or ()]
+    if any(not name or not separator for name, separator, _ in told):
+        raise typer.BadParameter("a parameter is written NAME=VALUE", param_hint="--set")
+    return {name: value for name, _, value in told}
+
+
+def _print_list(listed: Json, *, as_json: bool) -> None:
+    if as_json:
+        print_json(listed)
+    else:
+        print_table(_LISTED, [[one[column.title] for column in _LISTED] for one in listed["analyses"]])
+
+
+def _print_tables(answer: Json, table: str | None) -> None:
+    """The tables one after the other, each under its name; a pipe gets one, the first if none is named."""
+    tables: dict[str, Json] = answer["tables"]
+    if table is not None and table not in tables:
+        raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
+    chosen = [table] if table else [*tables] if on_terminal() else [next(iter(tables))]
+    for place, name in enumerate(chosen):
+        if len(chosen) > 1:
+            print(f"{chr(10) if place else ''}{name}")
+        print_result(tables[name])
+    for one in answer["skipped"]:
+        note(f"{one['name']}: {one['reason']}")

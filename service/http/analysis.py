@@ -1,0 +1,117 @@
+"""``/traces/{id}/analysis``: questions that are often asked, answered from columns."""
+
+import inspect
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.analysis.answers import parameters_of, question_of
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.question import Question
+from service.http import shapes
+from service.http.download import Export
+from service.http.errors import as_problem
+from service.http.selections import Chosen, chosen_selection
+from service.http.services import Parts, Services
+from service.http.tables import ARROW, CSV, JSON, accepted
+from service.trace.errors import UnknownQuestion
+from service.trace.selection import Selection
+
+RANKS_MAX = 4096
+"""Traces that are asked at once."""
+
+Form = Literal["json", "csv", "arrow"]
+_FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
+_MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
+_OTHERS = frozenset({*inspect.signature(chosen_selection).parameters, "traces", "table", "format"})
+
+router = APIRouter(prefix="/traces", tags=["analysis"])
+
+
+def _asked(parts: Services, trace_id: str, selection: Selection | None) -> dict[str, Any]:
+    trace = parts.ready_trace(trace_id)
+    return {
+        "columns": str(parts.folder.columns_of(trace.id)),
+        "summary": trace.summary,
+        "selection": None if selection is None else selection.as_dict(),
+        "name": trace.name,
+    }
+
+
+@router.get("/{trace_id}/analysis", summary="What can be asked of a trace", responses={200: {"model": shapes.Analyses}})
+def list_analyses(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+    """Each analysis with its tables and parameters, and why it does not apply, where it does not."""
+    return Export(parts.analyses.applicable(_asked(parts, trace_id, selection)), _MEDIA_TYPES["json"], {})
+
+
+async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
+    name: str,
+    trace_id: str,
+    request: Request,
+    parts: Parts,
+    selection: Chosen,
+    traces: Annotated[
+        list[str] | None, Query(max_length=RANKS_MAX, description="further traces: the other ranks of the run")
+    ] = None,
+    table: Annotated[
+        str | None, Query(description="of `csv` and `arrow`: which of the tables; by default the first")
+    ] = None,
+    form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+) -> Response:
+    """An answer; ``skipped`` tells of which ranks there is none, and why."""
+    question = question_of(name)
+    told = {key: value for key, value in request.query_params.items() if key not in _OTHERS}
+    parameters = parameters_of(question, told)
+    form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
+    pieces = parts.analyses.answer(
+        question.name,
+        parameters.model_dump(mode="json"),
+        [_asked(parts, one, selection) for one in (trace_id, *(traces or ()))],
+        form=form,
+        table=table,
+    )
+    return Export(pieces, _MEDIA_TYPES[form], {})
+
+
+def _add(question: Question) -> None:
+    """A route for a question, so that its parameters are documented."""
+
+    async def asked(*args: Any, **values: Any) -> Response:
+        return await ask(question.name, *args, **values)
+
+    signature = inspect.signature(ask)
+    asked.__signature__ = signature.replace(  # type: ignore[attr-defined] # as functools.wraps does it
+        parameters=[one for one in signature.parameters.values() if one.name != "name"]
+    )
+    schema = question.parameters.model_json_schema().get("properties", {})
+    router.add_api_route(
+        f"/{{trace_id}}/analysis/{question.name}",
+        asked,
+        name=f"analysis {question.name}",
+        summary=question.answers,
+        description=question.definition,
+        response_class=Response,
+        responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+        openapi_extra={
+            "parameters": [
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": False,
+                    "description": told.get("description", ""),
+                    "schema": {key: value for key, value in told.items() if key not in {"title", "description"}},
+                }
+                for name, told in schema.items()
+            ]
+        },
+    )
+
+
+for one in QUESTIONS.values():
+    _add(one)
+
+
+@router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
+def no_such_analysis(name: str) -> Response:
+    """A problem: there is no analysis of that name."""
+    return as_problem(UnknownQuestion(f"There is no analysis {name!r}.", known=[*QUESTIONS]))

@@ -1,0 +1,42 @@
+"""A process that answers one question on its standard output, as `service.jobs.export` writes downloads."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
+from service.jobs.export import main
+from service.store.export import spill_of
+from service.trace.selection import Selection
+
+
+def requested(request: dict[str, Any]) -> Iterator[bytes]:
+    """The answer to a request.
+
+    Args:
+        request: ``traces``, each with ``columns``, ``summary``, ``selection`` or null, and ``name``; ``spill``; and
+            either ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
+    """
+    traces = [
+        Asked(
+            Path(one["columns"]),
+            one["summary"],
+            None if one["selection"] is None else Selection.parsed(one["selection"]),
+            one["name"],
+        )
+        for one in request["traces"]
+    ]
+    spill = spill_of(Path(request["spill"]), os.getpid())
+    if request["question"] is None:
+        yield orjson.dumps(applicable(traces[0], spill))
+        return
+    question = question_of(request["question"])
+    answer = answered(question, parameters_of(question, request["parameters"]), traces, spill)
+    yield answer.form(request["form"], request["table"])
+
+
+if __name__ == "__main__":
+    os._exit(main(requested))

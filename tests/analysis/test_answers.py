@@ -1,0 +1,185 @@
+"""What holds of every question: odd traces give an answer or a reason, and no order of events or ranks matters."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.table import schema_of
+from service.cutting.source import Source
+from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
+from tests.analysis.conftest import Ask, Told
+from tests.traces import TraceShape, trace_chunks
+
+KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5}
+ON_GPU = {"device": 0, "stream": 7, "correlation": 3, "External id": 4}
+CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 4, "dur": 2}
+OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 3, "dur": 9}
+STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 40}
+MEMORY = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5}
+LATEST = 9_007_199_254_740_992
+Event = dict[str, Any]
+
+ODD: dict[str, list[Event]] = {
+    "nothing": [],
+    "one slice on the host": [OP],
+    "one kernel": [KERNEL],
+    "one kernel that tells all": [{**KERNEL, "args": ON_GPU}],
+    "nothing takes time": [
+        {**one, "ts": 10, "dur": 0, "args": ON_GPU} for one in (KERNEL, {**KERNEL, "cat": "gpu_memcpy"}, CALL, OP, STEP)
+    ],
+    "negative durations": [{**one, "dur": -5, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
+    "late": [{**one, "ts": LATEST, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
+    "long": [{**one, "dur": LATEST, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP, KERNEL)],
+    "early": [{**one, "ts": -1_000_000, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
+    "no times": [{key: value for key, value in one.items() if key != "ts"} for one in (KERNEL, CALL, OP)],
+    "no durations": [{key: value for key, value in one.items() if key != "dur"} for one in (KERNEL, CALL, OP, STEP)],
+    "no names": [{**one, "name": None} for one in (KERNEL, CALL, OP, STEP)],
+    "arguments of other kinds": [
+        {**one, "args": dict.fromkeys((*ON_GPU, "Bytes", "bytes", "Total Allocated", "grid", "block"), "many")}
+        for one in (KERNEL, CALL, OP, MEMORY, {**KERNEL, "cat": "gpu_memcpy"})
+    ],
+    "arguments that are no object": [{**one, "args": [1, None, "x"]} for one in (KERNEL, CALL, OP, STEP, MEMORY)],
+    "NaN": [{**one, "args": {**ON_GPU, "Bytes": float("nan"), "est. achieved occupancy %": float("inf")}}
+            for one in (KERNEL, OP, MEMORY)],
+    "pids and tids are text": [{**one, "pid": "p", "tid": "t", "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
+    "large ids": [{**one, "args": dict.fromkeys(ON_GPU, 2 ** 63 - 1)} for one in (KERNEL, CALL, OP)],
+    "2021": [
+        {**KERNEL, "cat": "Kernel", "args": ON_GPU}, {**CALL, "cat": "Runtime", "args": ON_GPU},
+        {**OP, "cat": "Operator", "args": ON_GPU}, {**KERNEL, "cat": "Memcpy", "ts": 30, "args": ON_GPU},
+        {**STEP, "cat": "Operator"},
+    ],
+    "steps overlap": [
+        STEP, {**STEP, "name": "ProfilerStep#2", "ts": 5}, {**STEP, "name": "ProfilerStep#2", "ts": 7}, KERNEL, CALL, OP
+    ],
+    "steps alone": [STEP, {**STEP, "name": "ProfilerStep#2", "ts": 50}],
+}  # fmt: skip
+
+
+def text_of(events: list[Event]) -> str:
+    return json.dumps({"traceEvents": events})
+
+
+def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> Told | None:
+    """The answer, which has rows in some table; None for a reason, which is a sentence."""
+    try:
+        told = ask(name, *([events] * (2 if name == "compare" else 1)))
+    except NotApplicable as error:
+        reason = error.detail
+    else:
+        assert any(told.values())
+        return told
+    assert reason.endswith(".")
+    return None
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("events", ODD.values(), ids=ODD)
+def test_an_odd_trace_gives_an_answer_or_a_reason(name: str, events: list[Event], ask: Ask) -> None:
+    answer_or_reason(ask, name, events)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_many_streams_are_no_more_than_many_rows(name: str, ask: Ask, streams: list[Event]) -> None:
+    answer_or_reason(ask, name, streams)
+
+
+@pytest.fixture(scope="module")
+def streams() -> list[Event]:
+    """A kernel on each of 100,000 streams."""
+    return [
+        {**KERNEL, "ts": at, "tid": at, "args": {"device": at % 9, "stream": at, "correlation": at}}
+        for at in range(100_000)
+    ]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_tables_are_as_they_are_described(name: str, ask: Ask) -> None:
+    question, events = QUESTIONS[name], generated(0)
+    told = ask(name, *([events] * (2 if name == "compare" else 1)))
+    assert [*told] == [*question.tables]
+    for table, columns in question.tables.items():
+        found: pa.Table = told.answer.tables[table]
+        assert found.schema.equals(schema_of(columns), check_metadata=True)
+        assert all(one.description for one in columns)
+
+
+def generated(rank: int) -> list[Event]:
+    """A trace of which everything can be asked: each step loads data, in a module."""
+    events: list[Event] = json.loads(b"".join(trace_chunks(TraceShape(steps=3, rank=rank, seed=rank))))["traceEvents"]
+    for step in [one for one in events if one["name"].startswith("ProfilerStep#") and one["cat"] == "user_annotation"]:
+        within = {**step, "ts": step["ts"] + 1, "dur": step["dur"] - 2}
+        events.append({**within, "cat": "python_function", "name": "nn.Module: Linear_0"})
+        loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        events.append({**within, "name": loads, "ts": step["ts"] + 2, "dur": 1})
+    return events
+
+
+def sorted_rows(told: Told) -> dict[str, list[str]]:
+    return {name: sorted(map(str, rows)) for name, rows in told.items()}
+
+
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
+def test_the_order_of_events_does_not_matter(name: str, ask: Ask) -> None:
+    events = generated(0)
+    shuffled = Random(5).sample(events, len(events))
+    assert sorted_rows(ask(name, shuffled)) == sorted_rows(ask(name, events))
+
+
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
+def test_the_order_of_ranks_does_not_matter(
+    name: str, read_once: Callable[[Path | str], Source], tmp_path: Path
+) -> None:
+    question = question_of(name)
+    asked = []
+    for rank in range(3):
+        one = read_once(text_of(generated(rank)))
+        asked.append(Asked(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
+    answers = [
+        answered(question, parameters_of(question, {}), traces, tmp_path)
+        for traces in (asked, [asked[2], asked[0], asked[1]])
+    ]
+    told = [sorted_rows(Told(answer)) for answer in answers]
+    assert told[0] == told[1]
+
+
+# -- how they are asked ---------------------------------------------------------------------------------------------
+
+
+def test_ranks_without_an_answer_are_told(ask: Ask) -> None:
+    told = ask("temporal_breakdown", [KERNEL], [OP])
+    assert len(told["breakdown"]) == 1
+    assert [one["reason"] for one in told.answer.skipped] == ["Nothing in this trace runs on a GPU."]
+
+
+def test_no_rank_with_an_answer_is_a_reason(ask: Ask) -> None:
+    with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
+        ask("temporal_breakdown", [OP], [OP, OP])
+
+
+def test_what_can_not_be_asked_is_refused(ask: Ask) -> None:
+    with pytest.raises(UnknownQuestion):
+        ask("horoscope", [KERNEL])
+    with pytest.raises(BadQuestion, match="memset"):
+        ask("temporal_breakdown", [KERNEL], memset="red")
+    with pytest.raises(BadQuestion, match="colour"):
+        ask("temporal_breakdown", [KERNEL], colour="red")
+    with pytest.raises(BadQuestion, match="breakdown"):
+        ask("temporal_breakdown", [KERNEL]).answer.form("csv", "none")
+
+
+def test_what_applies_is_told_with_all_that_can_be_chosen(
+    read_once: Callable[[Path | str], Source], tmp_path: Path
+) -> None:
+    one = read_once(text_of([OP]))
+    listed = applicable(Asked(one.columns, one.summary), tmp_path)["analyses"]
+    assert [one["name"] for one in listed] == [*QUESTIONS]
+    [temporal] = [one for one in listed if one["name"] == "temporal_breakdown"]
+    assert not temporal["applies"]
+    assert temporal["parameters"]["memset"]["enum"] == ["mem", "comp"]

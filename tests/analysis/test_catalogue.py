@@ -1,0 +1,25 @@
+"""What can be asked is documented."""
+
+from pathlib import Path
+
+import pytest
+
+from service.analysis.catalogue import QUESTIONS
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_readme_lists_each_question(name: str) -> None:
+    assert f"| `{name}` | {QUESTIONS[name].answers} |" in README
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_each_parameter_and_each_column_says_what_it_is(name: str) -> None:
+    question = QUESTIONS[name]
+    assert question.definition.endswith(".")
+    assert question.source.startswith("https://")
+    assert all(field.description for field in question.parameters.model_fields.values())
+    assert all(column.description for columns in question.tables.values() for column in columns)
+    for columns in question.tables.values():
+        assert len({column.name for column in columns}) == len(columns)

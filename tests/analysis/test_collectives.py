@@ -1,0 +1,343 @@
+"""Collectives across ranks: as TraceLens, TensorBoard and HTA have them, and as one who looks at each has them."""
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.trace.errors import NotApplicable
+from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.conftest import DATA, SHARED
+
+DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
+MI300 = "mi300_resnet_rank0_of_8"
+GIB = 2**30 / 10**9
+"""TraceLens says GB/s and means 2^30 bytes."""
+
+
+def lens(trace: str, table: str) -> list[dict[str, str]]:
+    with (SHARED / "golden" / "tracelens" / trace / f"{table}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def ns(text: str) -> int:
+    """Nanoseconds of the text of µs."""
+    whole, _, decimals = text.partition(".")
+    return int(whole) * 1000 + int(f"{decimals:0<3}"[:3])
+
+
+def near(text: str) -> Any:
+    """Nanoseconds within 1e-5 ms of the text of µs."""
+    return pytest.approx(float(text) * 1000, abs=10)
+
+
+def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
+    traces = DLRM if name.startswith("dlrm") else [real(MI300)]
+    return ask("collectives", *traces, collectives="synchronizing", **parameters)
+
+
+@shared
+@pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
+def test_collectives_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
+    told = asked(ask, name)
+    waits = {(row["process_group"], row["index"], row["rank"]): row for row in told["waits"]}
+    for row, expected in zip(told["collectives"], lens(name, "nccl_implicit_sync"), strict=True):
+        assert (row["process_group"] or "all") == expected["Process Group Name"]
+        assert expected["collective_id"] in (str(row["index"]), f"{row['process_group']}_{row['index']}")
+        assert row["latency_ns"] == near(expected["comm_latency"])
+        assert row["start_skew_ns"] == near(expected["skew in start time"])
+        assert row["end_skew_ns"] == near(expected["skew in end time"])
+        assert row["mean_wait_ns"] == near(expected["avg_wait_time"])
+        assert row["first_rank"] == int(expected["earliest arrival rank"])
+        assert row["consistent"] == "yes"
+        for ours, theirs in (("algorithm_gb_per_s", "algo bw (GB/s)"), ("bus_gb_per_s", "bus bw (GB/s)")):
+            bandwidth = pytest.approx(float(expected[theirs]) * GIB) if expected[theirs] else None
+            assert row[ours] == bandwidth
+        if expected["Full msg size (MB)"]:
+            assert row["size_bytes"] / 2**20 == float(expected["Full msg size (MB)"])
+            assert row["collective"] == expected["Collective name"]
+        for rank in range(row["ranks"]):
+            one = waits[row["process_group"], row["index"], rank]
+            assert one["start_ns"] == ns(expected[f"rank_{rank}_ts"])
+            assert one["duration_ns"] == ns(expected[f"rank_{rank}_dur"])
+            assert one["wait_ns"] == near(expected[f"rank_{rank}_wait_time"])
+
+
+@shared
+@pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
+def test_late_ranks_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
+    for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
+        assert row["rank"] == int(expected["rank"])
+        assert row["wait_ns"] == near(expected["total_wait_time_us"])
+        assert row["mean_wait_ns"] / 1000 == pytest.approx(float(expected["mean_wait_time_us"]), abs=0.0501)
+        assert row["times_first"] == int(expected["times_arrived_first"])
+        assert row["times_last"] == int(expected["times_arrived_last"])
+        assert row["last_pct"] == pytest.approx(float(expected["pct_arrived_last"]), abs=0.0501)
+        assert row["collectives"] == int(expected["num_collectives"])
+        assert row["communication_ns"] / 1000 == pytest.approx(float(expected["total_nccl_dur_us"]), abs=0.0501)
+
+
+@shared
+def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
+    """Of the DLRM ranks it knows no names, and puts all-reduces and sends together; we know them by their kernels."""
+    rows = asked(ask, "mi300_resnet_nccl")["sizes"]
+    for row, expected in zip(rows, lens("mi300_resnet_nccl", "nccl_summary_implicit_sync"), strict=True):
+        assert (row["collective"], row["dtype"], row["in_elements"], row["count"]) == (
+            expected["Collective name"], expected["dtype"], float(expected["In msg nelems"]), int(expected["count"])
+        )  # fmt: skip
+        assert row["latency_ns"] == pytest.approx(float(expected["Total comm latency (ms)"]) * 1e6, abs=10)
+        for kind, suffix in (("mean", "mean"), ("stddev", "std")):
+            assert row[f"{kind}_latency_ns"] == near(expected[f"comm_latency_{suffix}"])
+            assert row[f"{kind}_algorithm_gb_per_s"] == pytest.approx(float(expected[f"algo bw (GB/s)_{suffix}"]) * GIB)
+            assert row[f"{kind}_bus_gb_per_s"] == pytest.approx(float(expected[f"bus bw (GB/s)_{suffix}"]) * GIB)
+    [together] = lens("dlrm_8_ranks_nccl", "nccl_summary_implicit_sync")
+    apart = asked(ask, "dlrm_8_ranks_nccl")["sizes"]
+    assert {row["collective"]: row["count"] for row in apart} == {"sendrecv": 5, "allreduce": 3}
+    assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
+
+
+@shared
+def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
+    for name, traces in (("mi300_resnet_nccl", [real(MI300)]), ("dlrm_8_ranks_nccl", DLRM)):
+        expected = lens(name, "nccl_long")
+        assert [(row["rank"], row["index"], row["start_ns"], row["duration_ns"], row["stream"]) for row in
+                ask("collectives", *traces)["waits"]] == [
+            (int(row["rank"]), int(row["index_in_group"]), ns(row["ts"]), ns(row["dur"]), int(row["stream"]))
+            for row in expected
+        ]  # fmt: skip
+    told = {
+        (row["collective"], row["in_elements"]): row
+        for row in ask("collectives", real(MI300))["kernels"]
+        if row["dtype"]
+    }
+    rows = lens("mi300_resnet_nccl", "nccl_summary_long")
+    assert len(told) == len(rows)
+    for row in rows:
+        ours = told[row["Collective name"], float(row["In msg nelems"])]
+        assert ours["count"] == int(row["operation_count"])
+        for name, theirs in {"": "sum", "mean_": "mean", "stddev_": "std", "min_": "min", "max_": "max"}.items():
+            assert ours[f"{name}duration_ns"] == near(row[f"dur_{theirs}"])
+
+
+@shared
+def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
+    expected = golden("tensorboard", "dlrm_8_ranks_distributed")
+    told = ask("collectives", *DLRM, rules="tensorboard")
+    assert {
+        f"host_{row['rank']}": [row["transfer_ns"] / 1000, row["synchronizing_ns"] / 1000] for row in told["steps"]
+    } == {
+        host: [pytest.approx(time, abs=1) for time in times]
+        for host, times in expected["steps_to_wait"]["data"]["10"].items()
+    }
+    for row in told["operations"]:
+        [[name, calls, size, mean_size, latency, mean_latency, transfer, mean_transfer]] = expected["comm_ops"]["data"][
+            f"host_{row['rank']}"
+        ]["rows"]
+        assert (row["collective"], row["calls"], row["size_bytes"]) == (name, calls, size)
+        assert row["size_bytes"] / calls == pytest.approx(mean_size, abs=0.5)
+        assert row["latency_ns"] / 1000 == pytest.approx(latency, abs=1)
+        assert row["latency_ns"] / 1000 / calls == pytest.approx(mean_latency, abs=1)
+        assert row["transfer_ns"] / 1000 == pytest.approx(transfer, abs=1)
+        assert row["transfer_ns"] / 1000 / calls == pytest.approx(mean_transfer, abs=1)
+
+
+@shared
+@pytest.mark.parametrize("by", ["wait", "hta"])
+def test_stragglers_are_those_of_hta(by: str, ask: Ask) -> None:
+    rows = ask("collectives", *DLRM, stragglers=by)["ranks"]
+    late = golden("hta_default", "dlrm_8_ranks")["potential_stragglers_2"]
+    assert sorted(row["rank"] for row in rows if row["straggler"] == "yes") == late == [2, 7]
+    [row] = [
+        row for row in ask("collectives", *DLRM, stragglers=by, candidates=1)["ranks"] if row["straggler"] == "yes"
+    ]
+    assert row["rank"] == 7
+
+
+def nccl(start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum", **args: Any) -> dict[str, Any]:
+    told = {"device": 0, "stream": 20, **{key.replace("_", " "): one for key, one in args.items()}}
+    return {
+        "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 20,
+        "ts": start / 1000, "dur": (end - start) / 1000, "args": told,
+    }  # fmt: skip
+
+
+def of_rank(folder: Path, rank: int, events: Sequence[dict[str, Any]], base: int = 0) -> Path:
+    text = json.dumps(
+        {"distributedInfo": {"rank": rank}, "baseTimeNanoseconds": base, "traceEvents": [*events]}, sort_keys=True
+    )
+    path = folder / f"{abs(hash(text))}.json"
+    path.write_text(text)
+    return path
+
+
+times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(times, max_size=4), min_size=2, max_size=3).filter(all), st.booleans())
+def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool) -> None:
+    """With their numbers reversed, collectives are told by these and not by their place."""
+    taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    traces = []
+    for rank, found in enumerate(ranks):
+        ordered = sorted(found, key=lambda each: each[0])
+        for index, place in enumerate(ordered):
+            taking_part[len(ordered) - index if seq else index][rank] = place
+        args: list[dict[str, Any]] = [{"Seq": len(ordered) - index} if seq else {} for index in range(len(ordered))]
+        kernels = [nccl(*place, **more) for place, more in zip(ordered, args, strict=True)]
+        traces.append(of_rank(tmp_path, rank, kernels))
+    told = ask("collectives", *traces)
+    rows = {row["seq"] if seq else row["index"]: row for row in told["collectives"]}
+    assert rows.keys() == taking_part.keys()
+    for key, each in taking_part.items():
+        starts, ends = [one[0] for one in each.values()], [one[1] for one in each.values()]
+        assert rows[key]["ranks"] == len(each)
+        assert (rows[key]["start_ns"], rows[key]["end_ns"]) == (min(starts), max(ends))
+        assert rows[key]["latency_ns"] == min(end - start for start, end in each.values())
+        assert rows[key]["start_skew_ns"] == max(starts) - min(starts)
+        assert rows[key]["end_skew_ns"] == max(ends) - min(ends)
+        assert each[rows[key]["first_rank"]][0] == min(starts)
+        assert each[rows[key]["last_rank"]][0] == max(starts)
+        assert rows[key]["mean_wait_ns"] == pytest.approx(sum(max(starts) - one for one in starts) / len(starts))
+    waits = dict.fromkeys(range(len(ranks)), 0)
+    for each in taking_part.values():
+        for rank, (start, _) in each.items():
+            waits[rank] += max(one[0] for one in each.values()) - start
+    assert {row["rank"]: row["wait_ns"] for row in told["ranks"]} == waits
+
+
+def test_a_bus_carries_more_or_less_than_the_algorithm(ask: Ask, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"In msg nelems": 1000, "Out msg nelems": 4000, "dtype": "Float", "Group size": 4}
+    names = [
+        "allreduce",
+        "_reduce_scatter_base",
+        "_allgather_base",
+        "all_to_all",
+        "all_to_allv",
+        "broadcast",
+        "barrier",
+    ]
+    events = [nccl(at * 100, at * 100 + 50, Collective_name=name, **sizes) for at, name in enumerate(names)]
+    rows = ask("collectives", of_rank(tmp_path, 0, events))["collectives"]
+    assert [row["algorithm_gb_per_s"] for row in rows] == [80, 80, 320, 80, 80, 80, 80]
+    assert [row["bus_gb_per_s"] for row in rows] == [120, 60, 240, 60, None, None, None]
+    few = ask("collectives", of_rank(tmp_path, 0, events), collectives="synchronizing")["collectives"]
+    assert [row["collective"] for row in few] == names[:4]
+    none = ask("collectives", of_rank(tmp_path, 0, events[5:]), collectives="synchronizing")
+    assert none["collectives"] == none["waits"] == []
+    assert [row["communication_ns"] for row in none["ranks"]] == [100]
+
+
+def step(number: int, start: int, end: int) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 9, "tid": 9,
+        "ts": start / 1000, "dur": (end - start) / 1000,
+    }  # fmt: skip
+
+
+def test_to_hta_those_are_late_that_start_the_last_long_one_last(ask: Ask, tmp_path: Path) -> None:
+    """Rank 2 is late for the long sends; in all, with the short ones, which HTA leaves out, rank 0 waits least."""
+    send = "ncclDevKernel_SendRecv"
+    traces = [
+        of_rank(
+            tmp_path,
+            rank,
+            [
+                step(1, 0, 1000),
+                step(2, 1000, 2000),
+                *(nccl(base + at, base + 500, send) for base in (0, 1000)),
+                *(nccl(base + 500 + late, base + 600) for base in (0, 1000)),
+                *(nccl(base + 900 - at, base + 909 - at, send) for base in (0, 1000)),
+            ],
+        )
+        for rank, at, late in ((0, 10, 50), (1, 20, 0), (2, 300, 0))
+    ]
+    late = {
+        row["rank"]: row["straggler"] for row in ask("collectives", *traces, stragglers="hta", candidates=1)["ranks"]
+    }
+    assert late == {0: "no", 1: "no", 2: "yes"}
+    by_wait = ask("collectives", *traces, candidates=1)["ranks"]
+    assert [row["rank"] for row in by_wait if row["straggler"] == "yes"] == [0]
+
+
+def test_to_tensorboard_kernels_belong_to_the_annotation_of_their_id(ask: Ask, tmp_path: Path) -> None:
+    def annotation(start: int, end: int, ident: int) -> dict[str, Any]:
+        args = {"External id": ident, "Input Dims": [[2, 3], [4]], "Input type": ["c10::Half", "long int"]}
+        return {**step(0, start, end), "name": "nccl:all_reduce", "args": args}
+
+    first = [annotation(0, 10, 7), annotation(100, 110, 8), nccl(20, 90, External_id=7), nccl(120, 130, External_id=9)]
+    second = [annotation(5, 10, 7), annotation(100, 120, 8), nccl(70, 90, External_id=7)]
+    told = ask("collectives", of_rank(tmp_path, 0, first), of_rank(tmp_path, 1, second), rules="tensorboard")
+    assert [(row["index"], row["latency_ns"], row["size_bytes"]) for row in told["collectives"]] == [
+        (0, 5, 44), (0, 20, 44), (1, 10, 44)
+    ]  # fmt: skip
+    assert [(row["rank"], row["calls"], row["size_bytes"], row["latency_ns"], row["transfer_ns"]) for row in
+            told["operations"]] == [(0, 2, 88, 90, 35), (1, 2, 88, 45, 35)]  # fmt: skip
+
+
+def test_process_groups_count_for_themselves(ask: Ask, tmp_path: Path) -> None:
+    def one(start: int, group: str) -> dict[str, Any]:
+        return nccl(start, start + 10, Process_Group_Name=group, Collective_name="allreduce", dtype="Float")
+
+    first = of_rank(tmp_path, 0, [one(0, "tp"), one(20, "dp"), one(40, "tp")])
+    second = of_rank(tmp_path, 1, [one(3, "tp"), one(45, "tp"), one(60, "dp")])
+    rows = ask("collectives", first, second)["collectives"]
+    found = [(row["process_group"], row["index"], row["start_ns"], row["start_skew_ns"]) for row in rows]
+    assert found == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
+
+
+def test_clocks_that_start_at_different_times_are_one(ask: Ask, tmp_path: Path) -> None:
+    first = of_rank(tmp_path, 0, [nccl(100, 200)], base=1_000_000)
+    second = of_rank(tmp_path, 1, [nccl(50, 90)], base=1_000_060)
+    [row] = ask("collectives", first, second)["collectives"]
+    assert (row["start_ns"], row["end_ns"], row["start_skew_ns"], row["last_rank"]) == (100, 200, 10, 1)
+
+
+def test_ranks_that_tell_different_things_may_not_belong_together(ask: Ask, tmp_path: Path) -> None:
+    first = of_rank(tmp_path, 0, [nccl(0, 10, Collective_name="allreduce", dtype="Float")])
+    second = of_rank(tmp_path, 1, [nccl(0, 10, Collective_name="allgather", dtype="Float")])
+    [row] = ask("collectives", first, second)["collectives"]
+    assert row["consistent"] == "no"
+
+
+def test_gloo_communicates_on_the_host(ask: Ask) -> None:
+    told = ask("collectives", *(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)))
+    assert {(row["collective"], row["ranks"], row["consistent"]) for row in told["collectives"]} == {
+        ("gloo:all_reduce", 2, "yes")
+    }
+    assert all(row["size_bytes"] is None and row["latency_ns"] > 0 for row in told["collectives"])
+    assert {row["rank"] for row in told["ranks"]} == {0, 1}
+
+
+@shared
+def test_what_it_takes_tells_the_size_on_the_host(ask: Ask) -> None:
+    rows = ask("collectives", real("gloo_cpu_rank34_of_300"))["operations"]
+    assert [(row["collective"], row["calls"], row["size_bytes"]) for row in rows] == [
+        ("gloo:all_reduce", 10, 5 * 4 * (321_271 + 2_082_411))
+    ]
+
+
+def test_a_rank_alone_waits_for_none(ask: Ask) -> None:
+    told = ask("collectives", [nccl(0, 10), nccl(20, 40)])
+    [row] = told["ranks"]
+    assert (row["straggler"], row["wait_ns"], row["communication_ns"]) == ("no", 0, 30)
+
+
+def test_without_communication_it_says_so(ask: Ask) -> None:
+    with pytest.raises(NotApplicable, match="No NCCL kernels are in this trace"):
+        ask("collectives", DATA / "cpu_train_steps.pt.trace.json.gz")
+
+
+def test_64_ranks_are_no_trouble(ask: Ask, tmp_path: Path) -> None:
+    kernels = [nccl(at * 100, at * 100 + 50, Seq=at, Process_Group_Name=str(at % 3)) for at in range(200)]
+    traces = [of_rank(tmp_path, rank, kernels) for rank in range(2)]
+    told = ask("collectives", *traces * 32)
+    assert len(told["collectives"]) == 200
+    assert all(row["ranks"] == 64 and row["latency_ns"] == 50 for row in told["collectives"])
+    assert len(told["ranks"]) == 64

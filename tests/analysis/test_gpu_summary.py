@@ -1,0 +1,112 @@
+"""How well a GPU is used: as TensorBoard's overview has it, and as one who looks at every nanosecond has it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.trace.errors import NotApplicable
+from tests.analysis.conftest import Ask, golden, shared
+from tests.analysis.test_steps import TRACES, event
+from tests.conftest import DATA, SHARED
+
+
+@shared
+@pytest.mark.parametrize("name", TRACES)
+def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
+    """Doubles of epoch µs move its utilisation of `v100_ddp_epoch_us` by 0.004, and its 96.83 is ours of 96.82."""
+    expected = golden("tensorboard", name)
+    printed = {row["title"]: row["value"] for row in expected["gpu_summary"]}
+    [row] = ask("gpu_summary", TRACES[name])["gpus"]
+    assert row["device"] == 0
+    assert row["name"] == printed["Name"]
+    assert f"{row['memory_bytes'] / 2**30:.2f} GB" == printed["Memory"]
+    assert row["compute_capability"] == printed["Compute Capability"]
+    metrics, within = expected["gpu_metrics"], 0.0001 if name != "v100_ddp_epoch_us" else 0.005
+    assert row["utilization_pct"] == pytest.approx(100 * metrics["utilization"]["0"], abs=within)
+    assert row["sm_efficiency_pct"] == pytest.approx(100 * metrics["sm_eff"]["0"], abs=within)
+    assert row["occupancy_pct"] == pytest.approx(metrics["occupancy"]["0"], abs=within)
+    assert row["tensor_core_pct"] == pytest.approx(100 * expected["tc_used_ratio"])
+
+
+@shared
+def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
+    rows = ask("gpu_summary", *sorted(SHARED.glob("dlrm_8_ranks/*")))["gpus"]
+    listed = golden("tensorboard", "dlrm_8_ranks_distributed")["gpu_info"]["data"]["host"]
+    assert {
+        f"Process {row['rank']}": {
+            f"GPU{row['device']}": {
+                "Name": row["name"],
+                "Memory": f"{row['memory_bytes'] / 2**30:.2f} GB",
+                "Memory Raw": row["memory_bytes"],
+                "Compute Capability": row["compute_capability"],
+            }
+        }
+        for row in rows
+    } == listed
+
+
+@shared
+def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
+    """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %."""
+    [row] = ask("gpu_summary", TRACES["h100_timesformer"])["gpus"]
+    assert row["tensor_core_pct"] == pytest.approx(33.9393, abs=0.0001)
+
+
+def kernel(ts: float, dur: float, *, device: int = 0, name: str = "gemm", **args: Any) -> dict[str, Any]:
+    return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
+
+
+LIMIT = 40
+kernels = st.lists(
+    st.tuples(
+        st.integers(0, LIMIT - 1),
+        st.integers(0, 20),
+        st.sampled_from([0.25, 0.5, 2, None]),
+        st.sampled_from([0, 40, 100, None]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=25)
+@given(kernels)
+def test_each_nanosecond_counts_for_what_runs_in_it(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
+    events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]
+    for start, length, blocks, occupancy in found:
+        told = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
+        events.append(kernel(start / 1000, length / 1000, **{key: one for key, one in told.items() if one is not None}))
+    [row] = ask("gpu_summary", events, bounds="host")["gpus"]
+    running = [[one for one in found if one[0] <= now < one[0] + one[1]] for now in range(LIMIT)]
+    assert row["kernel_ns"] == row["busy_ns"] == sum(map(bool, running))
+    blocks = [min(sum(one[2] or 0 for one in now), 1) for now in running]
+    known = any(one[2] for one in found)
+    assert row["sm_efficiency_pct"] == (pytest.approx(100 * sum(blocks) / LIMIT) if known else None)
+    times = [one[3] for now in running for one in now if one[3] is not None]
+    assert row["occupancy_pct"] == (pytest.approx(sum(times) / len(times)) if times else None)
+
+
+def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
+    copy = {**event("gpu_memcpy", "Memcpy HtoD", 0, 10, device=1), "pid": 1}
+    found = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
+    rows = ask("gpu_summary", found)["gpus"]
+    assert [(row["device"], row["kernel_ns"], row["busy_ns"]) for row in rows] == [(0, 4000, 4000), (1, 6000, 10_000)]
+    assert [row["utilization_pct"] for row in rows] == [40, 60]
+    assert [row["tensor_core_pct"] for row in rows] == [0, pytest.approx(100 * 2 / 3)]
+    assert all(row["name"] is None and row["compute_capability"] is None for row in rows)
+    assert all(row["sm_efficiency_pct"] is None and row["occupancy_pct"] is None for row in rows)
+
+
+def test_what_is_no_number_is_not_known(ask: Ask) -> None:
+    odd: list[Any] = ["2.5", None, [1], -1, 1e400, float("nan")]
+    found = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
+    [row] = ask("gpu_summary", found)["gpus"]
+    assert row["sm_efficiency_pct"] is None
+    assert row["occupancy_pct"] is None
+
+
+def test_without_a_gpu_it_says_so(ask: Ask) -> None:
+    with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
+        ask("gpu_summary", DATA / "cpu_train_steps.pt.trace.json.gz")

@@ -1,0 +1,149 @@
+"""Real HTA agrees with us on traces whose times are whole µs, which it reads as they are.
+
+Where several things happen in one µs HTA's order is that of an unstable sort: series are compared where a µs is over,
+and their statistics where no two changes fall into one.
+"""
+
+import json
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analysis.conftest import Ask, Rows
+from tests.traces import TraceShape, write_trace
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".hta" / "bin" / "python"
+SHAPES = {
+    "as_usual": {},
+    "many_kernels": {"kernels": 300, "steps": 4, "streams": (7, 20, 24), "seed": 1},
+    "one_step": {"kernels": 60, "steps": 1, "seed": 2},
+    "two_steps_of_two_devices": {"kernels": 90, "steps": 2, "devices": (0, 1), "streams": (7, 20, 24), "seed": 3},
+    "one_rank": {"kernels": 120, "world_size": None, "rank": None, "streams": (7,), "seed": 4},
+    "with_stacks": {"kernels": 40, "stacks": True, "streams": (7, 13), "steps": 5, "seed": 5},
+}
+TYPES = {"COMPUTATION": "COMP", "COMMUNICATION": "COMM", "MEMORY": "MEM"}
+DEFAULTS = {"types": "hta", "last_step": "drop"}
+
+Compared = tuple[Callable[..., dict[str, Rows]], dict[str, Any]]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed here: `make hta` does that"),
+]
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ask: Ask) -> Compared:
+    """Who asks us of a trace, and all that HTA answers."""
+    shape = TraceShape(era="us_int", **SHAPES[request.param])  # type: ignore[arg-type]
+    trace = write_trace(tmp_path_factory.mktemp("hta") / "trace.json", shape)
+    told = subprocess.run(
+        [PYTHON, ROOT / "tests/data/ask_hta.py", trace], check=True, capture_output=True, cwd=trace.parent, timeout=120
+    )
+    return lambda name, **parameters: ask(name, trace, **DEFAULTS, **parameters), json.loads(told.stdout)
+
+
+def last(rows: Rows, *keys: str, value: str) -> dict[tuple[Any, ...], Any]:
+    """The last value of each key, in order of the rows."""
+    return {tuple(row[key] for key in keys): row[value] for row in rows}
+
+
+def test_temporal_breakdown(compared: Compared) -> None:
+    ours, hta = compared
+    [row], [theirs] = ours("temporal_breakdown")["breakdown"], hta["temporal_breakdown"]
+    for column, name in {"idle": "idle", "compute": "compute", "non_compute": "non_compute", "span": "kernel"}.items():
+        assert row[f"{column}_ns"] == theirs[f"{name}_time(us)"] * 1000
+    for column in ("idle", "compute", "non_compute"):
+        assert row[f"{column}_pct"] == pytest.approx(theirs[f"{column}_time_pctg"], abs=0.00501)
+
+
+def test_comm_overlap(compared: Compared) -> None:
+    ours, hta = compared
+    [theirs] = hta["comm_overlap"]
+    if theirs["comp_comm_overlap_pctg"] is None:
+        assert not any(row["type"] == "COMM" for row in ours("kernel_breakdown")["kernels"])
+        return
+    [row] = ours("comm_overlap")["overlap"]
+    assert row["overlap_pct"] == pytest.approx(theirs["comp_comm_overlap_pctg"], abs=0.00501)
+
+
+def test_idle_breakdown(compared: Compared) -> None:
+    ours, hta = compared
+    found = {(row["stream"], row["category"]): row for row in ours("idle_breakdown")["breakdown"]}
+    idle = {(one["stream"], one["idle_category"]): one["idle_time"] * 1000 for one in hta["idle"] if one["idle_time"]}
+    assert {key: row["idle_ns"] for key, row in found.items() if row["idle_ns"]} == idle
+    intervals = {(one["stream"], one["idle_category"]): one for one in hta["intervals"] if one["count"]}
+    assert set(found) == set(intervals)
+    names = {"mean": "mean", "stddev": "std", "min": "min", "p25": "25%", "p50": "50%", "p75": "75%", "max": "max"}
+    for key, row in found.items():
+        assert row["count"] == intervals[key]["count"]
+        for column, name in names.items():
+            assert row[f"{column}_ns"] / 1000 == pytest.approx(intervals[key][name] or 0, abs=0.00501), (key, column)
+
+
+def test_kernel_breakdown(compared: Compared) -> None:
+    ours, hta = compared
+    found = ours("kernel_breakdown", top=100_000)
+    times = {row["types"]: row["time_ns"] for row in found["types"]}
+    expected: dict[str, int] = defaultdict(int)
+    for one in hta["types"]:
+        names = {TYPES[name] for name in one["kernel_type"].split(" overlapping ")}
+        expected[" + ".join(name for name in TYPES.values() if name in names)] += one["sum"] * 1000
+    assert times == {types: time for types, time in expected.items() if time}
+    kernels = {(row["type"], row["name"]): row for row in found["kernels"] if row["type"] != "OTHER"}
+    assert set(kernels) == {(TYPES[one["kernel_type"]], one["name"]) for one in hta["kernels"]}
+    for one in hta["kernels"]:
+        row = kernels[TYPES[one["kernel_type"]], one["name"]]
+        assert [row[f"{name}_ns"] for name in ("sum", "min", "max")] == [
+            one[f"{name} (us)"] * 1000 for name in ("sum", "min", "max")
+        ]
+        assert row["mean_ns"] / 1000 == pytest.approx(one["mean (us)"])
+        assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=1e-6)
+
+
+def test_launch_stats(compared: Compared) -> None:
+    ours, hta = compared
+    found = ours("launch_stats", top=1_000_000)
+    names = ("cpu_duration", "gpu_duration", "launch_delay")
+    assert {row["correlation"]: [row[f"{name}_ns"] for name in names] for row in found["launches"]} == {
+        one["correlation"]: [one[name] * 1000 for name in names] for one in hta["launches"]
+    }
+    assert found["counts"][0]["short_work"] == sum(one["gpu_duration"] < one["cpu_duration"] for one in hta["launches"])
+
+
+def test_queue_length(compared: Compared) -> None:
+    ours, hta = compared
+    found = ours("queue_length", points=1_000_000)
+    theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["queue_series"]]
+    series = last(found["series"], "stream", "at_ns", value="length")
+    assert series == last(theirs, "stream", "at_ns", value="queue_length")
+    assert len(found["series"]) == len(theirs)
+    summary = {one["stream"]: one for one in hta["queue_summary"]}
+    assert {row["stream"]: row["points"] for row in found["summary"]} == {
+        stream: one["queue_length/count"] for stream, one in summary.items()
+    }
+    for row in found["summary"]:
+        one = summary[row["stream"]]
+        if row["points"] == sum(stream == row["stream"] for stream, _ in series):
+            for column, name in {"mean": "mean", "stddev": "std", "p50": "50%", "max": "max", "min": "min"}.items():
+                assert row[column] == pytest.approx(one[f"queue_length/{name}"]), column
+
+
+def test_memory_bandwidth(compared: Compared) -> None:
+    ours, hta = compared
+    found = ours("memory_bandwidth", points=1_000_000)
+    theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["bandwidth_series"]]
+    series = last(found["series"], "kind", "at_ns", value="bandwidth_gbps")
+    assert series == pytest.approx(last(theirs, "name", "at_ns", value="memory_bw_gbps"))
+    summary = {one["name"]: one for one in hta["bandwidth_summary"]}
+    assert {row["kind"] for row in found["summary"]} == set(summary)
+    for row in found["summary"]:
+        one = summary[row["kind"]]
+        if len(theirs) == len(series):
+            for column, name in {"mean": "mean", "min": "min", "p50": "50%", "max": "max"}.items():
+                assert row[f"{column}_gbps"] == pytest.approx(one[f"memory_bw_gbps/{name}"]), column

@@ -1,0 +1,235 @@
+"""Where a step goes: as TensorBoard has it by its rules, and as one who looks at every nanosecond has it by ours."""
+
+import gzip
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.analysis.answers import Asked, answered, parameters_of, question_of
+from service.cutting.source import Source
+from service.trace.selection import Selection
+from tests.analysis.conftest import Ask, golden, real, shared
+from tests.conftest import DATA, SHARED
+from tests.cutting.test_merge import merged
+
+CATEGORIES = ["kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"]
+TITLES = ["Kernel", "Memcpy", "Memset", "Communication", "Runtime", "DataLoader", "CPU Exec", "Other"]
+DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
+TRACES = {
+    "dlrm_rank0": DLRM[0] if DLRM else real("none"),
+    **{name: real(name) for name in ("v100_resnet50_2021", "h100_timesformer", "v100_ddp_epoch_us")},
+}
+
+
+def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    lane = {"pid": 0, "tid": 7} if "kernel" in cat or "gpu_" in cat else {"pid": 9, "tid": 9}
+    return {"ph": "X", "cat": cat, "name": name, **lane, "ts": ts, "dur": dur, "args": args}
+
+
+def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """A trace's events with the times that doubles make of them, as TensorBoard reads them, from the first on."""
+    events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
+    first = min(float(one["ts"]) for one in events)
+    starts = [float(one["ts"]) for one in events]
+    return [
+        {**one, "ts": start - first, "dur": (start + float(one["dur"])) - start}
+        for one, start in zip(events, starts, strict=True)
+    ]
+
+
+@shared
+@pytest.mark.parametrize("name", TRACES)
+def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> None:
+    """Of `v100_ddp_epoch_us` it reads times as doubles of a grain of 0.25 µs, which adds up to 6 µs: so do we here."""
+    overview = golden("tensorboard", name)["overview"]
+    coarse = name == "v100_ddp_epoch_us"
+    trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
+    told = ask("steps", trace, rules="tensorboard")
+    within = 1e-6 if coarse else 1
+    for row, expected in zip(told["steps"], overview["rows"], strict=True):
+        values = dict(zip(overview["columns"], expected, strict=True))
+        assert str(row["step"]) == values.pop("Step")
+        ours = {title: row[f"{one}_ns"] / 1000 for one, title in zip(CATEGORIES, TITLES, strict=True)}
+        assert {title: ours[title] for title in values} == {
+            one: pytest.approx(time, abs=within) for one, time in values.items()
+        }
+        assert all(ours[title] == 0 for title in TITLES if title not in values)
+    [mean] = overview["performance"]
+    average = {row["category"]: row for row in told["average"]}
+    assert average["total"]["mean_ns"] / 1000 == pytest.approx(mean["value"], abs=1)
+    for child in mean["children"]:
+        row = average[CATEGORIES[TITLES.index(child["name"])]]
+        assert row["mean_ns"] / 1000 == pytest.approx(child["value"], abs=1)
+        assert row["share_pct"] == pytest.approx(child["extra"], abs=0.0051)
+
+
+@shared
+def test_read_exactly_a_trace_of_doubles_gives_other_sums(ask: Ask) -> None:
+    [first, *_] = ask("steps", real("v100_ddp_epoch_us"), rules="tensorboard")["steps"]
+    assert first["kernel_ns"] == 93_696_680, "TensorBoard: 93,700.25 µs"
+    assert first["cpu_exec_ns"] == 4_404_515, "TensorBoard: 4,398.75 µs"
+
+
+@shared
+def test_exactly_all_kernels_that_communicate_do(ask: Ask) -> None:
+    """TensorBoard counts NCCL's kernels as computing here: 6,571 µs and 60 µs, where 5,736 µs communicate exposed."""
+    told = ask("steps", DLRM[0])
+    [row] = told["steps"]
+    [exact] = [golden("exact", "dlrm_8_ranks")["0"]]
+    assert row["kernel_ns"] == exact["comp_union_ns"] == 1_034_000
+    assert row["communication_ns"] >= exact["exposed_comm_ns"]
+    assert sum(row[f"{category}_ns"] for category in CATEGORIES) == row["total_ns"] == 14_455_000
+
+
+@shared
+def test_communication_is_hidden_as_far_as_tensorboard_says(ask: Ask) -> None:
+    expected = golden("tensorboard", "dlrm_8_ranks_distributed")["steps_to_overlap"]["data"]["10"]
+    rows = ask("steps", *DLRM, rules="tensorboard")["communication"]
+    names = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
+    assert {f"host_{row['rank']}": [row[name] / 1000 for name in names] for row in rows} == {
+        host: [pytest.approx(value, abs=1) for value in values] for host, values in expected.items()
+    }
+
+
+WORK_EVENTS = {
+    "kernel": ("kernel", "gemm"), "memcpy": ("gpu_memcpy", "Memcpy HtoD"), "memset": ("gpu_memset", "Memset"),
+    "communication": ("kernel", "ncclKernel_AllReduce"),
+}  # fmt: skip
+HOST_EVENTS = {
+    "communication": ("user_annotation", "gloo:all_reduce"), "runtime": ("cuda_driver", "cuLaunchKernel"),
+    "dataloader": ("user_annotation", "enumerate(DataLoader)#X.__next__"), "cpu_exec": ("cpu_op", "aten::mm"),
+}  # fmt: skip
+LIMIT = 60
+times = st.integers(0, LIMIT - 1)
+doings = st.lists(
+    st.tuples(st.sampled_from([*WORK_EVENTS.items(), *HOST_EVENTS.items()]), times, st.integers(0, 20)), max_size=12
+)
+
+
+def painted(found: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
+    """How many nanoseconds of a window count for each category: the first that lasts."""
+    spent = [0] * len(CATEGORIES)
+    for now in range(start, end):
+        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in found if begin <= now < begin + length]
+        spent[min(lasting, default=len(CATEGORIES) - 1)] += 1
+    return spent
+
+
+@settings(max_examples=25)
+@given(doings, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
+def test_a_nanosecond_counts_for_the_first_that_lasts(
+    ask: Ask, found: list[tuple[Any, int, int]], borders: list[int]
+) -> None:
+    windows = list(pairwise(borders))
+    events = [event(cat, name, start / 1000, length / 1000) for (_, (cat, name)), start, length in found]
+    steps = [
+        event("user_annotation", f"ProfilerStep#{number}", start / 1000, (end - start) / 1000)
+        for number, (start, end) in enumerate(windows)
+    ]
+    rows = ask("steps", [*events, *steps], bounds="host")["steps"]
+    assert [(row["step"], row["start_ns"], row["end_ns"]) for row in rows] == [
+        (number, *window) for number, window in enumerate(windows)
+    ]
+    assert [[row[f"{category}_ns"] for category in CATEGORIES] for row in rows] == [
+        painted(found, start, end) for start, end in windows
+    ]
+
+
+def two_steps(*more: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two steps of 10 µs; the work of the first lasts until the second."""
+    return [
+        event("user_annotation", "ProfilerStep#3", 0, 10),
+        event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1),
+        event("kernel", "gemm", 5, 12, correlation=1),
+        event("user_annotation", "ProfilerStep#4", 10, 10),
+        event("cuda_runtime", "cudaLaunchKernel", 12, 1, correlation=2),
+        event("kernel", "gemm", 17, 6, correlation=2),
+        *more,
+    ]
+
+
+def bounds(ask: Ask, events: list[dict[str, Any]], **parameters: Any) -> list[tuple[int | None, int, int]]:
+    rows = ask("steps", events, **parameters)["steps"]
+    return [(row["step"], row["start_ns"] // 1000, row["end_ns"] // 1000) for row in rows]
+
+
+def test_a_step_lasts_until_its_work_is_done_and_the_next_one_starts_there(ask: Ask) -> None:
+    assert bounds(ask, two_steps()) == [(3, 0, 17), (4, 17, 23)]
+    assert bounds(ask, two_steps(), bounds="host") == [(3, 0, 10), (4, 10, 20)]
+    assert bounds(ask, two_steps(), last_step="drop") == [(3, 0, 17)]
+    before = event("kernel", "warm up", 1, 2, correlation=9)
+    assert bounds(ask, two_steps(before)) == [(3, 3, 17), (4, 17, 23)], "the first starts when earlier work is done"
+
+
+def test_tensorboard_leaves_out_steps_at_the_end_that_launch_little(ask: Ask) -> None:
+    third = event("user_annotation", "ProfilerStep#5", 30, 5)
+    assert bounds(ask, two_steps(third)) == [(3, 0, 17), (4, 17, 23), (5, 30, 35)]
+    assert bounds(ask, two_steps(third), rules="tensorboard") == [(3, 0, 17), (4, 17, 23)]
+    more = [event("kernel", "gemm", 6, 1, correlation=1)]
+    assert bounds(ask, two_steps(*more), rules="tensorboard") == [(3, 0, 17)], "1 is less than 80 % of 2"
+
+
+def test_twins_of_steps_on_a_gpu_are_none(ask: Ask) -> None:
+    twin = event("gpu_user_annotation", "ProfilerStep#3", 5, 12)
+    for rules in ("exact", "tensorboard"):
+        assert bounds(ask, two_steps(twin), rules=rules) == [(3, 0, 17), (4, 17, 23)]
+
+
+def test_a_trace_with_no_steps_is_one(ask: Ask) -> None:
+    events = two_steps()
+    assert bounds(ask, [one for one in events if "Step" not in one["name"]]) == [(None, 1, 23)]
+    [row] = ask("steps", [event("kernel", "gemm", -5, 12)])["steps"]
+    assert (row["step"], row["total_ns"], row["kernel_ns"], row["other_ns"]) == (None, 12_000, 12_000, 0)
+    [row] = ask("steps", [event("cpu_op", "aten::mm", 1, 0)])["steps"]
+    assert row["total_ns"] == 0
+
+
+@pytest.mark.parametrize("rules", ["exact", "tensorboard"])
+def test_without_a_gpu_the_host_computes(ask: Ask, rules: str) -> None:
+    told = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
+    assert [row["step"] for row in told["steps"]] == [2, 3]
+    for row, hidden in zip(told["steps"], told["communication"], strict=True):
+        assert row["kernel_ns"] == 0 < row["cpu_exec_ns"]
+        assert row["communication_ns"] > 0
+        parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
+        assert sum(hidden[name] for name in parts) == row["total_ns"]
+        assert hidden["overlap_ns"] + hidden["communication_ns"] == row["communication_ns"]
+
+
+def test_odd_events_are_no_trouble(ask: Ask) -> None:
+    events = two_steps(
+        event("kernel", "gemm", 2, -3, correlation="x"),
+        event("user_annotation", "ProfilerStep#x", 0, 3),
+        event("user_annotation", "ProfilerStep#99999999999999999999", 0, 3),
+        {"ph": "X", "cat": "kernel", "name": "no args", "ts": 2**53 + 3},
+        {"ph": "X", "cat": "cpu_op", "name": None, "ts": 3, "dur": 1},
+        {"ph": "X", "name": "no category", "ts": 3, "dur": 1},
+        {"ph": "X", "cat": "cuda_runtime", "name": "no time"},
+    )
+    assert [row["step"] for row in ask("steps", events)["steps"]] == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["steps", "collectives", "recommendations"])
+def test_ranks_in_one_trace_are_as_they_are_apart(
+    name: str, ask: Ask, read_once: Callable[[Path | str], Source], tmp_path: Path
+) -> None:
+    apart = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
+    one = merged([read_once(path) for path in apart], tmp_path)
+    question = question_of(name)
+    together = answered(question, parameters_of(question, {}), [Asked(one.columns, one.summary)], tmp_path / "spill")
+    assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *apart)
+
+
+def test_a_selected_step_is_as_it_is_in_the_whole(ask: Ask) -> None:
+    """With host bounds: what else a device does until then is not selected."""
+    trace = DATA / "cpu_train_steps.pt.trace.json.gz"
+    whole = ask("steps", trace, bounds="host")["steps"]
+    for row in whole:
+        selected = Selection.parsed({"steps": [row["step"]]})
+        assert ask("steps", trace, bounds="host", selection=selected)["steps"] == [row]

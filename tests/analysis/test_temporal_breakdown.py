@@ -1,0 +1,203 @@
+"""The time of a GPU: as an independent oracle has it, to the nanosecond."""
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.trace.errors import NotApplicable, NothingSelected
+from service.trace.selection import Closure, Selection
+from tests.analysis.conftest import Ask, golden, real, shared
+from tests.analysis.gpu import call, step, work
+from tests.conftest import SHARED
+
+SINGLE = [
+    *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
+    *("mi300_resnet_rank0_of_8", "v100_ddp_epoch_us", "v100_resnet50_2021"),
+]
+NARROW = ["kernel", "gpu_memcpy", "gpu_memset"]
+NAMES = {
+    "span_ns": "span_ns", "busy_ns": "busy_ns", "idle_ns": "idle_ns", "compute_ns": "comp_union_ns",
+    "comm_ns": "comm_union_ns", "mem_ns": "mem_union_ns", "overlap_ns": "overlap_comp_comm_ns",
+    "exposed_comm_ns": "exposed_comm_ns", "exposed_mem_ns": "exposed_mem_ns",
+}  # fmt: skip
+
+
+@shared
+@pytest.mark.parametrize("name", SINGLE)
+def test_it_is_exact(name: str, ask: Ask) -> None:
+    expected = golden("exact", name)["0"]
+    [row] = ask("temporal_breakdown", real(name))["breakdown"]
+    assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
+
+
+@shared
+def test_ranks_are_told_apart(ask: Ask) -> None:
+    rows = ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")))["breakdown"]
+    for rank, expected in golden("exact", "dlrm_8_ranks").items():
+        [row] = [row for row in rows if row["rank"] == int(rank)]
+        assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
+
+
+HTA = {"types": "hta", "last_step": "drop"}
+HTA_NAMES = {
+    "idle_ns": "idle_time(us)", "compute_ns": "compute_time(us)", "non_compute_ns": "non_compute_time(us)",
+    "span_ns": "kernel_time(us)",
+}  # fmt: skip
+HTA_SHARES = {
+    "idle_pct": "idle_time_pctg", "compute_pct": "compute_time_pctg", "non_compute_pct": "non_compute_time_pctg",
+}  # fmt: skip
+
+
+@shared
+@pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
+def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+    [expected] = golden("hta_ns", name)["temporal_breakdown"]
+    [row] = ask("temporal_breakdown", real(name), **HTA)["breakdown"]
+    for ours, theirs in HTA_NAMES.items():
+        assert row[ours] / 1000 == pytest.approx(expected[theirs], abs=0.5), ours
+    for ours, theirs in HTA_SHARES.items():
+        assert row[ours] == pytest.approx(expected[theirs], abs=0.006), ours
+
+
+@shared
+def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+    [row] = ask("temporal_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
+    rows = [row, *ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]]
+    own = [golden("hta_default", name)["temporal_breakdown"] for name in ("v100_resnet50_2021", "dlrm_8_ranks")]
+    for row, expected in zip(rows, [*own[0], *own[1]], strict=True):
+        assert {ours: row[ours] for ours in HTA_NAMES} == {o: expected[t] * 1000 for o, t in HTA_NAMES.items()}
+        assert {ours: round(row[ours], 2) for ours in HTA_SHARES} == {o: expected[t] for o, t in HTA_SHARES.items()}
+
+
+def test_each_time_is_of_the_first_that_fits(ask: Ask) -> None:
+    trace = [
+        work(0, 10),
+        work(5, 10, name="ncclDevKernel_AllReduce"),
+        work(12, 8, "gpu_memcpy", "Memcpy HtoD"),
+        work(30, 10, "gpu_memset", "Memset"),
+    ]
+    [row] = ask("temporal_breakdown", trace)["breakdown"]
+    assert [row[name] for name in NAMES] == [40000, 30000, 10000, 10000, 10000, 18000, 5000, 5000, 15000]
+    assert [row["idle_pct"], row["compute_pct"], row["exposed_mem_pct"]] == [25, 25, 37.5]
+    [row] = ask("temporal_breakdown", trace, memset="comp")["breakdown"]
+    assert (row["compute_ns"], row["mem_ns"]) == (20000, 8000)
+
+
+def test_a_kernel_that_tells_of_a_collective_communicates_whatever_its_name(ask: Ask) -> None:
+    told: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
+    collective = call(0, 1, "record_param_comms") | {"cat": "cpu_op", "args": {"External id": 9}}
+    trace = [collective, work(1, 5, name="multimem", **told), work(6, 2, name="multimem")]
+    [row] = ask("temporal_breakdown", trace)["breakdown"]
+    assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
+    [row] = ask("temporal_breakdown", trace, selection=Selection(categories=["kernel"]))["breakdown"]
+    assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
+
+
+def test_the_last_step_and_what_has_no_launch_may_be_left_out(ask: Ask) -> None:
+    trace = [
+        *(step(1, 0, 10), step(2, 10, 10)),
+        *(call(1, 1), call(9, 2), call(10, 3), call(15, 4)),
+        *(work(20, 5, correlation=1), work(40, 5, correlation=2), work(60, 5, correlation=3)),
+        *(work(80, 5, correlation=4), work(90, 5, correlation=77), work(96, 5)),
+    ]
+    busy = {"keep": 30000, "drop": 10000}
+    for chosen, length in busy.items():
+        [row] = ask("temporal_breakdown", trace, last_step=chosen)["breakdown"]
+        assert row["busy_ns"] == length
+        [row] = ask("temporal_breakdown", trace, last_step=chosen, types="hta")["breakdown"]
+        assert row["busy_ns"] == length
+    [row] = ask("temporal_breakdown", trace, linked_only=True)["breakdown"]
+    assert row["busy_ns"] == 20000
+    [row] = ask("temporal_breakdown", trace[1:], last_step="drop")["breakdown"]
+    assert row["busy_ns"] == 30000  # of a single step, none is left out
+
+
+def test_devices_are_told_apart(ask: Ask) -> None:
+    trace = [work(at, 1, device=device) for at, device in enumerate([1, 2, 1, 3, 2])]
+    rows = ask("temporal_breakdown", trace)["breakdown"]
+    assert [(row["device"], row["span_ns"]) for row in rows] == [(1, 3000), (2, 4000), (3, 1000)]
+    [row] = ask("temporal_breakdown", trace, types="hta")["breakdown"]
+    assert (row["device"], row["span_ns"]) == (None, 5000)
+
+
+@pytest.mark.parametrize("types", ["exact", "hta"])
+def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
+    trace = [
+        *(work(2**53 + at, at) for at in range(3)),
+        *(work(-1, -5), work(9e14, 9e14), work(1, 1, device="a", stream=[1], correlation=1.5)),
+        {"ph": "X", "cat": "kernel", "name": "no arguments", "ts": 5},
+        {"ph": "X", "cat": "kernel", "name": "of a text", "ts": 5, "dur": 1, "args": "stream"},
+        *(step(1, 0, 1), step(2, 5, 1)),
+    ]
+    rows = ask("temporal_breakdown", trace, types=types)["breakdown"]
+    assert all(row["busy_ns"] + row["idle_ns"] == row["span_ns"] >= 0 for row in rows)
+    if types == "exact":
+        with pytest.raises(NotApplicable, match="left to count"):
+            ask("temporal_breakdown", trace, last_step="drop")
+
+
+@pytest.mark.parametrize("types", ["exact", "hta"])
+def test_a_trace_without_work_is_told_why(types: str, ask: Ask) -> None:
+    with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
+        ask("temporal_breakdown", [call(1, 1)], types=types)
+
+
+KINDS = [("kernel", "gemm"), ("kernel", "ncclKernel"), ("gpu_memcpy", "Memcpy"), ("gpu_memset", "Memset")]
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=12))
+def test_parts_add_up_to_the_span_as_instants_say(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]]) -> None:
+    [row] = ask("temporal_breakdown", [work(at, dur, *kind) for at, dur, kind in parts])["breakdown"]
+    found = dict.fromkeys(("compute", "overlap", "exposed_comm", "exposed_mem", "idle"), 0)
+    first, last = min(at for at, _, _ in parts), max(at + dur for at, dur, _ in parts)
+    for instant in range(first, last):
+        names = {kind[1] for at, dur, kind in parts if at <= instant < at + dur}
+        compute, comm = "gemm" in names, "ncclKernel" in names
+        found["compute"] += compute
+        found["overlap"] += compute and comm
+        found["exposed_comm"] += comm and not compute
+        found["exposed_mem"] += bool(names) and not comm and not compute
+        found["idle"] += not names
+    assert {name: row[f"{name}_ns"] for name in found} == {name: time * 1000 for name, time in found.items()}
+    assert row["span_ns"] == sum(row[f"{name}_ns"] for name in found if name != "overlap") == (last - first) * 1000
+
+
+@shared
+@pytest.mark.parametrize("memset", ["mem", "comp"])
+@pytest.mark.parametrize("name", ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8", "v100_resnet50_2021"])
+def test_columns_are_read_as_the_database_reads_them(name: str, memset: str, ask: Ask) -> None:
+    whole = ask("temporal_breakdown", real(name), memset=memset)
+    assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=Selection())
+    narrow = Selection(categories=[one for one in ("Kernel", "Memcpy", "Memset") if name.endswith("2021")] or NARROW)
+    assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=narrow)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from(KINDS)), min_size=1, max_size=10),
+    st.integers(1, 70),
+    st.randoms(use_true_random=False),
+)
+def test_order_does_not_matter_and_time_adds_up(ask: Ask, parts: list[Any], border: int, random: Random) -> None:
+    trace = [step(1, 0, border), step(2, border, 90 - border), *(work(at, dur, *kind) for at, dur, kind in parts)]
+    whole = ask("temporal_breakdown", trace)["breakdown"][0]
+    assert ask("temporal_breakdown", random.sample(trace, len(trace)))["breakdown"] == [whole]
+    sums = dict.fromkeys(("busy", "compute", "comm", "mem", "overlap", "exposed_comm", "exposed_mem"), 0)
+    for number in (1, 2):
+        half = Selection(steps=[number], straddle="clip", closure=Closure(kernels=False, launches=False))
+        with suppress(NotApplicable, NothingSelected):
+            for name in sums:
+                sums[name] += ask("temporal_breakdown", trace, selection=half)["breakdown"][0][f"{name}_ns"]
+    assert sums == {name: whole[f"{name}_ns"] for name in sums}
+
+
+@shared
+def test_the_order_of_ranks_does_not_matter(ask: Ask) -> None:
+    traces = sorted(SHARED.glob("dlrm_8_ranks/*"))[:3]
+    rows = ask("temporal_breakdown", *traces)["breakdown"]
+    assert ask("temporal_breakdown", *reversed(traces))["breakdown"] == rows[::-1]

@@ -1,0 +1,122 @@
+"""Each row is one step, alone on the machine: wall time, megabytes of JSON and events a second, and memory."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from service.engine.provision import engine_path
+from service.settings import Settings
+from service.streaming.codec import plain_chunks
+from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks
+from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
+from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
+from tests.bench.figures import Row, run_alone, timed
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+STREAMS = tuple(range(7, 17))  # of the trace that is made
+LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
+INGEST = "ingest: PUT to ready"
+_GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
+_IJSON = (
+    "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
+    "chunks = p(open(sys.argv[1], 'rb'))\n"
+    "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
+    "for e in ijson.items(reader, 'traceEvents.item'): pass"
+)
+
+
+def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, int]:
+    """All rows, or those of one part, the number of events, and the bytes of the columns."""
+    engine = engine_path(Settings())
+    rows = [] if only == "analyses" else [run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)])]
+    if only is None:
+        rows.append(run_alone(LIMIT, [sys.executable, "-c", _GUNZIP, str(trace)]))
+        rows.append(run_alone(IJSON, [sys.executable, "-c", _IJSON, str(trace)]))
+    server = Server(data, perfetto_port=0, keep_ready=True).start()
+    server.api.timeout = 3600
+    try:
+        with timed(INGEST, server, rows):
+            one = server.upload(trace, wait=3600)
+        columns = sum(path.stat().st_size for path in (data / "columns" / str(one["id"])).iterdir())
+        if only is None:
+            rows += measure_cutting(server, one, trace, data / "out.json.gz")
+        if only in {None, "analyses"}:
+            rows += measure_analyses(server, one)
+        if only in {None, "engine"}:
+            rows += measure_engine(server, one, trace, engine)
+    finally:
+        server.stop()
+    return rows, one["events"]["in"], columns
+
+
+def main() -> None:
+    """Measure a trace, or one that is made."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("trace", nargs="?", type=Path)
+    options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
+    options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
+    options.add_argument(
+        "--only", choices=("engine", "analyses"), help="leave out all but sessions and SQL, or analyses"
+    )
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        trace = chosen.trace
+        if trace is None:
+            trace = write_trace(
+                Path(scratch, "made.json.gz"),
+                sized(TraceShape(streams=STREAMS), chosen.megabytes * 10**6),
+                compress="gzip",
+            )
+        with trace.open("rb") as file:
+            size, packed = sum(map(len, plain_chunks(file))), trace.stat().st_size
+        rows, events, columns = measure(trace, Path(scratch, "data"), chosen.only)
+        if chosen.only is None:
+            rows.append(measure_merge(Path(scratch), chosen.ranks_megabytes))
+        if chosen.only != "engine":
+            rows += measure_hta(Path(scratch), 108)
+            rows.append(measure_ranks(Path(scratch), 64, 15))
+    sys.stdout.write(
+        f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
+    )
+    sys.stdout.write(
+        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'together':>8} | peak MB |\n"
+        "|---|---:|---:|---:|---:|---|\n"
+    )
+    for row in rows:
+        whole = not row.step.startswith(("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS))
+        rate = f"{size / 1e6 / row.wall_s:,.0f}" if whole else ""
+        event_rate = f"{events / row.wall_s:,.0f}" if whole else ""
+        peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(row.peak_mb.items()))
+        figures = (
+            f"{row.wall_s:8.{4 if row.wall_s < 0.1 else 2}f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
+        )
+        sys.stdout.write(f"| {row.step:37} | {figures} | {peaks} |\n")
+    wall = {row.step: row.wall_s for row in rows}
+    peak = {row.step: row.peak_mb for row in rows}
+    if IJSON in wall:
+        sys.stdout.write(
+            f"\nIngest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
+            f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
+            f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file.\n"
+        )
+    for step in (WINDOW, STREAM, STEPS, PARTS):
+        if step in wall:
+            sys.stdout.write(f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson.\n")
+    if HTA in wall:
+        sys.stdout.write(f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, from the file on.\n")
+    if SESSION not in wall:
+        return
+    alone = peak[ENGINE]["process"]
+    for step in (SESSION, ESSENTIAL):
+        sys.stdout.write(
+            f"{step}: {wall[step] / wall[ENGINE]:.2f} x the time of trace_processor alone,"
+            f" {peak[step]['engine'] / alone:.2f} x its memory.\n"
+        )
+    sys.stdout.write(f"{WINDOWED}: {wall[WINDOWED] - wall[IDLE]:.2f} s more than an idle engine's start.\n")
+    sys.stdout.write(f"{ARROW}: {wall[ROWS] / wall[ARROW]:.1f} x faster than the rows of perfetto's client.\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Answers to what is often asked, of one trace and of many ranks; beside Holistic Trace Analysis, where that is."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import Row, drain, run_alone, timed
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+ANALYSIS, ALL = "analysis: ", "all analyses, one after the other"
+HTA, OURS = "HTA: load and five analyses", "the same here: PUT, ingest, analyses"
+RANKS = "temporal breakdown of the ranks"
+HTA_PYTHON = Path(".hta", "bin", "python")  # `make hta` installs it
+HEADLINES = ("temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "launch_stats")
+_HTA = (
+    "from hta.trace_analysis import TraceAnalysis; import sys\n"
+    "one = TraceAnalysis(trace_files={0: sys.argv[1]})\n"
+    "one.get_temporal_breakdown(visualize=False)\n"
+    "one.get_idle_time_breakdown(visualize=False)\n"
+    "one.get_comm_comp_overlap(visualize=False)\n"
+    "one.get_gpu_kernel_breakdown(visualize=False)\n"
+    "one.get_cuda_kernel_launch_stats(visualize=False)\n"
+)
+
+
+def measure_analyses(server: Server, trace: dict[str, Any]) -> list[Row]:
+    """Each answer by itself, and all of them."""
+    where, rows = f"/traces/{trace['id']}/analysis", list[Row]()
+    listed = server.api.get(where).json()["analyses"]
+    names = [one["name"] for one in listed if one["applies"]]
+    others = [one["name"] for one in listed if not one["applies"]]
+    sys.stdout.write(f"analyses that do not apply: {', '.join(others) or 'none'}\n")
+    for name in names:
+        with timed(ANALYSIS + name, server, rows):
+            drain(server, f"{where}/{name}{_other(name, trace)}")
+    with timed(ALL, server, rows):
+        for name in names:
+            drain(server, f"{where}/{name}{_other(name, trace)}")
+    return rows
+
+
+def _other(name: str, trace: dict[str, Any]) -> str:
+    """What a question is asked besides: to compare takes two."""
+    return f"?traces={trace['id']}" if name == "compare" else ""
+
+
+def measure_hta(folder: Path, megabytes: int) -> list[Row]:
+    """The headlines of HTA, by HTA and here, each from the file on."""
+    if not HTA_PYTHON.exists():
+        sys.stdout.write(f"{HTA_PYTHON} is not there: `make hta` installs Holistic Trace Analysis beside\n")
+        return []
+    shape = sized(TraceShape(rank=0, steps=10), megabytes * 10**6)
+    path = write_trace(folder / "rank-0.json.gz", shape, compress="gzip")
+    rows = [run_alone(HTA, [str(HTA_PYTHON), "-c", _HTA, str(path)])]
+    server = Server(folder / "headlines", perfetto_port=0, keep_ready=True).start()
+    server.api.timeout = 3600
+    try:
+        with timed(OURS, server, rows):
+            trace = server.upload(path, wait=3600)["id"]
+            for name in HEADLINES:
+                drain(server, f"/traces/{trace}/analysis/{name}")
+    finally:
+        server.stop()
+    return rows
+
+
+def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
+    """One question to many ranks."""
+    server = Server(folder / "many", perfetto_port=0, keep_ready=True).start()
+    server.api.timeout = 3600
+    rows: list[Row] = []
+    try:
+        traces = []
+        for rank in range(ranks):
+            shape = sized(TraceShape(rank=rank, world_size=ranks, seed=rank), megabytes * 10**6)
+            path = write_trace(folder / f"rank{rank}.json.gz", shape, compress="gzip")
+            traces.append(str(server.upload(path, wait=3600)["id"]))
+            path.unlink()
+        others = "&".join(f"traces={one}" for one in traces[1:])
+        where = f"/traces/{traces[0]}/analysis/temporal_breakdown?{others}"
+        drain(server, where)  # so that the process is there
+        with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
+            drain(server, where)
+    finally:
+        server.stop()
+    return rows[0]

@@ -1,0 +1,62 @@
+"""Downloads, cuts, splits and merges."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import Row, done, drain, run_alone, timed
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+FILTER = "ijson filter: 1 % window to .json.gz"
+WINDOW, STREAM = "1 % window to .json.gz", "one stream to .json.gz"
+STEPS, PARTS, MERGE = "split by step into traces", "split into five traces", "merge of the ranks"
+_FILTER = (
+    "from service.streaming.codec import plain_chunks as p; import gzip, ijson, json, sys, types\n"
+    "chunks, first, last = p(open(sys.argv[1], 'rb')), int(sys.argv[2]), int(sys.argv[3])\n"
+    "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
+    "kept = [e for e in ijson.items(reader, 'traceEvents.item', use_float=True)\n"
+    "        if first <= (e.get('ts') or 0) * 1000 <= last]\n"
+    "with gzip.open(sys.argv[4], 'wt', compresslevel=2) as f: json.dump({'traceEvents': kept}, f)"
+)
+
+
+def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
+    """The merge of some ranks of that size."""
+    server = Server(folder / "ranks", perfetto_port=0, keep_ready=True).start()
+    server.api.timeout = 3600
+    rows: list[Row] = []
+    try:
+        traces = []
+        for rank in range(ranks):
+            shape = sized(TraceShape(rank=rank, world_size=ranks), megabytes * 10**6)
+            path = write_trace(folder / f"rank{rank}.json.gz", shape, compress="gzip")
+            traces.append(server.upload(path, wait=3600)["id"])
+            path.unlink()
+        with timed(f"{MERGE}: {ranks} of {megabytes} MB", server, rows):
+            done(server, "/traces/merge", traces=traces)
+    finally:
+        server.stop()
+    return rows[0]
+
+
+def measure_cutting(server: Server, one: dict[str, Any], trace: Path, out: Path) -> list[Row]:
+    """What is written of a trace that is ready, and made of its parts."""
+    rows: list[Row] = []
+    with timed("download as JSON, by time", server, rows):
+        drain(server, f"/traces/{one['id']}/download?format=json")
+    with timed("download as JSON, original order", server, rows):
+        drain(server, f"/traces/{one['id']}/download?format=json&order=original")
+    where, bounds = f"/traces/{one['id']}", one["bounds"]
+    middle, hundredth = (bounds["start_ns"] + bounds["end_ns"]) // 2, (bounds["end_ns"] - bounds["start_ns"]) // 100
+    window = {"start_ns": middle, "end_ns": middle + hundredth}
+    rows.append(run_alone(FILTER, [sys.executable, "-c", _FILTER, str(trace), *map(str, window.values()), str(out)]))
+    with timed(WINDOW, server, rows):
+        drain(server, f"{where}/download", out, **window)
+    if one["streams"]:
+        with timed(STREAM, server, rows):
+            drain(server, f"{where}/download", out, streams=one["streams"][0])
+    few = 0 < len({step["number"] for step in one["steps"]}) <= 100
+    with timed(STEPS if few else PARTS, server, rows):
+        done(server, f"{where}/split", **({"by": "step"} if few else {"by": "parts", "value": 5}))
+    return rows

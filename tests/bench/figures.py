@@ -1,0 +1,123 @@
+"""Figures of a step: wall time, and the memory of all processes that take part.
+
+Peaks are the kernel's own high-water marks; ``together`` is the largest sum of what all of them had at one time.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.server import Server
+
+SAMPLE_EVERY_S = 0.25  # a look takes some milliseconds, of a processor that the step may need
+
+
+@dataclass
+class Row:
+    """One step's figures."""
+
+    step: str
+    wall_s: float
+    peak_mb: dict[str, float] = field(default_factory=dict)
+    together_mb: float = 0.0
+
+
+class Memory:
+    """The memory of a process and its children, by role and together, for as long as the block runs."""
+
+    def __init__(self, pid: int, role: Callable[[psutil.Process], str]) -> None:
+        self._pid = pid
+        self._role = role
+        self._over = threading.Event()
+        self.peak_mb: dict[str, float] = {}
+        self.together_mb = 0.0
+
+    def __enter__(self) -> "Memory":
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            over = self._over.is_set()
+            self._look()
+            if over:
+                return
+            self._over.wait(SAMPLE_EVERY_S)
+
+    def _look(self) -> None:
+        try:
+            top = psutil.Process(self._pid)
+            together = 0.0
+            for process in (top, *top.children(recursive=True)):
+                status = dict(
+                    line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                )
+                now, peak = (int(status.get(key, "0 kB").split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+                role = self._role(process)
+                self.peak_mb[role] = max(self.peak_mb.get(role, 0.0), peak)
+                together += now
+            self.together_mb = max(self.together_mb, together)
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            return  # it ended while it was looked at
+
+
+def run_alone(step: str, command: list[str]) -> Row:
+    """A command's wall time and peak memory."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with Memory(process.pid, lambda _: "process") as memory:
+        if process.wait():
+            sys.exit(f"{command} failed")
+    return Row(step, time.perf_counter() - started, memory.peak_mb, memory.together_mb)
+
+
+def role_of(process: psutil.Process) -> str:
+    """Which part of the service a process is."""
+    words = " ".join(process.cmdline())
+    roles = {
+        "--stdiod": "engine",
+        "service.jobs.worker": "worker",
+        "service.jobs.export": "export",
+        "service.jobs.rendering": "rendering",
+        "service.jobs.maker": "maker",
+        "service.jobs.analysis": "analysis",
+    }
+    return next((role for mark, role in roles.items() if mark in words), "server")
+
+
+@contextmanager
+def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
+    """Time a block of calls to the server."""
+    started = time.perf_counter()
+    with Memory(server.pid, role_of) as memory:
+        yield
+    rows.append(Row(step, time.perf_counter() - started, memory.peak_mb, memory.together_mb))
+
+
+def drain(server: Server, path: str, to: Path | None = None, **params: str | int) -> None:
+    """Read a response to its end, into a file if one is named."""
+    with server.api.stream("GET", path, params=params or None) as response, (to or Path(os.devnull)).open("wb") as file:
+        response.raise_for_status()
+        for piece in response.iter_raw():
+            file.write(piece)
+
+
+def done(server: Server, path: str, **asked: object) -> None:
+    """Do a job to its end."""
+    answer = server.api.post(path, params={"wait": 3600}, json=asked)
+    answer.raise_for_status()
+    if (job := answer.json())["state"] != "done":
+        sys.exit(f"{path} failed: {job['error']}")

@@ -1,0 +1,93 @@
+"""The command `analyze`: of a trace on the server, and of files here without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from service.analysis.catalogue import QUESTIONS
+from tests.cli.conftest import OnTerminal, Run
+from tests.cli.double import Answer, Server, json_answer, trace
+from tests.traces import TraceShape, write_trace
+
+RANK0, RANK1 = "9f2c41d07a3b", "0a1b2c3d4e5f"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("analyze")
+    return [write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, steps=2)) for rank in range(2)]
+
+
+@pytest.fixture
+def held(server: Server) -> Server:
+    server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
+    return server
+
+
+def answer(**tables: list[list[object]]) -> Answer:
+    made = {
+        name: {"columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}], "rows": rows}
+        for name, rows in tables.items()
+    }
+    return json_answer({"analysis": "steps", "tables": made, "skipped": [{"rank": 1, "name": "b", "reason": "None."}]})
+
+
+def test_files_are_asked_together_without_a_server(run: Run, files: list[Path]) -> None:
+    result = run("analyze", str(files[0]), "temporal_breakdown", "--with", str(files[1]))
+    assert result.exit_code == 0, result.stderr
+    names, *lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [line[names.index("rank")] for line in lines] == ["0", "1"]
+    assert all(int(line[names.index("span_ns")]) > 0 for line in lines)
+
+
+def test_a_file_is_asked_in_every_form_and_what_is_selected_of_it(run: Run, files: list[Path], tmp_path: Path) -> None:
+    asked = ("analyze", str(files[0]), "temporal_breakdown", "--steps", "4", "--set", "memset=comp")
+    told = json.loads(run(*asked, "-f", "json").stdout)
+    assert told["parameters"]["memset"] == "comp"
+    output = tmp_path / "out.arrow"
+    assert run(*asked, "-f", "arrow", "-o", str(output)).exit_code == 0
+    rows = pa.ipc.open_stream(output.read_bytes()).read_all().to_pylist()
+    assert [[*row.values()] for row in rows] == told["tables"]["breakdown"]["rows"]
+
+
+def test_without_a_name_it_lists_what_can_be_asked(run: Run, files: list[Path]) -> None:
+    _, *lines = [line.split("\t") for line in run("analyze", str(files[0])).stdout.splitlines()]
+    assert [line[0] for line in lines] == [*QUESTIONS]
+
+
+def test_a_server_is_asked_for_the_traces_by_id(run: Run, held: Server) -> None:
+    held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
+    result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")
+    assert result.stdout.splitlines() == ["rank", "0"]
+    assert "b: None." in result.stderr
+    asked = held.sent("GET")[-1].query
+    assert {key: asked[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
+    assert json.loads(asked["selection"]) == {"steps": [7]}
+
+
+def test_a_person_sees_all_tables_under_their_names(on_terminal: OnTerminal, held: Server) -> None:
+    held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
+    code, drawn, _ = on_terminal("analyze", "rank0.json", "steps")
+    assert code == 0
+    assert "main" in drawn
+    assert "other" in drawn
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "says"),
+    [
+        (["horoscope"], 1, "no analysis"),
+        (["temporal_breakdown", "--set", "memset"], 2, "NAME=VALUE"),
+        (["temporal_breakdown", "--set", "memset=red"], 1, "memset"),
+        (["temporal_breakdown", "--table", "none"], 2, "breakdown"),
+        (["temporal_breakdown", "--with", "rank0.json"], 2, "together"),
+    ],
+)
+def test_what_can_not_be_asked_is_told(run: Run, files: list[Path], asked: list[str], code: int, says: str) -> None:
+    result = run("analyze", str(files[0]), *asked)
+    assert result.exit_code == code
+    assert says in result.stderr

@@ -1,0 +1,141 @@
+"""Questions over HTTP: what can be asked, how, and in which forms it is answered."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from service.analysis.catalogue import QUESTIONS
+from service.http.shapes import Analyses, Answer
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@pytest.fixture(scope="module")
+def ranks(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two traces of one run."""
+    folder = tmp_path_factory.mktemp("ranks")
+    files = [write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, steps=3)) for rank in range(2)]
+    return [str(server.upload(file)["id"]) for file in files]
+
+
+@pytest.fixture(scope="module")
+def on_host(server: Server, step_trace: Path) -> str:
+    """A trace in which nothing runs on a GPU."""
+    return str(server.upload(step_trace)["id"])
+
+
+def ask(server: Server, trace: str, name: str, accept: str = "application/json", **asked: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/analysis/{name}", params=asked, headers={"accept": accept})
+
+
+def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
+    server: Server, ranks: list[str], on_host: str
+) -> None:
+    for trace, applies in ((ranks[0], True), (on_host, False)):
+        answer = server.api.get(f"/traces/{trace}/analysis")
+        listed = {one.name: one for one in Analyses.model_validate(answer.json()).analyses}
+        assert [*listed] == [*QUESTIONS]
+        assert listed["temporal_breakdown"].applies == applies
+        assert (listed["temporal_breakdown"].reason is None) == applies
+        assert all(one.definition and one.source.startswith("https://") for one in listed.values())
+
+
+@pytest.mark.parametrize("name", [*QUESTIONS])
+def test_each_answers_in_its_own_shape_or_says_why_not(server: Server, ranks: list[str], name: str) -> None:
+    answer = ask(server, ranks[0], name, traces=ranks[1])
+    if answer.status_code == 422:
+        assert answer.json()["code"] == "not_applicable"
+        assert answer.json()["detail"].endswith(".")
+        return
+    assert answer.status_code == 200, answer.text
+    told = Answer.model_validate(answer.json())
+    assert {table: [one.model_dump() for one in found.columns] for table, found in told.tables.items()} == {
+        table: [vars(one) for one in columns] for table, columns in QUESTIONS[name].tables.items()
+    }
+    assert any(found.rows for found in told.tables.values())
+
+
+def test_an_answer_has_three_forms_with_the_same_rows(server: Server, ranks: list[str]) -> None:
+    told = ask(server, ranks[0], "temporal_breakdown").json()["tables"]["breakdown"]
+    names = [column["name"] for column in told["columns"]]
+    arrow = ask(server, ranks[0], "temporal_breakdown", ARROW)
+    assert arrow.headers["content-type"] == ARROW
+    table = pa.ipc.open_stream(arrow.content).read_all()
+    assert [[*row.values()] for row in table.to_pylist()] == told["rows"]
+    assert table.schema.names == names
+    assert table.schema.field("span_ns").metadata[b"unit"] == b"ns"
+    text = ask(server, ranks[0], "temporal_breakdown", "text/csv")
+    assert text.headers["content-type"].startswith("text/csv")
+    [row] = csv.DictReader(io.StringIO(text.text))
+    assert int(row["span_ns"]) == told["rows"][0][names.index("span_ns")]
+    assert ask(server, ranks[0], "temporal_breakdown", format="csv").text == text.text
+
+
+def test_ranks_are_asked_together_and_those_without_an_answer_are_told(
+    server: Server, ranks: list[str], on_host: str
+) -> None:
+    told = ask(server, ranks[0], "temporal_breakdown", traces=[ranks[1], on_host]).json()
+    assert [row[0] for row in told["tables"]["breakdown"]["rows"]] == [0, 1]
+    [skipped] = told["skipped"]
+    assert "GPU" in skipped["reason"]
+
+
+def test_the_ranks_of_a_merged_trace_are_told_apart(server: Server, ranks: list[str]) -> None:
+    job = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "align": "none"}).json()
+    [merged] = job["result"]["traces"]
+    apart = ask(server, ranks[0], "temporal_breakdown", traces=ranks[1]).json()["tables"]
+    assert ask(server, merged, "temporal_breakdown").json()["tables"] == apart
+
+
+def test_a_part_of_a_trace_is_asked(server: Server, ranks: list[str]) -> None:
+    steps = server.api.get(f"/traces/{ranks[0]}").json()["steps"]
+    whole, *parts = (
+        ask(server, ranks[0], "temporal_breakdown", **chosen).json()["tables"]["breakdown"]["rows"][0]
+        for chosen in ({}, *({"steps": step["number"]} for step in steps))
+    )
+    assert all(0 < part[2] < whole[2] for part in parts)
+    selection = f'{{"steps": [{steps[0]["number"]}]}}'
+    assert ask(server, ranks[0], "temporal_breakdown", selection=selection).json()["tables"]["breakdown"]["rows"] == [
+        parts[0]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "status", "code"),
+    [
+        ("horoscope", {}, 404, "unknown_analysis"),
+        ("temporal_breakdown", {"colour": "red"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"memset": "red"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"format": "csv", "table": "none"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"format": "pdf"}, 422, "bad_request"),
+        ("temporal_breakdown", {"traces": "none"}, 404, "unknown_trace"),
+        ("temporal_breakdown", {"steps": 77}, 422, "unknown_choice"),
+    ],
+)
+def test_what_can_not_be_answered_is_a_problem(
+    server: Server, ranks: list[str], name: str, asked: dict[str, Any], status: int, code: str
+) -> None:
+    answer = ask(server, ranks[0], name, **asked)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_what_does_not_apply_says_why(server: Server, on_host: str) -> None:
+    problem = ask(server, on_host, "temporal_breakdown")
+    assert problem.status_code == 422
+    assert problem.json()["code"] == "not_applicable"
+    assert problem.json()["detail"] == "Nothing in this trace runs on a GPU."
+
+
+def test_every_analysis_is_documented_with_its_parameters(server: Server) -> None:
+    paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
+    for name, question in QUESTIONS.items():
+        told = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
+        assert told["summary"] == question.answers
+        assert {one["name"] for one in told["parameters"]} >= {"selection", "traces", *question.parameters.model_fields}
