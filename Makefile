@@ -5,7 +5,7 @@ HTA := .hta
 BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow check format bench hta clean

@@ -199,7 +199,7 @@ def test_a_process_that_dies_is_started_again_and_not_for_ever(
     failed = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
     assert (failed["state"], failed["error"]["code"], failed["error"]["attempts"]) == ("failed", "job_died", 2)
     assert "was killed by SIGKILL" in failed["error"]["detail"]
-    assert list((server.data / "making").iterdir()) == []
+    until(server, lambda: list((server.data / "making").iterdir()) == [])
 
 
 def test_a_job_that_there_is_not_is_unknown(server: Server) -> None:

@@ -44,7 +44,7 @@ def test_where_the_time_of_the_gpu_goes_is_shown_at_once(page: Page, server: Ser
 def test_another_parameter_or_step_is_another_answer(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     with page.expect_response("**/analysis/temporal_breakdown?memset=comp"):
-        panel.get_by_label("Memset").select_option("comp")
+        panel.locator("[name=memset]").select_option("comp")
     with page.expect_response("**/analysis/temporal_breakdown?memset=comp&steps=4"):
         panel.get_by_test_id("analysis-part").select_option("4")
     expected = answer(server, gpu_id, "temporal_breakdown", memset="comp", steps=4)["breakdown"]["rows"]

@@ -78,7 +78,7 @@ def visit(
     def ready(page: Page) -> None:
         page.goto(trace)
         expect(page.get_by_test_id("listener")).to_be_visible()
-        for process in page.locator("summary").all():
+        for process in page.locator("summary:visible").all():
             process.click()
 
     def cut(page: Page) -> None:
