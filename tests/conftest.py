@@ -1,8 +1,9 @@
 """What all tests share: where traces lie, and a server."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -17,7 +18,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"
 
+ALIKE = ("b200", "gloo_cpu_rank34", "h100_timesformer", "v100", "vllm", *(f"worker{rank}" for rank in range(1, 8)))
+"""How real traces begin that take long, or are much like others."""
+
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
+
+
+def few_of(paths: Iterable[Path]) -> list[Any]:
+    """Real traces as parameters of a test: those that are `ALIKE` run in the long run only."""
+    return [pytest.param(path, marks=pytest.mark.slow if path.name.startswith(ALIKE) else ()) for path in paths]
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pydantic import Field
 from service.analysis.facts.host import IS_ANNOTATION, IS_OP, IS_PYTHON, SHAPES, host_of
 from service.analysis.facts.memory_events import CHANGES
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Column, count, made, ns, number, pct, word
 
@@ -46,12 +47,6 @@ LEFT_OUT = (
 )
 """Names of what torch leaves out."""
 
-_TENSOR_CORES = re.compile(
-    "[hs]884|[chs]1688|hmma|i8816|16816|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1"
-    "|direct_group|xmma_(implicit|sparse|warp_specialized_implicit)_gemm|xmma_sparse_conv|xmma_gemm"
-)
-"""What stands in the names of kernels that use tensor cores, as far as TensorBoard knows."""
-
 _COLLECTIVES = tuple(
     f"{library}:{name}"
     for library in ("nccl", "gloo")
@@ -83,7 +78,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     rows = OperatorRows(
         host_of(scope, _nodes(scope, plugin), SHAPES if parameters.group_by == "shapes" else None), plugin
     )
-    rows.add_time(work_of(scope, _TENSOR_CORES, runtime_only=plugin))
+    rows.add_time(work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin))
     rows.add_memory(scope.table(CHANGES))
     operators, totals = rows.made()
     operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]

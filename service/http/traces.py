@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import binascii
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -17,10 +19,11 @@ from service.jobs.runner import Following
 from service.store.catalog import State, Trace, new_trace_id
 from service.store.uploads import Upload, plain_name
 from service.streaming.source import Progress
-from service.trace.errors import BadCursor, DiskFull, IncompleteBody
+from service.trace.errors import BadCursor, DiskFull, IncompleteBody, TracedockError
 from service.trace.summary import Summary
 
 BLOCK = 1 << 20
+LINGER_S = 2.0
 WAIT_MAX_S = 3600.0
 _LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks")
 _NOTHING_YET = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
@@ -73,11 +76,11 @@ async def _receive(request: Request, upload: Upload, following: Following) -> No
     Who follows hears of each whole block; a body of less than one is read at once when it is kept.
     """
     announced = request.headers.get("content-length")
-    if announced and announced.isdecimal():
-        upload.check_size(int(announced))
-    block = bytearray()
+    block, chunks = bytearray(), request.stream()
     try:
-        async for chunk in request.stream():
+        if announced and announced.isdecimal():
+            upload.check_size(int(announced))
+        async for chunk in chunks:
             block += chunk
             if len(block) >= BLOCK:
                 await asyncio.to_thread(upload.write, block)
@@ -85,7 +88,19 @@ async def _receive(request: Request, upload: Upload, following: Following) -> No
                 block = bytearray()
     except ClientDisconnect as error:
         raise IncompleteBody(f"The client left after {upload.size + len(block)} bytes.") from error
+    except TracedockError:
+        if "expect" not in request.headers:  # else it waits for the answer before it sends more
+            await _hear_out(chunks)
+        raise
     await asyncio.to_thread(upload.write, block)
+
+
+async def _hear_out(chunks: AsyncGenerator[bytes]) -> None:
+    """Take what else the client sends, for a while: who is cut off in mid-sentence reads no answer."""
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LINGER_S):
+            async for _ in chunks:
+                pass
 
 
 async def _settled(parts: Services, trace: Trace, wait: float) -> Trace:

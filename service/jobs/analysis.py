@@ -1,6 +1,9 @@
 """A process that answers one question on its standard output, as `service.jobs.export` writes downloads."""
 
+import importlib
 import os
+import select
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,5 +41,12 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
     yield answer.form(request["form"], request["table"])
 
 
+def prepare() -> None:
+    """Load what takes a while and only some questions need, unless one waits already."""
+    if not select.select([sys.stdin], [], [], 0)[0]:
+        importlib.import_module("service.analysis.facts.path_edges")  # and with it numba
+
+
 if __name__ == "__main__":
+    prepare()
     os._exit(main(requested))

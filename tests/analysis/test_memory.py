@@ -161,7 +161,7 @@ _CHANGES = st.builds(
 
 
 @given(operators=st.lists(_OPS, max_size=8), changes=st.lists(_CHANGES, min_size=1, max_size=12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_is_what_the_definition_says(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
     answer = ask("memory", [*operators, *changes])
     changes = sorted(changes, key=lambda change: change["ts"])

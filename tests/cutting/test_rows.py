@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.cutting.rows import AT_ONCE
 from service.trace.errors import SelectionError
 from tests.brute import OF_PROCESS, Document, NoTime, UnknownSlice, kept
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, few_of
 from tests.cutting.choices import Chosen, cut, documents, selection_of, selections_of, text_of
 from tests.traces import TraceShape, expected, trace_chunks
 
@@ -58,7 +58,7 @@ def check_whole(document: Document, selection: Chosen, positions: list[int]) -> 
         assert {one.index for one in document.events if one.ph == "M" and one.track in tracks} <= here
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
 def test_of_a_real_trace_selections_keep_what_the_oracle_says(path: Path) -> None:
     text = gzip.decompress(path.read_bytes())
 

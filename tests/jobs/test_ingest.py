@@ -22,7 +22,7 @@ from service.streaming.source import Progress
 from service.trace.errors import BadCompression, DiskFull, IngestError, NotATrace, NotJson, Truncated
 from service.trace.health import Kind
 from service.trace.summary import GPU_CATEGORIES, TIMELESS_PHASES, Summary
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, few_of, needs_shared
 from tests.traces import Compression, Document, Era, Layout, TraceShape, expected, write_trace
 
 TRACES = sorted(
@@ -97,7 +97,7 @@ def codes(summary: Summary) -> dict[str, int]:
 # -- real traces ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
 def test_a_real_trace_is_told_of_as_json_reads_it(path: Path, columns: Path) -> None:
     document = json.loads(plain(path), parse_float=Decimal)
     events = document.pop("traceEvents")
@@ -123,14 +123,14 @@ def test_a_real_trace_is_told_of_as_json_reads_it(path: Path, columns: Path) -> 
     assert is_sound(summary.health)
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
 def test_a_real_trace_comes_back_from_its_columns_to_the_digit(path: Path, columns: Path) -> None:
     ingested(path, columns)
 
     assert as_written(b"".join(document(columns, order="original"))) == as_written(plain(path))
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
 def test_the_columns_of_a_real_trace_lie_in_order_of_time(path: Path, columns: Path) -> None:
     summary = ingested(path, columns)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.launches import first_places
 from service.analysis.facts.scope import WORK, Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
@@ -190,13 +191,8 @@ def steps_of(scope: Scope) -> tuple[Ints, Spans]:
 def _launches(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
     """The place of the first call with the correlation of each piece of work, or -1."""
     known = np.flatnonzero(calls.is_valid().to_numpy())
-    if not len(known):
-        return np.full(len(correlations), -1)
-    numbers = calls.drop_null().to_numpy()
-    order = np.argsort(numbers, kind="stable")  # fast, for calls are in order of time and their numbers nearly so
-    wanted, numbers = correlations.fill_null(0).to_numpy(), numbers[order]
-    places = np.minimum(np.searchsorted(numbers, wanted), len(known) - 1)
-    return np.where(correlations.is_valid().to_numpy() & (numbers[places] == wanted), known[order[places]], -1)
+    places = first_places(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
+    return np.where(correlations.is_valid().to_numpy() & (places >= 0), np.append(known, -1)[places], -1)
 
 
 def happens(scope: Scope, condition: str) -> bool:

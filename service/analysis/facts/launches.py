@@ -42,7 +42,7 @@ def launched(
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
     told = scope.table(_CALLS.format(", ".join(columns), f"{scope.calls} AND ({calls})"))
     known = work["correlation"].is_valid().to_numpy()
-    places = _first_places(told["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
+    places = first_places(told["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
     found = known & (places >= 0)
     if not unlinked:
         work, places, found = work.filter(pa.array(found)), places[found], found[found]
@@ -59,7 +59,7 @@ def call_names(scope: Scope) -> None:
         SELECT hash(name) AS call, name FROM (SELECT DISTINCT name FROM events WHERE ph = 'X' AND {scope.calls})""")
 
 
-def _first_places(keys: Ints, wanted: Ints) -> Ints:
+def first_places(keys: Ints, wanted: Ints) -> Ints:
     """The place of the first key that equals each of the wanted ones, -1 for none."""
     if not len(keys):
         return np.full(len(wanted), -1)

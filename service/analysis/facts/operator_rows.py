@@ -24,27 +24,11 @@ from service.analysis.facts.nesting import (
     tallied,
     within,
 )
+from service.analysis.facts.tensor_cores import OPERATORS
 from service.analysis.facts.work_owners import Work
 
 _MEMORY = tuple(f"{side}_memory_{kind}_bytes" for side in ("host", "device") for kind in ("self", "total"))
 _STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"
-_ELIGIBLE = frozenset(
-    {
-        *("aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_tbc"),
-        *("aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::convolution"),
-        *("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::prelu", "aten::addmm"),
-        *("aten::addmv", "aten::addr", "aten::matmul", "aten::mm", "aten::mv", "aten::linear", "aten::addbmm"),
-        *("aten::baddbmm", "aten::bmm", "aten::chain_matmul", "aten::linalg_multi_dot"),
-        *("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", "aten::lstm_cell", "aten::gru_cell"),
-        *("aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::addmm_", "aten::cudnn_convolution_backward"),
-        *("aten::cudnn_convolution_backward_weight", "aten::cudnn_convolution_backward_input"),
-        *("aten::cudnn_convolution_transpose_backward", "aten::cudnn_convolution_transpose_backward_weight"),
-        *("aten::cudnn_convolution_transpose_backward_input"),
-        *("CudnnConvolutionBackward", "BmmBackward0", "CudnnConvolutionTransposeBackward", "MmBackward"),
-        *("AddmvBackward", "MvBackward", "AddmmBackward", "AddbmmBackward"),
-    }
-)
-"""The operators that can run on tensor cores, as far as TensorBoard knows."""
 
 
 class OperatorRows:
@@ -99,7 +83,7 @@ class OperatorRows:
         self.add("device_*_ns", own, within(self.parents, own))
         own = self._at_slices(ids, work.lasting * work.on_cores)
         self.add("tensor_cores_*_ns", own, within(self.parents, own))
-        by_name = np.array([word in _ELIGIBLE for word in self.words], bool)
+        by_name = np.array([word in OPERATORS for word in self.words], bool)
         eligible = (by_name[self.host.names] | (own > 0)).astype(np.int64)
         self.columns["eligible"] = self._of_alone(within(self.parents, eligible))
 

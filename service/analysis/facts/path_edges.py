@@ -44,12 +44,12 @@ from service.trace.errors import NotApplicable
 
 KINDS = (*("host", "gap", "wait", "launch", "queue", "event", "compute", "communication", "memory", "return"),)
 _HOST, _GAP, _WAIT, _LAUNCH, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(len(KINDS))
-_OF_TYPES = {"COMP": _COMPUTE, "COMM": _COMMUNICATION, "MEM": _MEMORY}
+_OF_TYPES = np.array([_COMMUNICATION, _COMPUTE, _MEMORY])  # by their numbers in `TYPE`
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
 _WORK = """
 SELECT start_ns AS starts, end_ns AS ends, coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams,
-    coalesce(correlation, 0) AS correlations, name AS names, type::VARCHAR AS types
+    coalesce(correlation, 0) AS correlations, name AS names, enum_code(type)::INTEGER AS types
 FROM work
 """
 _TOLD = """
@@ -77,14 +77,13 @@ class PathEdges:
     """
 
     def __init__(self, scope: Scope, where: str) -> None:
-        self.found, words = read(scope, _WORK, {"names", "types"})
+        self.found, words = read(scope, _WORK, {"names"})
         if (np.diff(self.found["starts"]) < 0).any():
             order = np.argsort(self.found["starts"], kind="stable")
             self.found = {name: column[order] for name, column in self.found.items()}
         found = self.found
         countable(found["ends"] - found["starts"], "The time of what devices do")
         self.words = words["names"]
-        self.types = np.array([_OF_TYPES[one] for one in words["types"]], np.int64)
         host = host_of(scope, where, correlations=True)
         # what is not needed below would take half a GB of ten million slices
         self.host = host = replace(host, external_ids=host.external_ids[:0])
@@ -194,7 +193,7 @@ class PathEdges:
             [returns, target == WORK_END, target == WORK_START, (target == HOST_END) & waited, gap],
             [
                 _RETURN,
-                _at(self.types, _at(self.found["types"], of_work, NONE), 0),
+                _at(_OF_TYPES, _at(self.found["types"], of_work, NONE), 0),
                 np.where(by == BY_LAUNCH, _LAUNCH, np.where(by == BY_STREAM, _QUEUE, _EVENT)),
                 _WAIT,
                 _GAP,
