@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
-from service.jobs.export import main
+from service.jobs.export import run
 from service.store.export import spill_of
 from service.trace.selection import Selection
 
@@ -49,4 +49,4 @@ def prepare() -> None:
 
 if __name__ == "__main__":
     prepare()
-    os._exit(main(requested))
+    run(requested)

@@ -7,9 +7,10 @@ the last line of its standard error then tells why, as the JSON of the error.
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -65,5 +66,15 @@ def _fail(error: TracedockError) -> int:
     return 1
 
 
+def run(pieces: Callable[[dict[str, Any]], Iterator[bytes]] = requested) -> NoReturn:
+    """Be such a process, and end without what DuckDB's module has to say of one that ends amid its work."""
+    try:
+        status = main(pieces)
+    except BaseException:  # noqa: BLE001 - the process ends with it, and says all that is known
+        traceback.print_exc()
+        status = 1
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    os._exit(main())  # without what DuckDB's module has to say of a process that ends amid its work
+    run()

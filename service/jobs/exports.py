@@ -1,6 +1,7 @@
 """Processes that write documents, as the server sees them: a few at a time, each with one reader."""
 
 import asyncio
+import logging
 import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -18,6 +19,9 @@ from service.trace.selection import Selection
 
 AT_ONCE = 2
 READ_SIZE = 1 << 20
+_SAID_MAX = 4000  # bytes of what it said last, as they go into the log
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -244,4 +248,5 @@ def _failure(status: int, said: bytes) -> TracedockError:
     """What a process that ended so wanted to tell."""
     with suppress(ValueError, KeyError, IndexError):
         return again(orjson.loads(said.splitlines()[-1]))
-    return ExportFailed(f"The process that writes the document {fate(status)}.")
+    log.error("a process that writes documents %s: %s", fate(status), said[-_SAID_MAX:].decode("utf-8", "replace"))
+    return ExportFailed(f"The process that writes the document {fate(status)}; the server's log says more.")

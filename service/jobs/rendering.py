@@ -3,7 +3,6 @@
 When all is written, the last line of its standard error is the account of it, an object of JSON.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from service.jobs.export import main
+from service.jobs.export import run
 from service.rendering.account import Rendered
 from service.rendering.document import prepare, rendering
 from service.trace.selection import Selection
@@ -34,4 +33,4 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
 
 if __name__ == "__main__":
     prepare()
-    os._exit(main(requested))
+    run(requested)

@@ -138,6 +138,20 @@ def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Pat
         asyncio.run(taken(tmp_path / "nowhere"))
 
 
+def test_what_nobody_expected_ends_it_in_order_and_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    async def ask() -> None:
+        mine = Exports(keep_ready=False)
+        try:
+            async with aclosing(mine.written({"columns": str(tmp_path)}, tmp_path)) as pieces:
+                await anext(pieces)
+        finally:
+            await mine.close()
+
+    with pytest.raises(ExportFailed, match="ended with status 1; the server's log says more"):
+        asyncio.run(ask())
+    assert "KeyError: 'redact'" in caplog.text
+
+
 def test_one_that_is_killed_has_failed(columns: Path) -> None:
     async def killed() -> None:
         mine = Exports()
