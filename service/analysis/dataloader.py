@@ -1,6 +1,6 @@
 """Is loading data the bottleneck?"""
 
-from service.analysis.facts.activity import DATALOADER_NAME, OPS, activity_of, happens
+from service.analysis.facts.activity import DATALOADER_NAME, OPS, activity_of
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import share
 from service.analysis.facts.scope import Scope
@@ -78,7 +78,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where the program waits for no loader."""
-    if happens(scope, f"cat IN {OPS} AND {DATALOADER_NAME}"):
+    if scope.happens(f"cat IN {OPS} AND {DATALOADER_NAME}"):
         return None
     return "No step in this trace waits for a DataLoader: there is no enumerate(DataLoader)#….__next__."
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.activity import activity_of, happens
+from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
 from service.analysis.facts.intervals import Ints, covered, share
-from service.analysis.facts.scope import KERNELS, WORK, Scope
+from service.analysis.facts.scope import KERNELS, NO_WORK, WORK, Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import kernels_on_tensor_cores
 from service.analysis.question import Question, Tables
@@ -119,7 +119,7 @@ def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if happens(scope, f"cat IN {WORK}") else "Nothing in this trace runs on a GPU."
+    return None if scope.happens(f"cat IN {WORK}") else NO_WORK
 
 
 QUESTION = Question(

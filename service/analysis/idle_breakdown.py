@@ -6,9 +6,9 @@ from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, groups, lasting
 from service.analysis.facts.launches import launched
-from service.analysis.facts.scope import Scope
+from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, word
+from service.analysis.table import DEVICE, RANK, SPREAD, count, made, ns, number, pct, word
 
 COLUMNS = (
     RANK,
@@ -19,12 +19,7 @@ COLUMNS = (
     ns("idle", "how long they are together"),
     pct("idle", "of the time that the stream idles"),
     number("mean_ns", "of an interval", "ns"),
-    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
-    ns("min", "the shortest"),
-    number("p25_ns", "a quarter is at most as long", "ns"),
-    number("p50_ns", "half are at most as long", "ns"),
-    number("p75_ns", "three quarters are at most as long", "ns"),
-    ns("max", "the longest"),
+    *SPREAD,
 )
 _LONGEST = np.uint64((1 << 63) - 1)
 CATEGORIES = ("host_wait", "kernel_wait", "other")
@@ -94,7 +89,7 @@ def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tupl
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else "Nothing in this trace runs on a GPU."
+    return None if scope.has_work else NO_WORK
 
 
 QUESTION = Question(

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
-from service.analysis.facts.scope import Scope
+from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
@@ -226,7 +226,7 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else "Nothing in this trace runs on a GPU."
+    return None if scope.has_work else NO_WORK
 
 
 QUESTION = Question(

@@ -5,20 +5,15 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.launches import call_names, launched
+from service.analysis.facts.launches import call_names, launched, missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, Columns, count, made, ns, number, pct, word
+from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, word
 
 _STATISTICS = (
     ns("sum", "of all"),
     number("mean_ns", "of all", "ns"),
-    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
-    ns("min", "the shortest"),
-    number("p25_ns", "a quarter is at most as long", "ns"),
-    number("p50_ns", "half are at most as long", "ns"),
-    number("p75_ns", "three quarters are at most as long", "ns"),
-    ns("max", "the longest"),
+    *SPREAD,
 )
 SUMMARY = (
     RANK,
@@ -151,14 +146,6 @@ def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
     return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
 
 
-def missing(scope: Scope) -> str | None:
-    """A reason where nothing is launched."""
-    if not scope.has_work:
-        return "Nothing in this trace runs on a GPU."
-    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
-    return None if len(calls) else "No calls that launch work are in this trace."
-
-
 QUESTION = Question(
     name="launch_stats",
     answers="What does launching cost the host, and how long does work wait after it?",
@@ -168,6 +155,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
     tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
     parameters=LaunchParameters,
-    missing=missing,
+    missing=missing_launches,
     answer=answer,
 )

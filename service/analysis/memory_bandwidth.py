@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, covered, groups, peaks, quarters, repeated, total
+from service.analysis.facts.intervals import Ints, bounded, covered, groups, peaks, quarters, series, total
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, count, made, ns, number, rows_made, word
@@ -99,14 +99,9 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
         chosen = peaks(running, parameters.points)
         times_told.append(times[chosen])
         rates_told.append(running[chosen])
-    series = {
-        "rank": repeated([scope.rank] * len(summary), times_told),
-        "device": repeated([row[1] for row in summary], times_told),
-        "kind": repeated([row[2] for row in summary], times_told),
-        "at_ns": np.concatenate([np.zeros(0, np.int64), *times_told]),
-        "bandwidth_gbps": np.concatenate([np.zeros(0), *rates_told]),
-    }
-    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, series)}
+    keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "kind"))}
+    points = series(keys, {"at_ns": times_told, "bandwidth_gbps": rates_told})
+    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
 
 
 def _at_once(starts: Ints, ends: Ints, rates: Doubles, *, exact: bool) -> tuple[Ints, Doubles]:

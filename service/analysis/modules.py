@@ -78,8 +78,11 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
 
 def missing(scope: Scope) -> str | None:
     """A reason where no module was recorded."""
-    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {IS_MODULE} AND ts_ns NOTNULL LIMIT 1")
-    return None if len(some) else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
+    return (
+        None
+        if scope.happens(IS_MODULE)
+        else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
+    )
 
 
 def _depths(parents: list[int]) -> list[int]:

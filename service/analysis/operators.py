@@ -87,10 +87,8 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there are no operators."""
-    some = (
-        f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON}) AND ts_ns NOTNULL LIMIT 1"
-    )
-    return None if len(scope.table(some)) else "No operators are in this trace."
+    some = scope.happens(f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON})")
+    return None if some else "No operators are in this trace."
 
 
 def _nodes(scope: Scope, plugin: bool) -> str:

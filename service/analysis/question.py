@@ -61,7 +61,6 @@ class Question:
     answer: "Callable[[Scope, Any], Tables]"
     parameters: type[Parameters] = Parameters
     joined: Callable[[Sequence[Tables], Any], Tables] | None = None
-    partial: Mapping[str, Columns] | None = None
 
 
 def concatenated(answers: Sequence[Tables]) -> Tables:

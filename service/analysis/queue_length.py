@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, repeated, share
-from service.analysis.facts.launches import launched
+from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, series, share
+from service.analysis.facts.launches import launched, missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, rows_made
@@ -79,14 +79,9 @@ def answer(scope: Scope, parameters: QueueParameters) -> Tables:
         told = peaks(lengths, parameters.points)
         times_told.append(times[told])
         lengths_told.append(lengths[told])
-    series = {
-        "rank": repeated([scope.rank] * len(summary), times_told),
-        "device": repeated([row[1] for row in summary], times_told),
-        "stream": repeated([row[2] for row in summary], times_told),
-        "at_ns": np.concatenate([np.zeros(0, np.int64), *times_told]),
-        "length": np.concatenate([np.zeros(0, np.int64), *lengths_told]),
-    }
-    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, series)}
+    keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "stream"))}
+    points = series(keys, {"at_ns": times_told, "length": lengths_told})
+    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
 
 
 def _lengths(began: Ints, ended: Ints) -> tuple[Ints, Ints]:
@@ -94,14 +89,6 @@ def _lengths(began: Ints, ended: Ints) -> tuple[Ints, Ints]:
     times = np.concatenate([began, ended])
     order = np.argsort(times, kind="stable")
     return times[order], np.cumsum(np.where(order < len(began), 1, -1))
-
-
-def missing(scope: Scope) -> str | None:
-    """A reason where nothing is launched."""
-    if not scope.has_work:
-        return "Nothing in this trace runs on a GPU."
-    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
-    return None if len(calls) else "No calls that launch work are in this trace."
 
 
 QUESTION = Question(
@@ -113,6 +100,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=QueueParameters,
-    missing=missing,
+    missing=missing_launches,
     answer=answer,
 )

@@ -17,7 +17,6 @@ from service.analysis.facts.activity import (
     TB_COLLECTIVES,
     Spans,
     activity_of,
-    happens,
 )
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
@@ -195,7 +194,7 @@ def _of_tensor_cores(scope: Scope) -> Iterator[_Check]:
     capabilities = _capabilities(scope)
     used = bool(kernels_on_tensor_cores(scope))
     value = 100 * (found["could"] or 0) / found["whole"] if found["whole"] else None
-    if not value and happens(scope, _ELIGIBLE):
+    if not value and scope.happens(_ELIGIBLE):
         value = None  # there are such operators, but nothing tells which kernels are theirs
     wanting = bool(capabilities and capabilities[0] >= TENSOR_CORES_SINCE and not used and value)
     unknown = not capabilities or (value is None and not used)
@@ -240,7 +239,7 @@ def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Ite
     if distributed in places:
         named = "starts_with(name, 'nccl:')"
         exact = parameters.rules == "exact"
-        nccl = happens(scope, named if exact else f"{named} AND name IN {TB_COLLECTIVES}")
+        nccl = scope.happens(named if exact else f"{named} AND name IN {TB_COLLECTIVES}")
         nccl = nccl or (exact and scope.has_communication)
         able = sum(one >= NCCL_SINCE for one in _capabilities(scope))
         reason = "DistributedDataParallel communicates, and nothing of NCCL is in the trace."

@@ -10,7 +10,6 @@ from service.analysis.facts.activity import (
     KERNEL,
     OPS,
     activity_of,
-    happens,
 )
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints, share
@@ -101,7 +100,7 @@ def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is neither work of a device nor anything that a host does."""
-    some = happens(scope, f"(cat IN {WORK} OR cat IN {OPS} OR {scope.calls})")
+    some = scope.happens(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.calls})")
     return None if some else "Nothing in this trace takes time."
 
 

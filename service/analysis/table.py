@@ -62,6 +62,15 @@ def number(name: str, description: str, unit: str | None = None) -> Column:
 
 RANK = count("rank", "rank in the job; empty where the trace does not tell it")
 DEVICE = count("device", "number of the GPU")
+SPREAD = (
+    number("stddev_ns", "of a sample; 0 of a single one", "ns"),
+    ns("min", "the shortest"),
+    number("p25_ns", "a quarter is at most as long", "ns"),
+    number("p50_ns", "half are at most as long", "ns"),
+    number("p75_ns", "three quarters are at most as long", "ns"),
+    ns("max", "the longest"),
+)
+"""How far durations are apart."""
 
 
 def made(columns: Columns, values: Mapping[str, Any] | pa.Table) -> pa.Table:

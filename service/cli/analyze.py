@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +12,10 @@ import typer
 from service.cli import local
 from service.cli.client import Client, Json
 from service.cli.making import LocalArgument
-from service.cli.output import whole
-from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table
+from service.cli.render import Column, dashed, on_terminal, print_json, print_table
 from service.cli.report import note
 from service.cli.selection import selecting
+from service.cli.sql import write_bytes, write_table
 
 _LISTED = (Column("name"), Column("answers"), Column("applies", person=lambda value: "yes" if value else "no"),
            Column("reason", person=dashed))  # fmt: skip
@@ -66,14 +65,10 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     answer = ask(ctx.obj, [trace, *(others or ())], name, _parameters(values), selection, asked_as.value, table)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
-    elif form is Format.table and output is None:
-        _print_tables(json.loads(answer), table)
-    elif output is None:
-        sys.stdout.buffer.write(answer)
-        sys.stdout.buffer.flush()
+    elif form is Format.table:
+        _write_tables(json.loads(answer), table, output)
     else:
-        with whole(output) as file:
-            file.write(answer)
+        write_bytes([answer], output)
 
 
 def _of_server(
@@ -112,15 +107,16 @@ def _print_list(listed: Json, *, as_json: bool) -> None:
         print_table(_LISTED, [[one[column.title] for column in _LISTED] for one in listed["analyses"]])
 
 
-def _print_tables(answer: Json, table: str | None) -> None:
-    """The tables one after the other, each under its name; a pipe gets one, the first if none is named."""
+def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
+    """The tables one after the other, each under its name; a pipe or a file gets one, the first if none is named."""
     tables: dict[str, Json] = answer["tables"]
     if table is not None and table not in tables:
         raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
-    chosen = [table] if table else [*tables] if on_terminal() else [next(iter(tables))]
+    to_person = output is None and on_terminal()
+    chosen = [table] if table else [*tables] if to_person else [next(iter(tables))]
     for place, name in enumerate(chosen):
         if len(chosen) > 1:
             print(f"{chr(10) if place else ''}{name}")
-        print_result(tables[name])
+        write_table(tables[name], output)
     for one in answer["skipped"]:
         note(f"{one['name']}: {one['reason']}")

@@ -90,9 +90,9 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             chunks = client.export(found["id"], text, _ACCEPT[form], **ask)
             first = next(chunks, b"")  # the bar has to go before the rows come
     if form is Format.table:
-        _write_table(table, output)
+        write_table(table, output)
     else:
-        _write_bytes(chain([first], chunks, [b"\n"] if form is Format.json else []), output)
+        write_bytes(chain([first], chunks, [b"\n"] if form is Format.json else []), output)
 
 
 def _sql(sql: str | None, file: Path | None) -> str:
@@ -112,7 +112,8 @@ def _default_limit(form: Format, output: Path | None) -> int | None:
     return _ROWS_A_PERSON_READS if a_person_reads else DEFAULT_LIMIT
 
 
-def _write_table(table: dict[str, Any], output: Path | None) -> None:
+def write_table(table: dict[str, Any], output: Path | None) -> None:
+    """Write a table's rows, tab-separated into a file, as `print_result` does where none is named."""
     if output is None:
         print_result(table)
     else:
@@ -122,7 +123,8 @@ def _write_table(table: dict[str, Any], output: Path | None) -> None:
         note(f"Cut after {len(table['rows'])} rows; there are more (--limit).")
 
 
-def _write_bytes(chunks: Iterable[bytes], output: Path | None) -> None:
+def write_bytes(chunks: Iterable[bytes], output: Path | None) -> None:
+    """Write an answer as it came, into a file if one is named."""
     if output is None:
         sys.stdout.buffer.writelines(chunks)
         sys.stdout.buffer.flush()

@@ -10,11 +10,9 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.question import Question
 from service.http import shapes
 from service.http.download import Export
-from service.http.errors import as_problem
 from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
-from service.trace.errors import UnknownQuestion
 from service.trace.selection import Selection
 
 RANKS_MAX = 4096
@@ -112,6 +110,6 @@ for one in QUESTIONS.values():
 
 
 @router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
-def no_such_analysis(name: str) -> Response:
+def no_such_analysis(name: str) -> None:
     """A problem: there is no analysis of that name."""
-    return as_problem(UnknownQuestion(f"There is no analysis {name!r}.", known=[*QUESTIONS]))
+    question_of(name)

@@ -18,9 +18,6 @@ Rows = list[dict[str, Any]]
 Ask = Callable[..., "Told"]
 Events = Sequence[dict[str, Any]]
 
-shared = pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not here")
-"""Marks tests that need real traces."""
-
 
 class Told(dict[str, Rows]):
     """The rows of each table of an answer, as dicts, and the answer itself."""

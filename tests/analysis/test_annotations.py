@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import Event, step, work
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, needs_shared
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -30,7 +30,7 @@ def same(found: Rows, side: str, expected: Rows | None, tolerance: float) -> Non
         assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=tolerance)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_they_are_htas_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
@@ -39,7 +39,7 @@ def test_they_are_htas_with_its_filters(name: str, ask: Ask) -> None:
     same(found, "host", expected["user_annotation_cpu"], 0.5)
 
 
-@shared
+@needs_shared
 def test_they_are_htas_own_where_times_are_whole(ask: Ask) -> None:
     expected = golden("hta_default", "dlrm_8_ranks")
     found = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
-from tests.conftest import DATA, SHARED
+from tests.analysis.conftest import Ask, Rows, golden, real
+from tests.conftest import DATA, SHARED, needs_shared
 
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
@@ -42,7 +42,7 @@ def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
     return ask("collectives", *traces, collectives="synchronizing", **parameters)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
 def test_collectives_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
     told = asked(ask, name)
@@ -69,7 +69,7 @@ def test_collectives_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
             assert one["wait_ns"] == near(expected[f"rank_{rank}_wait_time"])
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
 def test_late_ranks_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
     for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
@@ -83,7 +83,7 @@ def test_late_ranks_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
         assert row["communication_ns"] / 1000 == pytest.approx(float(expected["total_nccl_dur_us"]), abs=0.0501)
 
 
-@shared
+@needs_shared
 def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
     """Of the DLRM ranks it knows no names, and puts all-reduces and sends together; we know them by their kernels."""
     rows = asked(ask, "mi300_resnet_nccl")["sizes"]
@@ -102,7 +102,7 @@ def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
     assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
 
 
-@shared
+@needs_shared
 def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
     for name, traces in (("mi300_resnet_nccl", [real(MI300)]), ("dlrm_8_ranks_nccl", DLRM)):
         expected = lens(name, "nccl_long")
@@ -125,7 +125,7 @@ def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
             assert ours[f"{name}duration_ns"] == near(row[f"dur_{theirs}"])
 
 
-@shared
+@needs_shared
 def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
     expected = golden("tensorboard", "dlrm_8_ranks_distributed")
     told = ask("collectives", *DLRM, rules="tensorboard")
@@ -147,7 +147,7 @@ def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
         assert row["transfer_ns"] / 1000 / calls == pytest.approx(mean_transfer, abs=1)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("by", ["wait", "hta"])
 def test_stragglers_are_those_of_hta(by: str, ask: Ask) -> None:
     rows = ask("collectives", *DLRM, stragglers=by)["ranks"]
@@ -315,7 +315,7 @@ def test_gloo_communicates_on_the_host(ask: Ask) -> None:
     assert {row["rank"] for row in told["ranks"]} == {0, 1}
 
 
-@shared
+@needs_shared
 def test_what_it_takes_tells_the_size_on_the_host(ask: Ask) -> None:
     rows = ask("collectives", real("gloo_cpu_rank34_of_300"))["operations"]
     assert [(row["collective"], row["calls"], row["size_bytes"]) for row in rows] == [

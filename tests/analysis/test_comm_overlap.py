@@ -3,14 +3,14 @@
 import pytest
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, golden, real, shared
+from tests.analysis.conftest import Ask, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 COMMUNICATING = ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8"]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", COMMUNICATING)
 def test_it_is_exact(name: str, ask: Ask) -> None:
     expected = golden("exact", name)["0"]
@@ -22,7 +22,7 @@ def test_it_is_exact(name: str, ask: Ask) -> None:
     assert row["overlap_pct"] == 100 * expected["overlap_comp_comm_ns"] / expected["comm_union_ns"]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", COMMUNICATING)
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     [expected] = golden("hta_ns", name)["comm_comp_overlap"]
@@ -30,7 +30,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     assert row["overlap_pct"] == pytest.approx(expected["comp_comm_overlap_pctg"], abs=0.006)
 
 
-@shared
+@needs_shared
 def test_ranks_are_told_apart_as_hta_does(ask: Ask) -> None:
     rows = ask("comm_overlap", *sorted(SHARED.glob("dlrm_8_ranks/*")), types="hta", last_step="drop")["overlap"]
     expected = golden("hta_default", "dlrm_8_ranks")["comm_comp_overlap"]

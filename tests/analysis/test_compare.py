@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import BadQuestion
-from tests.analysis.conftest import Ask, Rows, real, shared
+from tests.analysis.conftest import Ask, Rows, real
 from tests.analysis.test_steps import event
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, needs_shared
 
 TRAIN, STACKS = (DATA / f"cpu_{name}.pt.trace.json.gz" for name in ("train_steps", "stack_memory"))
 
@@ -111,7 +111,7 @@ def test_the_other_way_round_new_is_gone_and_slower_faster(ask: Ask) -> None:
         assert again[name]["verdict"] == back.get(row["verdict"], "slower" if row["verdict"] == "faster" else "faster")
 
 
-@shared
+@needs_shared
 def test_ranks_of_two_jobs_are_compared_together(ask: Ask) -> None:
     ranks = sorted(SHARED.glob("dlrm_8_ranks/*"))[:2]
     alone = [by_name(ask("compare", rank, rank)["kernels"]) for rank in ranks]
@@ -126,7 +126,7 @@ def test_it_takes_two(ask: Ask) -> None:
         ask("compare", TRAIN)
 
 
-@shared
+@needs_shared
 def test_real_traces_differ(ask: Ask) -> None:
     told = ask("compare", real("h100_timesformer"), real("h100_bert_small"))
     assert {row["verdict"] for row in told["kernels"]} >= {"new", "gone"}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Told, real, shared
+from tests.analysis.conftest import Ask, Told, real
+from tests.conftest import needs_shared
 
 Event = dict[str, Any]
 Point = tuple[str, int, str]
@@ -149,7 +150,7 @@ def test_odd_values_do_no_harm(ask: Ask) -> None:
     assert told["total"][0]["length_ns"] == 10_000
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "v100_ddp_epoch_us", "h100_timesformer", "vllm_cuda_graphs"])
 def test_real_paths_are_contiguous_and_no_longer_than_their_time(name: str, ask: Ask) -> None:
     _check(ask("critical_path", real(name), edges=10_000_000))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, real, shared
+from tests.analysis.conftest import Ask, real
 from tests.analysis.test_steps import TRACES, event
-from tests.conftest import DATA
+from tests.conftest import DATA, needs_shared
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LIMIT = 60
@@ -65,7 +65,7 @@ def test_loaders_are_told_apart_the_costliest_first(ask: Ask) -> None:
     ]
 
 
-@shared
+@needs_shared
 def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
     """It is what `steps` says of the category, for nothing of a higher one runs without a device here."""
     rows = ask("dataloader", TRACES["v100_resnet50_2021"])["steps"]
@@ -82,7 +82,7 @@ def test_without_a_gpu_all_of_it_is_exposed(ask: Ask) -> None:
     assert (row["step"], row["loading_ns"], row["exposed_ns"], row["exposed_pct"]) == (None, 5000, 5000, 50)
 
 
-@shared
+@needs_shared
 def test_without_a_loader_it_says_so(ask: Ask) -> None:
     for trace in (real("h100_timesformer"), DATA / "cpu_train_steps.pt.trace.json.gz"):
         with pytest.raises(NotApplicable, match="No step in this trace waits for a DataLoader"):

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, golden, shared
+from tests.analysis.conftest import Ask, golden
 from tests.analysis.test_steps import TRACES, event
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, needs_shared
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
     """Doubles of epoch µs move its utilisation of `v100_ddp_epoch_us` by 0.004, and its 96.83 is ours of 96.82."""
@@ -30,7 +30,7 @@ def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
     assert row["tensor_core_pct"] == pytest.approx(100 * expected["tc_used_ratio"])
 
 
-@shared
+@needs_shared
 def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
     rows = ask("gpu_summary", *sorted(SHARED.glob("dlrm_8_ranks/*")))["gpus"]
     listed = golden("tensorboard", "dlrm_8_ranks_distributed")["gpu_info"]["data"]["host"]
@@ -47,7 +47,7 @@ def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
     } == listed
 
 
-@shared
+@needs_shared
 def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
     """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %."""
     [row] = ask("gpu_summary", TRACES["h100_timesformer"])["gpus"]

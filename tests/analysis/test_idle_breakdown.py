@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -43,13 +43,13 @@ def same(found: Rows, expected: dict[str, Rows], tolerance: float) -> None:
                 assert row[column] / 1000 == pytest.approx(one[theirs] or 0, abs=tolerance), column
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("idle_breakdown", real(name), **HTA)["breakdown"], golden("hta_ns", name)["idle_time_breakdown"], 0.5)
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     found = ask("idle_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
     same(found, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
@@ -67,7 +67,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     assert {rank for rank, counts in exact.items() if not counts["unlinked_gpu"]} >= {"0", "2", "6", "7"}
 
 
-@shared
+@needs_shared
 def test_a_launch_just_after_the_work_before_is_after_it(ask: Ask) -> None:
     found = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
     expected = golden("hta_ns", "v100_ddp_epoch_us")["idle_time_breakdown"]
@@ -79,7 +79,7 @@ def test_a_launch_just_after_the_work_before_is_after_it(ask: Ask) -> None:
     )
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
 def test_gaps_are_all_that_work_does_not_cover(name: str, ask: Ask) -> None:
     found = ask("idle_breakdown", real(name))["breakdown"]

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -28,7 +28,7 @@ def combination(theirs: str) -> str:
     return " + ".join(name for name in ("COMP", "COMM", "MEM") if name in names)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_kernels_are_exact(name: str, ask: Ask) -> None:
     expected = golden("exact", name)["0"]
@@ -70,7 +70,7 @@ def same_kernels(found: Rows, expected: Rows, tolerance: float) -> None:
             assert row[column] / 1000 == pytest.approx(theirs, abs=tolerance), (row["name"], column)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)["gpu_kernel_breakdown_full"]
@@ -87,7 +87,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     )
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
@@ -102,7 +102,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         assert times == {combination(one["kernel_type"]): one["sum"] * 1000 for one in expected["types"] if one["sum"]}
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", ["v100_resnet50_2021", "h100_timesformer", "v100_ddp_epoch_us", "dlrm_rank0"])
 def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
     trace = real(name) if name != "dlrm_rank0" else min(SHARED.glob("dlrm_8_ranks/*"))
@@ -117,7 +117,7 @@ def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
         assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(metrics, abs=0.0051)
 
 
-@shared
+@needs_shared
 def test_configurations_are_tensorboards(ask: Ask) -> None:
     found = ask("kernel_breakdown", real("v100_resnet50_2021"), top=1000)["configurations"]
 
@@ -138,7 +138,7 @@ def test_configurations_are_tensorboards(ask: Ask) -> None:
         assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(one[13:], abs=0.0051)
 
 
-@shared
+@needs_shared
 def test_others_are_those_beyond_the_largest(ask: Ask) -> None:
     kernels = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_default"]["kernels"]
     expected = {one["name"]: one for one in kernels if one["kernel_type"] == "COMPUTATION"}

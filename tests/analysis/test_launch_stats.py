@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, golden, real, shared
+from tests.analysis.conftest import Ask, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = ["a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer", "v100_ddp_epoch_us"]
 HTA = {"types": "hta", "last_step": "drop", "order": "time", "top": 100_000}
@@ -44,13 +44,13 @@ def same(told: dict[str, Any], expected: dict[str, Any], tolerance: float) -> No
             assert row[f"{time}_ns"] / 1000 == pytest.approx(one[time], abs=tolerance)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("launch_stats", real(name), **HTA), golden("hta_ns", name)["cuda_kernel_launch_stats"]["0"], 0.5)
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     expected = golden("hta_default", "v100_resnet50_2021")["cuda_kernel_launch_stats"]
     same(ask("launch_stats", real("v100_resnet50_2021"), **HTA), expected["0"], 1e-6)
@@ -60,7 +60,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         same({name: [row for row in rows if row["rank"] == int(rank)] for name, rows in told.items()}, one, 1e-6)
 
 
-@shared
+@needs_shared
 def test_all_runtimes_launch(ask: Ask) -> None:
     trace = real("mi300_resnet_rank0_of_8")  # of ROCm, which HTA knows no launches of
     with pytest.raises(NotApplicable, match="left to count"):

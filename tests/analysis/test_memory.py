@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, golden, real, shared
+from tests.analysis.conftest import Ask, golden, real
+from tests.conftest import needs_shared
 
 CAPTURED = Path(__file__).parent.parent / "data/cpu_stack_memory.pt.trace.json.gz"
 Event = dict[str, Any]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", ["h100_timesformer", "v100_resnet50_2021"])
 def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
     told = golden("tensorboard", name)
@@ -39,7 +40,7 @@ def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
             ] == pytest.approx(numbers, abs=0.0051)
 
 
-@shared
+@needs_shared
 def test_peaks_and_blocks_are_tensorboards(ask: Ask) -> None:
     told = golden("tensorboard", "h100_timesformer")
     answer = ask("memory", real("h100_timesformer"))
@@ -50,7 +51,7 @@ def test_peaks_and_blocks_are_tensorboards(ask: Ask) -> None:
     assert {device: blocks.count(device) for device in blocks} == told["n_memory_events"]
 
 
-@shared
+@needs_shared
 def test_a_trace_of_2021_tells_no_peak_and_no_blocks_but_how_memory_grows(ask: Ask) -> None:
     answer = ask("memory", real("v100_resnet50_2021"))
     assert not answer["blocks"]

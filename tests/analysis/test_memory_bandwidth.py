@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import Event, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -34,13 +34,13 @@ def same(found: Rows, expected: Rows) -> None:
             assert row[column] == pytest.approx(value or 0, rel=1e-6, abs=1e-6), (one["name"], column)
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("memory_bandwidth", real(name), **HTA)["summary"], golden("hta_ns", name)["memory_bw_summary"])
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, real, shared
-from tests.conftest import SHARED
+from tests.analysis.conftest import Ask, Rows, real
+from tests.conftest import SHARED, needs_shared
 
 CAPTURED = Path(__file__).parent.parent / "data/cpu_stack_memory.pt.trace.json.gz"
 Event = dict[str, Any]
@@ -42,7 +42,7 @@ def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
     return {path: (calls, lasting) for path, (calls, lasting) in found.items()}
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize(
     "trace",
     [*(real(name) for name in ("h100_timesformer", "b200_eager_rank0_of_8", "mi300_resnet_rank0_of_8")),
@@ -60,7 +60,7 @@ def test_a_captured_trace_is_the_tree_that_pythons_ids_make(ask: Ask) -> None:
     assert {_path(rows, row): (row["calls"], row["host_total_ns"]) for row in rows} == _by_ids(CAPTURED)
 
 
-@shared
+@needs_shared
 def test_tensorboard_has_the_same_calls_operators_and_times(ask: Ask) -> None:
     """What its module view shows of this trace: calls, operators, and the host's time, all and own, in µs."""
     rows = {row["name"]: row for row in ask("modules", real("h100_timesformer"))["modules"]}

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, golden, real, shared
-from tests.conftest import SHARED
+from tests.analysis.conftest import Ask, golden, real
+from tests.conftest import SHARED, needs_shared
 
 TORCH = ["plain", "sched_stack_modules", "shapes_mem_flops", "threads"]
 TENSORBOARD = {
@@ -26,7 +26,7 @@ GOLDEN_US = {
 Event = dict[str, Any]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("group_by", ["name", "shapes"])
 @pytest.mark.parametrize("name", TORCH)
 def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
@@ -54,7 +54,7 @@ def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
         assert totals["calls"] == told["total"]["n_events"]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", TENSORBOARD)
 def test_it_is_tensorboards_operator_view(name: str, ask: Ask) -> None:
     told = golden("tensorboard", name)
@@ -172,7 +172,7 @@ def test_steps_are_one_row_and_what_torch_leaves_out_is_none(ask: Ask) -> None:
     }  # fmt: skip
 
 
-@shared
+@needs_shared
 def test_rows_are_those_that_cost_most_on_devices_first_then_on_the_host(ask: Ask) -> None:
     rows = ask("operators", real("v100_resnet50_2021"))["operators"]
     costs = [(-row["device_self_ns"], -row["host_self_ns"]) for row in rows]

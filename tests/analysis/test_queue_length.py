@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real, shared
+from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = [
     "a100_nccl_3_steps",
@@ -40,7 +40,7 @@ def same(found: Rows, expected: Rows, tolerance: float) -> None:
             assert row[column] == pytest.approx(one[f"queue_length/{theirs}"], abs=tolerance), column
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
@@ -51,7 +51,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     assert full == pytest.approx(theirs, abs=0.5)
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.conftest import Ask, Rows, golden, shared
+from tests.analysis.conftest import Ask, Rows, golden
 from tests.analysis.test_steps import TRACES, event
-from tests.conftest import DATA
+from tests.conftest import DATA, needs_shared
 
 SAID = {
     "dataloader": "high time cost on input data loading",
@@ -25,7 +25,7 @@ def rules(rows: Rows) -> list[str]:
     return [row["rule"] for row in rows]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> None:
     said = golden("tensorboard", name)["overview"]["recommendations"]
@@ -40,7 +40,7 @@ def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> 
         assert row["start_ns"] < row["end_ns"]
 
 
-@shared
+@needs_shared
 def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
     """Of `h100_timesformer` TensorBoard knows no kernels that a driver launches: 8.8 % where it is 35.3 %."""
     for name, within in (("v100_resnet50_2021", 1e-9), ("v100_ddp_epoch_us", 0.001)):
@@ -56,7 +56,7 @@ def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
     assert checks["tensor_cores"]["value"] == pytest.approx(35.3154, abs=1e-4)
 
 
-@shared
+@needs_shared
 def test_exactly_communication_is_what_costs_most(ask: Ask) -> None:
     """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
     told = ask("recommendations", TRACES["dlrm_rank0"])

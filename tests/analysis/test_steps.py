@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from service.analysis.answers import Asked, answered, parameters_of, question_of
 from service.cutting.source import Source
 from service.trace.selection import Selection
-from tests.analysis.conftest import Ask, golden, real, shared
-from tests.conftest import DATA, SHARED
+from tests.analysis.conftest import Ask, golden, real
+from tests.conftest import DATA, SHARED, needs_shared
 from tests.cutting.test_merge import merged
 
 CATEGORIES = ["kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"]
@@ -43,7 +43,7 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> None:
     """Of `v100_ddp_epoch_us` it reads times as doubles of a grain of 0.25 µs, which adds up to 6 µs: so do we here."""
@@ -69,14 +69,14 @@ def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> Non
         assert row["share_pct"] == pytest.approx(child["extra"], abs=0.0051)
 
 
-@shared
+@needs_shared
 def test_read_exactly_a_trace_of_doubles_gives_other_sums(ask: Ask) -> None:
     [first, *_] = ask("steps", real("v100_ddp_epoch_us"), rules="tensorboard")["steps"]
     assert first["kernel_ns"] == 93_696_680, "TensorBoard: 93,700.25 µs"
     assert first["cpu_exec_ns"] == 4_404_515, "TensorBoard: 4,398.75 µs"
 
 
-@shared
+@needs_shared
 def test_exactly_all_kernels_that_communicate_do(ask: Ask) -> None:
     """TensorBoard counts NCCL's kernels as computing here: 6,571 µs and 60 µs, where 5,736 µs communicate exposed."""
     told = ask("steps", DLRM[0])
@@ -87,7 +87,7 @@ def test_exactly_all_kernels_that_communicate_do(ask: Ask) -> None:
     assert sum(row[f"{category}_ns"] for category in CATEGORIES) == row["total_ns"] == 14_455_000
 
 
-@shared
+@needs_shared
 def test_communication_is_hidden_as_far_as_tensorboard_says(ask: Ask) -> None:
     expected = golden("tensorboard", "dlrm_8_ranks_distributed")["steps_to_overlap"]["data"]["10"]
     rows = ask("steps", *DLRM, rules="tensorboard")["communication"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable, NothingSelected
 from service.trace.selection import Closure, Selection
-from tests.analysis.conftest import Ask, golden, real, shared
+from tests.analysis.conftest import Ask, golden, real
 from tests.analysis.gpu import call, step, work
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -26,7 +26,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_exact(name: str, ask: Ask) -> None:
     expected = golden("exact", name)["0"]
@@ -34,7 +34,7 @@ def test_it_is_exact(name: str, ask: Ask) -> None:
     assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
 
 
-@shared
+@needs_shared
 def test_ranks_are_told_apart(ask: Ask) -> None:
     rows = ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")))["breakdown"]
     for rank, expected in golden("exact", "dlrm_8_ranks").items():
@@ -52,7 +52,7 @@ HTA_SHARES = {
 }  # fmt: skip
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
 def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
     [expected] = golden("hta_ns", name)["temporal_breakdown"]
@@ -63,7 +63,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
         assert row[ours] == pytest.approx(expected[theirs], abs=0.006), ours
 
 
-@shared
+@needs_shared
 def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
     [row] = ask("temporal_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
     rows = [row, *ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]]
@@ -167,7 +167,7 @@ def test_parts_add_up_to_the_span_as_instants_say(ask: Ask, parts: list[tuple[in
     assert row["span_ns"] == sum(row[f"{name}_ns"] for name in found if name != "overlap") == (last - first) * 1000
 
 
-@shared
+@needs_shared
 @pytest.mark.parametrize("memset", ["mem", "comp"])
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8", "v100_resnet50_2021"])
 def test_columns_are_read_as_the_database_reads_them(name: str, memset: str, ask: Ask) -> None:
@@ -196,7 +196,7 @@ def test_order_does_not_matter_and_time_adds_up(ask: Ask, parts: list[Any], bord
     assert sums == {name: whole[f"{name}_ns"] for name in sums}
 
 
-@shared
+@needs_shared
 def test_the_order_of_ranks_does_not_matter(ask: Ask) -> None:
     traces = sorted(SHARED.glob("dlrm_8_ranks/*"))[:3]
     rows = ask("temporal_breakdown", *traces)["breakdown"]

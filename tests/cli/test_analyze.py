@@ -30,7 +30,11 @@ def held(server: Server) -> Server:
 
 def answer(**tables: list[list[object]]) -> Answer:
     made = {
-        name: {"columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}], "rows": rows}
+        name: {
+            "columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}],
+            "rows": rows,
+            "truncated": False,
+        }
         for name, rows in tables.items()
     }
     return json_answer({"analysis": "steps", "tables": made, "skipped": [{"rank": 1, "name": "b", "reason": "None."}]})
@@ -52,6 +56,12 @@ def test_a_file_is_asked_in_every_form_and_what_is_selected_of_it(run: Run, file
     assert run(*asked, "-f", "arrow", "-o", str(output)).exit_code == 0
     rows = pa.ipc.open_stream(output.read_bytes()).read_all().to_pylist()
     assert [[*row.values()] for row in rows] == told["tables"]["breakdown"]["rows"]
+
+
+def test_a_table_goes_into_a_file_as_it_would_into_a_pipe(run: Run, files: list[Path], tmp_path: Path) -> None:
+    asked, output = ("analyze", str(files[0]), "temporal_breakdown"), tmp_path / "out.tsv"
+    assert run(*asked, "-o", str(output)).exit_code == 0
+    assert output.read_text() == run(*asked).stdout
 
 
 def test_without_a_name_it_lists_what_can_be_asked(run: Run, files: list[Path]) -> None:

@@ -195,10 +195,5 @@ def _launches(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
     return np.where(correlations.is_valid().to_numpy() & (places >= 0), np.append(known, -1)[places], -1)
 
 
-def happens(scope: Scope, condition: str) -> bool:
-    """Whether there is anything of which a condition is true, and of which the time is known."""
-    return len(scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {condition} LIMIT 1")) > 0
-
-
 def _listed(words: Iterable[str]) -> str:
     return "(" + (", ".join("'" + word.replace("'", "''") + "'" for word in words) or "NULL") + ")"

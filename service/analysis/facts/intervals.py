@@ -1,6 +1,6 @@
 """Lengths of time that intervals cover, in whole nanoseconds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -82,6 +82,18 @@ def quarters(values: npt.NDArray[Any]) -> list[float]:
     rests = ordered[np.minimum(below + 1, len(ordered) - 1)] - ordered[below]
     told: list[float] = (ordered[below] + rests * (places - below)).tolist()
     return told
+
+
+def series(groups_: Mapping[str, Sequence[int | str | None]], points: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Columns of the points of groups, one group after the other.
+
+    Args:
+        groups_: by column, the value of each group.
+        points: by column, the values of each group's points.
+    """
+    rows = next(iter(points.values()))
+    told: dict[str, Any] = {name: repeated(values, rows) for name, values in groups_.items()}
+    return told | {name: np.concatenate(parts) if parts else [] for name, parts in points.items()}
 
 
 def repeated(values: Sequence[int | str | None], rows: Sequence[Ints]) -> pa.Array:

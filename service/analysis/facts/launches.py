@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.scope import Scope
+from service.analysis.facts.scope import NO_WORK, Scope
 from service.store.census import END
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
@@ -50,6 +50,14 @@ def launched(
     for column in columns:
         work = work.append_column(column, told[column].take(rows))
     return work
+
+
+def missing_launches(scope: Scope) -> str | None:
+    """A reason where nothing is launched."""
+    if not scope.has_work:
+        return NO_WORK
+    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
+    return None if len(calls) else "No calls that launch work are in this trace."
 
 
 def call_names(scope: Scope) -> None:

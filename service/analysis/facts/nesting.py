@@ -87,7 +87,7 @@ def parents_of(threads: Places, starts: Ints, ends: Ints, *, drop: bool = False)
 def below(parents: Places, values: Ints) -> Ints:
     """The sum of a value over the children of each slice."""
     sums = np.zeros(len(parents), np.int64)
-    _sum_children(parents, values, sums)
+    _sum(parents, values, sums)
     return sums
 
 
@@ -275,13 +275,6 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objec
         while top >= 0 and ends[top] <= times[index]:
             top = parents[top]
         found[index] = top
-
-
-@compiled
-def _sum_children(parents: Places, values: Ints, sums: Ints) -> None:
-    for index in range(len(parents)):
-        if parents[index] >= 0:
-            sums[parents[index]] += values[index]
 
 
 @compiled

@@ -29,6 +29,9 @@ WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) +
 KERNELS = "('kernel', 'Kernel', 'mtia_ccp_events')"
 """SQL for the categories of work that are no copies and no memsets."""
 
+NO_WORK = "Nothing in this trace runs on a GPU."
+"""Why most questions can't be asked."""
+
 TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
 
 CALL = f"regexp_full_match(cat, '{LAUNCH_PATTERN}')"
@@ -100,6 +103,10 @@ class Scope:
         except (ValueError, RecursionError):
             return {}
         return told if isinstance(told, Mapping) else {}
+
+    def happens(self, condition: str) -> bool:
+        """Whether there is a slice of which a condition is true, in SQL, and of which the time is known."""
+        return len(self.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {condition} LIMIT 1")) > 0
 
     @cached_property
     def has_work(self) -> bool:
