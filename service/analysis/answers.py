@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,22 +13,12 @@ from pydantic import ValidationError
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.question import Parameters, Question, Tables, concatenated
+from service.analysis.readings import Asked, Readings
 from service.analysis.table import as_arrow, as_csv, as_json
 from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
 from service.trace.selection import Selection
 
-THREADS = 2
-"""Ranks that are asked at once; of a single one, the threads that work on it."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A trace that is asked: its columns and summary, as the catalog has it; what of it; its name, if that matters."""
-
-    columns: Path
-    summary: Mapping[str, Any]
-    selection: Selection | None = None
-    name: str = ""
+RANKS_AT_ONCE = 2
 
 
 @dataclass
@@ -90,14 +79,14 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
         ) from error
 
 
-def answered(question: Question, parameters: Parameters, traces: Sequence[Asked], spill: Path) -> Answer:
+def answered(question: Question, parameters: Parameters, traces: Sequence[Asked], readings: Readings) -> Answer:
     """Ask a question of some ranks.
 
     Args:
         question: what is asked.
         parameters: how.
         traces: each of one rank, or merged of several.
-        spill: the folder for what does not fit into memory.
+        readings: of these and other traces.
 
     Raises:
         NotApplicable: none of them has what it takes.
@@ -107,7 +96,7 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
     """
     started = time.perf_counter()
     ranks = [rank for trace in traces for rank in _ranks_of(trace)]
-    found = _each(ranks, spill, partial(_ask, question, parameters))
+    found = _each(ranks, readings, partial(_ask, question, parameters))
     tables = [one for one in found if isinstance(one, dict)]
     skipped = [
         {"rank": trace.summary["rank"], "name": trace.name, "reason": why}
@@ -120,9 +109,9 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
     return Answer(question, parameters, joined, skipped, round((time.perf_counter() - started) * 1000, 3))
 
 
-def applicable(trace: Asked, spill: Path) -> dict[str, Any]:
+def applicable(trace: Asked, readings: Readings) -> dict[str, Any]:
     """Each question as JSON values, with the reason why it can't be asked of a trace where it can't."""
-    (reasons,) = _each([trace], spill, lambda scope: [one.missing(scope) for one in QUESTIONS.values()])
+    (reasons,) = _each([trace], readings, lambda scope: [_missing(one, scope) for one in QUESTIONS.values()])
     return {
         "analyses": [
             {**described(one), "applies": reason is None, "reason": reason}
@@ -143,6 +132,13 @@ def described(question: Question) -> dict[str, Any]:
     }
 
 
+def _missing(question: Question, scope: Scope) -> str | None:
+    """Why it can't be asked of a trace alone."""
+    if question.traces > 1:
+        return f"It takes {question.traces} traces: name others with `traces`."
+    return question.missing(scope)
+
+
 def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
     """The tables of a rank, or why there are none."""
     if reason := question.missing(scope):
@@ -151,16 +147,14 @@ def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | s
     return tables if any(map(len, tables.values())) else "Nothing of what this asks for is left to count."
 
 
-def _each(traces: Sequence[Asked], spill: Path, ask: Callable[[Scope], Any]) -> list[Any]:
+def _each(traces: Sequence[Asked], readings: Readings, ask: Callable[[Scope], Any]) -> list[Any]:
     """What is found of each, some at once."""
 
     def found(trace: Asked) -> Any:
-        with scope_of(
-            trace.columns, trace.summary, trace.selection, spill=spill, threads=1 if len(traces) > 1 else THREADS
-        ) as scope:
+        with readings.of(trace) as reading, scope_of(reading) as scope:
             return ask(scope)
 
-    with ThreadPoolExecutor(THREADS, "ranks") as threads:
+    with ThreadPoolExecutor(RANKS_AT_ONCE, "ranks") as threads:
         return list(threads.map(found, traces))
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from service.analysis.facts.activity import HOST_COLLECTIVE, OPS, Rules, activity_of
+from service.analysis.facts.activity import COLLECTIVE, OPS, Rules, activity_of
 from service.analysis.facts.communications import communications_of
 from service.analysis.facts.intervals import Ints, covered, share
 from service.analysis.facts.scope import Scope
@@ -456,7 +456,7 @@ def _grouped(keys: Any) -> dict[Any, Ints]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where nothing communicates."""
-    if scope.has_communication or scope.happens(f"cat IN {OPS} AND {HOST_COLLECTIVE}"):
+    if scope.has_communication or scope.happens(f"cat IN {OPS} AND {scope.named(COLLECTIVE)}"):
         return None
     return "No NCCL kernels are in this trace, nor others that communicate, nor what a process group does on the host."
 

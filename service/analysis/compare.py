@@ -197,4 +197,5 @@ QUESTION = Question(
     missing=steps.missing,
     answer=answer,
     joined=joined,
+    traces=2,
 )

@@ -63,8 +63,7 @@ def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
 
     scope.work(WorkParameters())
-    where = f"({IS_OP} OR {scope.calls}) AND NOT coalesce(starts_with(name, 'ProfilerStep#'), false)"
-    edges = PathEdges(scope, where)
+    edges = PathEdges(scope)
     found = {
         "summary": edges.by_kind(),
         "total": edges.total(),

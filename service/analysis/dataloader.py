@@ -1,6 +1,6 @@
 """Is loading data the bottleneck?"""
 
-from service.analysis.facts.activity import DATALOADER_NAME, OPS, activity_of
+from service.analysis.facts.activity import LOADING, OPS, activity_of
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import share
 from service.analysis.facts.scope import Scope
@@ -33,7 +33,7 @@ _LOADERS = (
 )
 _CALLS = f"""
 SELECT name, ts_ns AS start_ns, {END} AS end_ns FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {DATALOADER_NAME} ORDER BY name, ts_ns, position
+WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{loading}} ORDER BY name, ts_ns, position
 """
 
 
@@ -41,7 +41,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """How long each step waits for data while no device works, and how long each loader makes it wait."""
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
-    found = scope.table(_CALLS)
+    found = scope.table(_CALLS.format(loading=scope.named(LOADING)))
     starts, ends = (found[name].to_numpy() for name in ("start_ns", "end_ns"))
     loading, working = Coverage(starts, ends), activity.work.covered()
     either = loading.with_more(working)
@@ -78,7 +78,8 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where the program waits for no loader."""
-    if scope.happens(f"cat IN {OPS} AND {DATALOADER_NAME}"):
+    loading = scope.named(LOADING)
+    if loading != "false" and scope.happens(f"cat IN {OPS} AND {loading}"):
         return None
     return "No step in this trace waits for a DataLoader: there is no enumerate(DataLoader)#….__next__."
 

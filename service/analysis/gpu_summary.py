@@ -9,7 +9,8 @@ import pyarrow as pa
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
 from service.analysis.facts.intervals import Ints, covered, share
-from service.analysis.facts.scope import KERNELS, NO_WORK, WORK, Scope
+from service.analysis.facts.kernel_shapes import kernel_shapes
+from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import kernels_on_tensor_cores
 from service.analysis.question import Question, Tables
@@ -35,16 +36,11 @@ COLUMNS = (
 )
 
 
-def _number(key: str) -> str:
-    return f"""TRY_CAST(nullif(regexp_extract(args, '"{key}":\\s*([0-9.eE+-]+)', 1), '') AS DOUBLE)"""
-
-
 _KERNELS = f"""
 SELECT
     device, ts_ns AS start_ns, {END} AS end_ns, {{on_cores}} AS on_cores,
-    coalesce({_number("blocks per SM")}, -1) AS blocks,
-    coalesce({_number("est. achieved occupancy %")}, -1) AS occupancy
-FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND ts_ns NOTNULL
+    coalesce(estimated_blocks, -1) AS blocks, coalesce(estimated_occupancy, -1) AS occupancy
+FROM device_events JOIN kernel_shapes USING (position) JOIN shapes USING (shape)
 """
 
 
@@ -61,8 +57,10 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
     first, last = int(windows.starts[0]), int(windows.ends[-1])
+    scope.device_events()
+    kernel_shapes(scope)
     names = kernels_on_tensor_cores(scope)
-    on_cores = "coalesce(list_contains($names, name), false)" if names else "false"
+    on_cores = "coalesce(list_contains($names, name::VARCHAR), false)" if names else "false"
     found = scope.table(_KERNELS.format(on_cores=on_cores), **({"names": names} if names else {}))
     kernels = _Kernels(found, first, last)
     told = {one["id"]: one for one in scope.summary["devices"]}
@@ -119,7 +117,7 @@ def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.happens(f"cat IN {WORK}") else NO_WORK
+    return None if scope.has_work else NO_WORK
 
 
 QUESTION = Question(

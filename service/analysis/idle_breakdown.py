@@ -49,9 +49,8 @@ class IdleParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: IdleParameters) -> Tables:
     """The gaps of each stream."""
-    scope.work(parameters, typed=False)
     hta = parameters.types == "hta"
-    found = launched(scope, ["call_start_ns"], where="kind <> 'other'" if hta else "true", unlinked=True)
+    found = launched(scope, parameters, where="kind <> 'other'" if hta else "true")
     starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
     calls = found["call_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
     rows, before = _before(found, starts, ends, running=not hta)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
+from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Question, Tables, WorkParameters
@@ -57,39 +58,17 @@ _TENSOR_CORES = "|".join(KERNEL_PARTS)
 """A regular expression: these are letters and digits."""
 
 _NAMED = ("COMP", "COMM", "MEM")
-_DETAILS = (
-    '{"grid": "VARCHAR", "block": "VARCHAR", "registers per thread": "BIGINT", "shared memory": "BIGINT",'
-    ' "blocks per SM": "DOUBLE", "est. achieved occupancy %": "DOUBLE"}'
-)
 _IS_OP = "ph = 'X' AND cat IN ('cpu_op', 'Operator')"
 _WORK = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
-    position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash,
-    CASE WHEN kind = 'kernel' THEN hash($shape) END AS shape,
+    position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash, shape,
     CASE WHEN external_id IS DISTINCT FROM correlation THEN external_id END AS external_id
-FROM work
+FROM work LEFT JOIN kernel_shapes USING (position)
 """
 """Work by how it was launched; names are long, and stay where they are.
 
 An External id that is the correlation was made of it, where no op was known.
-"""
-_TAIL = """substr(args, nullif(instr(args, '"registers per thread"'), 0))"""
-"""SQL for the end of arguments, where Kineto tells of a launch's shape: it is faster to compare than to read."""
-
-_READ = f"try(from_json(args, '{_DETAILS}'))"
-_SHAPES = f"""
-CREATE OR REPLACE TEMP TABLE shapes AS
-SELECT
-    shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS is_told,
-    details.grid AS grid, details.block AS block,
-    details['registers per thread'] AS registers, details['shared memory'] AS shared_memory_bytes,
-    details['blocks per SM'] AS blocks_per_sm, details['est. achieved occupancy %'] AS occupancy
-FROM (
-    SELECT shape, {_READ} AS details, {_TAIL} AS tail
-    FROM events
-    JOIN (SELECT shape, min(position) AS position FROM launched WHERE is_kernel GROUP BY shape) USING (position)
-)
 """
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
@@ -102,7 +81,9 @@ GROUP BY device, type, is_kernel, shape, name_hash, op_hash
 """
 _NAMED_GROUPS = """
 CREATE OR REPLACE TEMP TABLE grouped AS
-SELECT counted.* EXCLUDE (shape, position, op_position), shapes.* EXCLUDE (shape, is_told), work.name, ops.name AS op
+SELECT
+    counted.* EXCLUDE (shape, position, op_position),
+    shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy), work.name, ops.name AS op
 FROM counted
 LEFT JOIN shapes USING (shape)
 LEFT JOIN (
@@ -178,11 +159,8 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 
 def _group(scope: Scope) -> None:
     """Make the table ``grouped`` of work that is alike, with its number and durations."""
-    for shape in (_TAIL, _READ):
-        scope.db.execute(_WORK.replace("$shape", shape))
-        scope.db.execute(_SHAPES)
-        if scope.table("SELECT bool_and(coalesce(is_told, false)) AS told FROM shapes").to_pylist()[0]["told"]:
-            break
+    kernel_shapes(scope)
+    scope.db.execute(_WORK)
     scope.db.execute(_GROUPED.replace("$ops", _OPS))
     [counted] = scope.table("SELECT sum(events) = (SELECT count(*) FROM launched) AS once FROM counted").to_pylist()
     if not counted["once"]:  # several ops have one External id, and their work was counted for each of them

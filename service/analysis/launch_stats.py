@@ -5,7 +5,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.launches import call_names, launched, missing_launches
+from service.analysis.facts.launches import launched, linked, missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, word
@@ -63,7 +63,7 @@ HTA_CALLS = (
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
-    device, stream, correlation, position, call, call_start_ns, start_ns,
+    device, stream, correlation, position, call::event_names AS call, call_start_ns, start_ns,
     call_end_ns - call_start_ns AS cpu_duration_ns, dur_ns AS gpu_duration_ns,
     CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
          END AS launch_delay_ns
@@ -89,17 +89,17 @@ FROM launched
 """
 _CALLS = """
 SELECT
-    any_value(call_names.name) AS call, count(*) AS count,
+    call::VARCHAR AS call, count(*) AS count,
     least(sum(cpu_duration_ns), 9223372036854775807)::BIGINT AS cpu_duration_ns,
     avg(cpu_duration_ns) AS mean_cpu_duration_ns,
     least(sum(launch_delay_ns), 9223372036854775807)::BIGINT AS launch_delay_ns,
     avg(launch_delay_ns) AS mean_launch_delay_ns
-FROM launched JOIN call_names USING (call) GROUP BY call_names.call ORDER BY cpu_duration_ns DESC, 1
+FROM launched GROUP BY launched.call ORDER BY 3 DESC, 1
 """
 _TOP = """
-SELECT listed.* REPLACE (call_names.name AS call), events.name
+SELECT listed.*, events.name
 FROM (SELECT * FROM launched ORDER BY {order}, position LIMIT $top) AS listed
-JOIN events USING (position) JOIN call_names USING (call)
+JOIN events USING (position)
 ORDER BY {order}, position
 """
 _ORDERS = {
@@ -124,11 +124,9 @@ class LaunchParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     """The launches of a rank."""
-    scope.work(parameters, typed=False)
     calls = HTA_CALLS if parameters.types == "hta" else "true"
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
-    found = launched(scope, ["call", "call_start_ns", "call_end_ns"], calls=calls, where=counted)
-    call_names(scope)
+    found = linked(launched(scope, parameters, calls=calls, where=counted))
     scope.db.register("found", found)
     scope.db.execute(_LAUNCHED)
     scope.db.unregister("found")

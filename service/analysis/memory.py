@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from service.analysis.facts.host import IS_ANNOTATION, IS_OP, host_of
+from service.analysis.facts.host import ANNOTATION, OP, host_of
 from service.analysis.facts.memory_events import CHANGES
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
@@ -92,7 +92,7 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
     """The memory of a rank."""
     from service.analysis.facts.memory_use import MemoryUse  # noqa: PLC0415 - loads numba, which the server does without
 
-    use = MemoryUse(scope.table(CHANGES), host_of(scope, f"({IS_OP} OR {IS_ANNOTATION})"))
+    use = MemoryUse(scope.table(CHANGES), host_of(scope, {OP, ANNOTATION}))
     found = {
         "devices": use.devices(),
         "curve": use.curve(parameters.points),
@@ -108,8 +108,9 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where no memory was recorded."""
-    some = scope.table("SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1")
-    return None if len(some) else "No memory is in this trace: it was recorded without `profile_memory=True`."
+    changes = "SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1"
+    some = "[memory]" in scope.names() and len(scope.table(changes))
+    return None if some else "No memory is in this trace: it was recorded without `profile_memory=True`."
 
 
 TABLES = {"devices": DEVICES, "curve": CURVE, "operators": OPERATORS, "at_peak": AT_PEAK, "blocks": BLOCKS}

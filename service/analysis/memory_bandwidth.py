@@ -66,8 +66,12 @@ class BandwidthParameters(WorkParameters):
 def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     """The transfers of a rank."""
     hta = parameters.types == "hta"
+    wanted = "type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"
     scope.work(parameters, typed=hta)
-    found = scope.table(_TRANSFERS.format("type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"))
+    found = scope.table(_TRANSFERS.format(wanted))
+    if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
+        scope.work(parameters, typed=False, args=True)  # which may tell what can't be worked out
+        found = scope.table(_TRANSFERS.format(wanted))
     kinds = found["transfer"].combine_chunks().dictionary_encode()
     names = kinds.dictionary.to_pylist()
     starts, ends, lasting = (found[name].to_numpy() for name in ("start_ns", "end_ns", "dur_ns"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, PYTHON, host_of
+from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, PYTHON, host_where
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, count, made, ns, number, word
@@ -32,7 +32,7 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     from service.analysis.facts import nesting  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
 
-    host = host_of(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", correlations=True)
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", correlations=True)
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
     is_module = host.kinds == PYTHON
     modules = np.flatnonzero(is_module)
@@ -80,7 +80,7 @@ def missing(scope: Scope) -> str | None:
     """A reason where no module was recorded."""
     return (
         None
-        if scope.happens(IS_MODULE)
+        if scope.has(["python_function"]) and scope.happens(IS_MODULE)
         else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
     )
 

@@ -5,12 +5,23 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.analysis.facts.host import IS_ANNOTATION, IS_OP, IS_PYTHON, SHAPES, host_of
+from service.analysis.facts.host import (
+    ANNOTATION,
+    CALLS,
+    IS_ANNOTATION,
+    IS_OP,
+    IS_PYTHON,
+    OP,
+    SHAPES,
+    host_of,
+    host_where,
+)
 from service.analysis.facts.memory_events import CHANGES
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Column, count, made, ns, number, pct, word
+from service.trace.summary import HOST_CATEGORIES
 
 OPERATORS = (
     RANK,
@@ -75,9 +86,12 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
 
     plugin = parameters.nesting == "tensorboard"
-    rows = OperatorRows(
-        host_of(scope, _nodes(scope, plugin), SHAPES if parameters.group_by == "shapes" else None), plugin
-    )
+    by_shapes = parameters.group_by == "shapes"
+    if plugin or by_shapes or scope.has(["python_function"]):
+        host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
+    else:
+        host = host_of(scope, {OP, ANNOTATION, CALLS}, lambda name: name not in LEFT_OUT)
+    rows = OperatorRows(host, plugin)
     rows.add_time(work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin))
     rows.add_memory(scope.table(CHANGES))
     operators, totals = rows.made()
@@ -87,8 +101,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there are no operators."""
-    some = scope.happens(f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON})")
-    return None if some else "No operators are in this trace."
+    return None if scope.has(HOST_CATEGORIES) else "No operators are in this trace."
 
 
 def _nodes(scope: Scope, plugin: bool) -> str:

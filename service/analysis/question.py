@@ -50,6 +50,7 @@ class Question:
         answer: the tables of one rank.
         parameters: what may be chosen.
         joined: the answer for several ranks from those of each; by default all rows, rank by rank.
+        traces: how many it takes at least.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Question:
     answer: "Callable[[Scope, Any], Tables]"
     parameters: type[Parameters] = Parameters
     joined: Callable[[Sequence[Tables], Any], Tables] | None = None
+    traces: int = 1
 
 
 def concatenated(answers: Sequence[Tables]) -> Tables:

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, series, share
-from service.analysis.facts.launches import launched, missing_launches
+from service.analysis.facts.launches import launched, linked, missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, rows_made
@@ -58,9 +58,8 @@ class QueueParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: QueueParameters) -> Tables:
     """The queues of a rank."""
-    scope.work(parameters, typed=False)
     calls = HTA_CALLS if parameters.types == "hta" else "true"
-    found = launched(scope, ["call_start_ns"], calls=calls)
+    found = linked(launched(scope, parameters, calls=calls))
     began, ended = found["call_start_ns"].to_numpy(), found["start_ns"].to_numpy()
     summary: list[list[Any]] = []
     times_told: list[Ints] = []

@@ -8,11 +8,11 @@ import numpy as np
 
 from service.analysis.facts.activity import (
     CATEGORIES,
+    COLLECTIVE,
     COMMUNICATION,
     DATALOADER,
-    DATALOADER_NAME,
-    HOST_COLLECTIVE,
     KERNEL,
+    LOADING,
     OPS,
     TB_COLLECTIVES,
     Spans,
@@ -24,7 +24,7 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.facts.tensor_cores import CAN_USE_TENSOR_CORES, kernels_on_tensor_cores
-from service.analysis.question import Question, Tables
+from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
 from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
@@ -124,6 +124,7 @@ class _Check:
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """What the rules find, and what of that is to be done."""
     windows, lengths, kernels, devices = _steps(scope, parameters)
+    scope.work(WorkParameters())
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
     checks += [*_of_memory(scope), *_of_tensor_cores(scope)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
@@ -149,9 +150,9 @@ def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints
 def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[_Check]:
     """Whether steps wait for data, or for communication, for too long."""
     whole = sum((windows.ends - windows.starts).tolist())
-    collectives = HOST_COLLECTIVE if parameters.rules == "exact" else f"name IN {TB_COLLECTIVES}"
+    collectives = scope.named(COLLECTIVE) if parameters.rules == "exact" else f"name IN {TB_COLLECTIVES}"
     for category, limit, places, what in (
-        (DATALOADER, LOADING_MAX, [_LONGEST.format(named=DATALOADER_NAME)], "in waiting for a DataLoader"),
+        (DATALOADER, LOADING_MAX, [_LONGEST.format(named=scope.named(LOADING))], "in waiting for a DataLoader"),
         (
             COMMUNICATION,
             COMMUNICATION_MAX,
@@ -218,7 +219,8 @@ def _longest_gap(cover: Coverage, first: int, last: int) -> tuple[str, int, int]
 def _of_memory(scope: Scope) -> Iterator[_Check]:
     """Whether the memory of a GPU is nearly full."""
     sizes = {one["id"]: one["memory_bytes"] for one in scope.summary["devices"]}
-    for row in scope.table(_MEMORY).to_pylist():
+    told = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
+    for row in told:
         size = sizes.get(row["device"])
         value = 100 * row["allocated"] / size if size else None
         yield _Check(
@@ -232,7 +234,8 @@ def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Ite
     """Whether the program uses several GPUs as it should."""
     parallel, distributed = "DataParallel.forward", "DistributedDataParallel.forward"
     sql = _NAMED.format(names=f"('{parallel}', '{distributed}')")
-    places = {row["name"]: _place(row) for row in scope.table(sql).to_pylist()}
+    known = {parallel, distributed}.intersection(scope.names())
+    places = {row["name"]: _place(row) for row in scope.table(sql).to_pylist()} if known else {}
     reason = f"DataParallel runs a model on {devices} GPUs."
     place = places.get(parallel)
     yield _Check("data_parallel", place is not None and devices > 1, devices, 1, reason, "devices", place=place)

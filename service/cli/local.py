@@ -122,7 +122,8 @@ def analysis(
     table: str | None,
 ) -> bytes:
     """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file."""
-    from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
+    from service.analysis.answers import answered, applicable, parameters_of, question_of
+    from service.analysis.readings import Asked, Readings
     from service.trace.selection import Selection
 
     with _workplace() as work:
@@ -131,10 +132,10 @@ def analysis(
         chosen = None if selection is None else Selection.parsed(selection)
         with _reading(files, work) as (_, sources):
             traces = [Asked(source.columns, source.summary, chosen, source.name) for source in sources]
-            spill = work.folder / "spill"
+            readings = Readings(work.folder / "spill")
             if question is None or asked is None:
-                return orjson.dumps(applicable(traces[0], spill))
-            return answered(question, asked, traces, spill).form(form, table)
+                return orjson.dumps(applicable(traces[0], readings))
+            return answered(question, asked, traces, readings).form(form, table)
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """``/traces/{id}/analysis``: questions that are often asked, answered from columns."""
 
+import hashlib
 import inspect
+import secrets
 from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from service.analysis.answers import parameters_of, question_of
@@ -22,6 +25,9 @@ Form = Literal["json", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
 _OTHERS = frozenset({*inspect.signature(chosen_selection).parameters, "traces", "table", "format"})
+
+_SERVER = secrets.token_hex(8)
+"""A ready trace does not change, but the next server may answer otherwise."""
 
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
@@ -56,19 +62,19 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     ] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
 ) -> Response:
-    """An answer; ``skipped`` tells of which ranks there is none, and why."""
+    """An answer; ``skipped`` tells of which ranks there is none, and why. Who has it already gets a 304."""
     question = question_of(name)
     told = {key: value for key, value in request.query_params.items() if key not in _OTHERS}
     parameters = parameters_of(question, told)
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
-    pieces = parts.analyses.answer(
-        question.name,
-        parameters.model_dump(mode="json"),
-        [_asked(parts, one, selection) for one in (trace_id, *(traces or ()))],
-        form=form,
-        table=table,
-    )
-    return Export(pieces, _MEDIA_TYPES[form], {})
+    wanted = [_asked(parts, one, selection) for one in (trace_id, *(traces or ()))]
+    asked = [one["columns"] for one in wanted], wanted[0]["selection"], name, parameters.model_dump(mode="json")
+    tag = hashlib.sha256(orjson.dumps([_SERVER, *asked, form, table])).hexdigest()[:32]
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    pieces = parts.analyses.answer(name, parameters.model_dump(mode="json"), wanted, form=form, table=table)
+    return Export(pieces, _MEDIA_TYPES[form], headers)
 
 
 def _add(question: Question) -> None:

@@ -12,7 +12,8 @@ from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
 from service.http.views import View
-from service.jobs.exports import Analyses, Cut, Exports, Renderings
+from service.jobs.analyses import Analyses
+from service.jobs.exports import Cut, Exports, Renderings
 from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
@@ -45,9 +46,10 @@ class Services:
         self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
 
     def prepare(self) -> None:
-        """Keep processes ready that write documents; before there is a trace they would only take memory."""
+        """Keep processes ready that write and answer; before there is a trace they would only take memory."""
         self.exports.prepare()
         self.renderings.prepare()
+        self.analyses.prepare()
 
     def ready_trace(self, trace_id: str) -> Trace:
         """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""

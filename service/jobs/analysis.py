@@ -1,27 +1,40 @@
-"""A process that answers one question on its standard output, as `service.jobs.export` writes downloads."""
+"""A process that answers questions, several at a time, and keeps for further ones what it has read of traces.
+
+Each line of its input is a request, an object of JSON with an ``id``, or says which one nobody waits for any more. It
+writes answers as they are found: a line of JSON that says of which request, and how many bytes follow or with what
+error it failed. When its input closes, it ends.
+"""
 
 import importlib
 import os
-import select
 import sys
-from collections.abc import Iterator
+import threading
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from service.analysis.answers import Asked, answered, applicable, parameters_of, question_of
-from service.jobs.export import run
+from service.analysis.answers import answered, applicable, parameters_of, question_of
+from service.analysis.readings import Asked, Readings
 from service.store.export import spill_of
+from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
 
+AT_ONCE = 2
+"""Questions that are worked on at once: they share what has been read, and wait for one another's reading."""
 
-def requested(request: dict[str, Any]) -> Iterator[bytes]:
+_BROKE = ExportFailed("The analysis broke; the server's log says more.")
+
+
+def requested(request: dict[str, Any], readings: Readings) -> bytes:
     """The answer to a request.
 
     Args:
-        request: ``traces``, each with ``columns``, ``summary``, ``selection`` or null, and ``name``; ``spill``; and
-            either ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
+        request: ``traces``, each with ``columns``, ``summary``, ``selection`` or null, and ``name``; and either
+            ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
+        readings: of these and other traces.
     """
     traces = [
         Asked(
@@ -32,21 +45,70 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
         )
         for one in request["traces"]
     ]
-    spill = spill_of(Path(request["spill"]), os.getpid())
     if request["question"] is None:
-        yield orjson.dumps(applicable(traces[0], spill))
-        return
+        return orjson.dumps(applicable(traces[0], readings))
     question = question_of(request["question"])
-    answer = answered(question, parameters_of(question, request["parameters"]), traces, spill)
-    yield answer.form(request["form"], request["table"])
+    answer = answered(question, parameters_of(question, request["parameters"]), traces, readings)
+    return answer.form(request["form"], request["table"])
 
 
-def prepare() -> None:
-    """Load what takes a while and only some questions need, unless one waits already."""
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        importlib.import_module("service.analysis.facts.path_edges")  # and with it numba
+class Answering:
+    """Takes requests and writes their answers.
+
+    Args:
+        readings: of the traces that are asked.
+    """
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._writing = threading.Lock()
+        self._threads = ThreadPoolExecutor(AT_ONCE, "questions")
+        self._waiting: dict[int, Future[None]] = {}
+
+    def heed(self, line: bytes) -> None:
+        """Take what a line of the input says."""
+        told = orjson.loads(line)
+        if "dropped" in told:
+            if waiting := self._waiting.pop(told["dropped"], None):
+                waiting.cancel()  # if it has not begun; nothing stops what has
+        else:
+            self._waiting[told["id"]] = self._threads.submit(self._answer, told)
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        error: TracedockError | None = None
+        answer = b""
+        try:
+            answer = requested(request, self._readings)
+        except TracedockError as found:
+            error = found
+        except MemoryError:
+            error = ExportFailed("The analysis takes more memory than there is.")
+        except BaseException:  # noqa: BLE001 - who asked is told that it broke, and the log all that is known
+            traceback.print_exc()
+            error = _BROKE
+        self._waiting.pop(request["id"], None)
+        head = {"id": request["id"], "bytes": len(answer), "error": error.as_dict() if error else None}
+        with self._writing:
+            sys.stdout.buffer.write(orjson.dumps(head) + b"\n" + answer)
+            sys.stdout.buffer.flush()
+
+
+def main(spill: Path) -> None:
+    """Answer what the input asks, until it closes.
+
+    Args:
+        spill: the folder beside which there is room for what does not fit into memory.
+    """
+    answering = Answering(Readings(spill_of(spill, os.getpid())))
+    importing = threading.Thread(target=importlib.import_module, args=["service.analysis.facts.path_edges"])
+    importing.start()  # and with it numba, which some questions need, and takes a while
+    for line in sys.stdin.buffer:
+        answering.heed(line)
 
 
 if __name__ == "__main__":
-    prepare()
-    run(requested)
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException:  # noqa: BLE001 - the process ends with it, and says all that is known
+        traceback.print_exc()
+    os._exit(0)  # amid its work, and without what DuckDB's module has to say of that

@@ -200,44 +200,6 @@ class Renderings(Writers):
         return self.written(request, columns, lambda said: on_account(orjson.loads(said)))
 
 
-class Analyses(Writers):
-    """Answers questions; from the first one on, a process is kept ready.
-
-    Args:
-        spill: the folder for what does not fit into memory.
-        keep_ready: whether one is.
-    """
-
-    def __init__(self, spill: Path, *, keep_ready: bool = True) -> None:
-        super().__init__("service.jobs.analysis", keep_ready=keep_ready)
-        self._spill = spill
-
-    def answer(
-        self,
-        question: str,
-        parameters: dict[str, Any],
-        traces: list[dict[str, Any]],
-        *,
-        form: str = "json",
-        table: str | None = None,
-    ) -> AsyncGenerator[bytes]:
-        """Yield an answer; see `service.jobs.analysis` for what is asked.
-
-        Raises:
-            AnalysisError: it can't be answered so, or none of the traces has what it takes.
-            SelectionError: a trace has nothing of its selection.
-            ExportFailed: the process failed.
-        """
-        return self._asked(question=question, parameters=parameters, traces=traces, form=form, table=table)
-
-    def applicable(self, trace: dict[str, Any]) -> AsyncGenerator[bytes]:
-        """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
-        return self._asked(question=None, traces=[trace])
-
-    def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
-        return self.written({**request, "spill": str(self._spill)}, self._spill)
-
-
 def _kill(process: Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):

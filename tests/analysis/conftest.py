@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import Answer, Asked, answered, parameters_of, question_of
+from service.analysis.answers import Answer, answered, parameters_of, question_of
+from service.analysis.readings import Asked, Readings
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.conftest import SHARED
@@ -52,7 +53,7 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str]
 @pytest.fixture(scope="session")
 def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Asks a question of traces: files, or lists of events."""
-    spill = tmp_path_factory.mktemp("spill")
+    readings = Readings(tmp_path_factory.mktemp("spill"))
 
     def asked(name: str, *traces: Path | Events, selection: Selection | None = None, **parameters: Any) -> Told:
         sources = [
@@ -60,6 +61,6 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         ]
         question = question_of(name)
         wanted = [Asked(one.columns, one.summary, selection, one.name) for one in sources]
-        return Told(answered(question, parameters_of(question, parameters), wanted, spill))
+        return Told(answered(question, parameters_of(question, parameters), wanted, readings))
 
     return asked

@@ -78,6 +78,17 @@ def test_an_answer_has_three_forms_with_the_same_rows(server: Server, ranks: lis
     assert ask(server, ranks[0], "temporal_breakdown", format="csv").text == text.text
 
 
+def test_who_has_an_answer_is_told_that_it_is_still_so(server: Server, ranks: list[str]) -> None:
+    first = ask(server, ranks[0], "temporal_breakdown")
+    has = {"accept": "application/json", "if-none-match": first.headers["etag"]}
+    address = f"/traces/{ranks[0]}/analysis/temporal_breakdown"
+    again = server.api.get(address, headers=has)
+    assert (again.status_code, again.content) == (304, b"")
+    others: list[dict[str, Any]] = [{"memset": "comp"}, {"steps": 1}, {"traces": ranks[1]}, {"format": "csv"}]
+    for other in others:
+        assert server.api.get(address, params=other, headers=has).status_code != 304
+
+
 def test_ranks_are_asked_together_and_those_without_an_answer_are_told(
     server: Server, ranks: list[str], on_host: str
 ) -> None:

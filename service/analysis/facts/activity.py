@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.launches import first_places
-from service.analysis.facts.scope import WORK, Scope
+from service.analysis.facts.launches import calls_of, first_places
+from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES
@@ -27,16 +27,13 @@ KERNEL, MEMCPY, MEMSET, COMMUNICATION, RUNTIME, DATALOADER, CPU_EXEC, OTHER = ra
 OPS = "(" + ", ".join(f"'{category}'" for category in sorted(OP_CATEGORIES)) + ")"
 """SQL for the categories of operators and annotations on the host."""
 
-DATALOADER_NAME = (
-    "(starts_with(name, 'enumerate(DataLoader)#') AND ends_with(name, '.__next__')"
-    " OR starts_with(name, 'enumerate(DataPipe)#'))"
-)
-"""SQL for the names of the annotations in which a program waits for its data."""
+LOADING = r"^enumerate\((DataLoader\)#[\s\S]*\.__next__\Z|DataPipe\)#)"
+"""A regular expression of the names of the annotations in which a program waits for its data."""
 
 STEP_PREFIX = "ProfilerStep#"
 
-HOST_COLLECTIVE = "regexp_matches(name, '^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):')"
-"""SQL for the names of the annotations of what a process group does."""
+COLLECTIVE = "^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):"
+"""A regular expression of the names of the annotations of what a process group does."""
 
 _TB_KINDS = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 TB_COLLECTIVES = "(" + ", ".join(f"'{backend}:{name}'" for backend in ("nccl", "gloo") for name in _TB_KINDS) + ")"
@@ -51,18 +48,11 @@ SELECT
     start_ns, end_ns, correlation, device
 FROM work
 """
-_UNSORTED_WORK = f"""
-SELECT NULL::TINYINT AS category, ts_ns AS start_ns, {END} AS end_ns, correlation, device FROM events
-WHERE ph = 'X' AND cat IN {WORK} AND ts_ns NOTNULL
-"""
-_CALLS = f"""
-SELECT ts_ns AS start_ns, {END} AS end_ns, correlation FROM events
-WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {{calls}}
-"""
+_UNSORTED_WORK = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
 _OPS = f"""
 SELECT
     CASE WHEN starts_with(name, 'aten::') THEN {CPU_EXEC} WHEN starts_with(name, '{STEP_PREFIX}') THEN {OTHER}
-        WHEN {DATALOADER_NAME} THEN {DATALOADER} WHEN {{collective}} THEN {COMMUNICATION}
+        WHEN {{loading}} THEN {DATALOADER} WHEN {{collective}} THEN {COMMUNICATION}
         ELSE {CPU_EXEC} END::TINYINT AS category,
     ts_ns AS start_ns, {END} AS end_ns
 FROM events
@@ -88,9 +78,9 @@ class Spans:
     ends: Ints
 
     @classmethod
-    def of(cls, found: pa.Table) -> "Spans":
+    def of(cls, found: pa.Table, prefix: str = "") -> "Spans":
         """Those of a table."""
-        return cls(found["start_ns"].to_numpy(), found["end_ns"].to_numpy())
+        return cls(found[f"{prefix}start_ns"].to_numpy(), found[f"{prefix}end_ns"].to_numpy())
 
     def only(self, chosen: Any) -> "Spans":
         """Some of them."""
@@ -138,24 +128,25 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
     """What a rank does.
 
     Args:
-        scope: the rank; where categories are wanted, its view `work` is made on the way.
+        scope: the rank.
         rules: whose.
         categories: whether it is wanted what is spent on what; where there are steps, the rest is there sooner without.
     """
+    return scope.once(("activity", rules, categories), lambda: _activity(scope, rules, categories))
+
+
+def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     known = {key.partition("|")[2] for key in scope.summary["counts"]}
     launching = _TB_RUNTIMES if rules == "tensorboard" else re.compile(LAUNCH_PATTERN)
     launchers = _listed(one for one in known if launching.fullmatch(one))
     numbers, steps = steps_of(scope)
     categories = categories or not len(numbers)
-    if categories:
-        scope.work(WorkParameters())
-        communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
-        found = scope.table(_WORK.format(communicates=communicates))
-    else:
-        found = scope.table(_UNSORTED_WORK)
+    scope.work(WorkParameters(), typed=categories)
+    communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
+    found = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
     work, kinds = Spans.of(found), found["category"].fill_null(-1).to_numpy()
-    called = scope.table(_CALLS.format(calls=launchers))
-    calls = Spans.of(called)
+    called = calls_of(scope, f"cat IN {launchers}" if rules == "tensorboard" else "true")
+    calls = Spans.of(called, "call_")
     places = _launches(found["correlation"], called["correlation"])
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, calls.bounds(), list[int]()
     if categories:
@@ -165,9 +156,9 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
     devices = found["device"].fill_null(-1).to_numpy()
     del called, calls, found
     if categories:
-        collective = f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else HOST_COLLECTIVE
+        collective = f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else scope.named(COLLECTIVE)
         ops = _listed([*OP_CATEGORIES, *(["gpu_user_annotation"] if rules == "tensorboard" else [])])
-        done = scope.table(_OPS.format(ops=ops, collective=collective))
+        done = scope.table(_OPS.format(ops=ops, collective=collective, loading=scope.named(LOADING)))
         spans, kinds_of_ops = Spans.of(done), done["category"].to_numpy()
         bounds += spans.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.activity import HOST_COLLECTIVE, OPS, TB_COLLECTIVES, steps_of
+from service.analysis.facts.activity import COLLECTIVE, OPS, TB_COLLECTIVES, steps_of
 from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
@@ -108,14 +108,14 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
         rules: `tensorboard` takes the annotations of process groups with the kernels of the same External id; else it
             is kernels that communicate, or annotations alone where there are none.
     """
-    scope.work(WorkParameters())
     if rules == "exact" and scope.has_communication:
         return _kernels(scope)
     annotations = scope.table(
-        _ANNOTATIONS.format(named=f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else HOST_COLLECTIVE)
+        _ANNOTATIONS.format(named=f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else scope.named(COLLECTIVE))
     ).to_pylist()
     ranges: Mapping[int, list[tuple[int, int]]] = {}
     if rules == "tensorboard":
+        scope.work(WorkParameters(), typed=False)
         kernels = scope.table(_OF_ANNOTATIONS).to_pylist()
         ranges = {
             key: [(one["start_ns"], one["end_ns"]) for one in found]
@@ -125,6 +125,7 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
 
 
 def _kernels(scope: Scope) -> pa.Table:
+    scope.work(WorkParameters(), args=True)
     found = scope.table(_KERNELS)
     launches = scope.table(_LAUNCHES.format(calls=scope.calls)).to_pydict()
     launched = dict(zip(launches["correlation"], launches["launch_ns"], strict=True))

@@ -1,7 +1,7 @@
 """What the host does, as arrays: the slices of its threads in order of time, those that enclose before the enclosed."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ OP, ANNOTATION, PYTHON, CALLS = range(4)
 
 KINDS = ("op", "annotation", "python", "call")
 
-_ROWS = 1 << 20
+_ROWS = 1 << 17
 
 
 def _categories(names: Collection[str]) -> str:
@@ -85,13 +85,39 @@ class Host:
         return self.ends - self.starts
 
 
-def host_of(scope: Scope, where: str, extra: str | None = None, *, correlations: bool = False) -> Host:
+def host_of(scope: Scope, kinds: Collection[int], named: Callable[[str], bool] = lambda _: True) -> Host:
+    """The slices of the host of some kinds and names, with correlations; not to be written to: others share them.
+
+    Args:
+        scope: what is asked.
+        kinds: which; not `PYTHON`, of which there can be many times as many as of all others.
+        named: whether a name counts.
+
+    Raises:
+        NotApplicable: their durations add up to more than can be counted.
+    """
+    every = f"({IS_OP} OR {IS_ANNOTATION} OR {scope.calls})"
+    scope.names()
+    host = scope.once("host", lambda: host_where(scope, every, names="event_names", correlations=True))
+    of_names = np.array([named(word) for word in host.words], bool)
+    of_kinds = np.array([kind in kinds for kind in range(len(KINDS))], bool)
+    chosen = of_kinds[host.kinds] & of_names[host.names]
+    if chosen.all():
+        return host
+    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations")
+    return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
+
+
+def host_where(
+    scope: Scope, where: str, extra: str | None = None, *, names: str = "host_names", correlations: bool = False
+) -> Host:
     """The slices of the host for which a condition holds, in SQL.
 
     Args:
         scope: what is asked.
         where: the condition.
         extra: SQL for a text to number beside the names.
+        names: the type of the names; by default one is made of them.
         correlations: whether these are asked for.
 
     Raises:
@@ -100,16 +126,15 @@ def host_of(scope: Scope, where: str, extra: str | None = None, *, correlations:
     from service.analysis.facts.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
 
     known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
-    # numbers of names come cheaper from a type than from text: that would be made for each row
-    scope.db.execute("DROP TYPE IF EXISTS host_names")
-    scope.db.execute(f"CREATE TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
-    words = scope.table("SELECT unnest(enum_range(NULL::host_names)) AS word")["word"].to_pylist()
+    if names == "host_names":
+        scope.db.execute(f"CREATE OR REPLACE TEMP TYPE {names} AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
+    words = scope.table(f"SELECT unnest(enum_range(NULL::{names})) AS word")["word"].to_pylist()
     columns, more = read(
         scope,
         f"""
         SELECT
             ts_ns AS starts, {END} AS ends, {THREAD} AS threads,
-            coalesce(enum_code(name::host_names), {len(words)})::INTEGER AS names,
+            coalesce(enum_code(name::{names}), {len(words)})::INTEGER AS names,
             {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids
             {f", {extra} AS extras" if extra else ""}
             {", coalesce(correlation, 0) AS correlations" if correlations else ""}

@@ -1,55 +1,73 @@
 """Which call of the host launched what a device does."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.question import WorkParameters
 from service.store.census import END
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
 _CALLS = f"""
-SELECT correlation, {{}} FROM (
-    SELECT correlation, hash(name) AS call, ts_ns AS call_start_ns, {END} AS call_end_ns FROM events
-    WHERE ph = 'X' AND ts_ns NOTNULL AND correlation NOTNULL AND {{}}
-)
+SELECT correlation, name::event_names AS call, ts_ns AS call_start_ns, {END} AS call_end_ns FROM events
+WHERE ph = 'X' AND ts_ns NOTNULL AND {{}}
 """
 
 
-def launched(
-    scope: Scope, columns: Sequence[str], *, calls: str = "true", where: str = "true", unlinked: bool = False
-) -> pa.Table:
-    """Work of the view ``work`` with the call that launched it, the first one of its correlation.
+_COLUMNS = ("call", "call_start_ns", "call_end_ns")
+
+
+def launched(scope: Scope, parameters: WorkParameters, *, calls: str = "true", where: str = "true") -> pa.Table:
+    """Work with the call that launched it, the first one of its correlation.
 
     Databases join tables of any kind; these are of numbers that mostly follow one another, and are joined in a third of
     the time by where they lie.
 
     Args:
-        scope: of the rank; its view has been made.
-        columns: of the call: ``call``, a number for its name, ``call_start_ns``, ``call_end_ns``.
+        scope: of the rank.
+        parameters: which work counts.
         calls: SQL for which calls count.
-        where: SQL for which work counts.
-        unlinked: whether to tell of work without such a call too.
+        where: SQL for which of the work.
 
     Returns:
-        ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` and the columns, in order of time.
+        ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` of work and ``call, call_start_ns,
+        call_end_ns`` of its call, null where there is none; in order of time.
     """
-    work = scope.table(_WORK.format(f"({where})" if unlinked else f"({where}) AND correlation NOTNULL"))
+    key = ("launched", parameters.types, parameters.last_step, parameters.linked_only, calls, where)
+    return scope.once(key, lambda: _launched(scope, parameters, calls, where))
+
+
+def _launched(scope: Scope, parameters: WorkParameters, calls: str, where: str) -> pa.Table:
+    scope.work(parameters, typed=False)
+    work = scope.table(_WORK.format(where))
     starts = work["start_ns"].to_numpy()
     if (starts[1:] < starts[:-1]).any():  # columns are in order of time, and a database mostly keeps that
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
-    told = scope.table(_CALLS.format(", ".join(columns), f"{scope.calls} AND ({calls})"))
-    known = work["correlation"].is_valid().to_numpy()
+    told = calls_of(scope, calls)
+    told = told.filter(told["correlation"].is_valid()) if told["correlation"].null_count else told
     places = first_places(told["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
-    found = known & (places >= 0)
-    if not unlinked:
-        work, places, found = work.filter(pa.array(found)), places[found], found[found]
-    rows = pa.array(places, mask=~found)
-    for column in columns:
+    rows = pa.array(places, mask=~work["correlation"].is_valid().to_numpy() | (places < 0))
+    for column in _COLUMNS:
         work = work.append_column(column, told[column].take(rows))
     return work
+
+
+def linked(found: pa.Table) -> pa.Table:
+    """Of launched work that of which the call is known."""
+    known = found["call_start_ns"]
+    return found.filter(known.is_valid()) if known.null_count else found
+
+
+def calls_of(scope: Scope, which: str = "true") -> pa.Table:
+    """The calls of runtimes and drivers: ``correlation, call, call_start_ns, call_end_ns``, in order of time.
+
+    Args:
+        scope: of the rank.
+        which: SQL for which of them count.
+    """
+    scope.names()
+    return scope.once(("calls", which), lambda: scope.table(_CALLS.format(f"{scope.calls} AND ({which})")))
 
 
 def missing_launches(scope: Scope) -> str | None:
@@ -58,13 +76,6 @@ def missing_launches(scope: Scope) -> str | None:
         return NO_WORK
     calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
     return None if len(calls) else "No calls that launch work are in this trace."
-
-
-def call_names(scope: Scope) -> None:
-    """Make the table ``call_names`` of the names of calls, by their numbers."""
-    scope.db.execute(f"""
-        CREATE OR REPLACE TEMP TABLE call_names AS
-        SELECT hash(name) AS call, name FROM (SELECT DISTINCT name FROM events WHERE ph = 'X' AND {scope.calls})""")
 
 
 def first_places(keys: Ints, wanted: Ints) -> Ints:

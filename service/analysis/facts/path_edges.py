@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.host import CALLS, host_of, read
+from service.analysis.facts.activity import STEP_PREFIX
+from service.analysis.facts.host import CALLS, OP, host_of, read
 from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.longest_path import (
     ALL,
@@ -73,10 +74,9 @@ class PathEdges:
 
     Args:
         scope: what is asked.
-        where: SQL for the slices of the host.
     """
 
-    def __init__(self, scope: Scope, where: str) -> None:
+    def __init__(self, scope: Scope) -> None:
         self.found, words = read(scope, _WORK, {"names"})
         if (np.diff(self.found["starts"]) < 0).any():
             order = np.argsort(self.found["starts"], kind="stable")
@@ -84,7 +84,7 @@ class PathEdges:
         found = self.found
         countable(found["ends"] - found["starts"], "The time of what devices do")
         self.words = words["names"]
-        host = host_of(scope, where, correlations=True)
+        host = host_of(scope, {OP, CALLS}, lambda name: not name.startswith(STEP_PREFIX))
         # what is not needed below would take half a GB of ten million slices
         self.host = host = replace(host, external_ids=host.external_ids[:0])
         self.start, self.end = _bounds(host.starts, host.ends, found["starts"], found["ends"])
@@ -96,7 +96,7 @@ class PathEdges:
         firsts = firsts_of(lanes, self.streams)
         told = zip(found["devices"][firsts].tolist(), found["streams"][firsts].tolist(), strict=True)
         self.lane_of = {lane: number for number, lane in enumerate(told)}
-        host.correlations[self.parents == DROPPED] = 0
+        self.host = host = replace(host, correlations=np.where(self.parents == DROPPED, 0, host.correlations))
         call = owners(host.correlations, found["correlations"])
         begun = _at(host.starts, call, 0)
         launch = np.where((call >= 0) & (begun <= found["starts"]), call, NONE)
@@ -104,7 +104,7 @@ class PathEdges:
         self.work = np.zeros((len(launch), 10), np.int64)
         for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
             self.work[:, column] = values
-        waits = self._waits(scope.table(_TOLD).to_pylist())
+        waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [])
         self.host = host = replace(host, correlations=host.correlations[:0])
         self.path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits)
         many = max(len(self.path.points) - 1, 0)

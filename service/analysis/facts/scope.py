@@ -2,22 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END
-from service.store.database import connected
 from service.store.export import envelope
-from service.store.folder import EVENTS
 from service.trace.errors import DiskFull, ExportFailed
-from service.trace.selection import Selection
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
 COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
@@ -51,39 +48,46 @@ _COLLECTIVE = '"Collective name"'
 _COMMUNICATING = "(SELECT name FROM communicating)"
 _TELLING = "(SELECT name FROM telling)"
 
+_NAMES = """
+CREATE TYPE event_names AS ENUM (
+    SELECT DISTINCT name FROM events WHERE cat IS DISTINCT FROM 'python_function' AND name NOTNULL)
+"""
+_DEVICE_EVENTS = f"""
+CREATE TABLE device_events AS
+SELECT
+    position, ph, name::event_names AS name, cat, pid, tid, device, stream, correlation, external_id, bytes, ts_ns,
+    dur_ns, NULL::VARCHAR AS args
+FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {WORK}
+"""
+
 
 class Scope:
-    """One rank of a trace, or of a selection of it.
+    """What a question sees of a reading: one rank of a trace, or of a selection of it.
 
-    ``events`` is a view of its columns; ``work`` makes one of what its GPUs do.
+    ``events`` is a view of its columns; ``work`` makes one of what its GPUs do. What a question makes else in its
+    database, as temporary tables and views, no other one sees.
 
     Args:
-        opened: opens a database in which ``events`` is.
-        summary: of the whole trace, as the catalog has it.
-        rank: in the job, if it is known.
-        cut: whether it is a selection, and may lack what others of its events belong to.
-        columns: the folder of the whole trace.
+        reading: what is asked.
     """
 
-    def __init__(
-        self,
-        opened: Callable[[], duckdb.DuckDBPyConnection],
-        summary: Mapping[str, Any],
-        rank: int | None,
-        *,
-        cut: bool = False,
-        columns: Path | None = None,
-    ) -> None:
-        self._opened = opened
-        self.summary = summary
-        self.rank = rank
-        self.cut = cut
-        self.columns = columns
+    def __init__(self, reading: Reading) -> None:
+        self.once = reading.once
+        self.summary = reading.summary
+        self.rank: int | None = reading.summary["rank"]
+        self.columns = reading.columns
+        self.cut = reading.selection is not None
+        self._database = reading.database
 
     @cached_property
     def db(self) -> duckdb.DuckDBPyConnection:
-        """A database in which ``events`` is; it is only opened for those who ask for it, which takes 20 ms."""
-        return self._opened()
+        """A connection to a database in which ``events`` is; it is only opened for those who ask for it."""
+        return self._database()
+
+    def close(self) -> None:
+        """Forget what this question has made in the database."""
+        if "db" in self.__dict__:
+            self.db.close()
 
     def table(self, sql: str, **values: Any) -> pa.Table:
         """The rows that a statement gives.
@@ -98,11 +102,16 @@ class Scope:
     def envelope(self) -> Mapping[str, Any]:
         """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
         try:
-            text = envelope(self.columns, redact=False).decode("utf-8", "replace") if self.columns else "{}"
+            text = envelope(self.columns, redact=False).decode("utf-8", "replace")
             told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
         except (ValueError, RecursionError):
             return {}
         return told if isinstance(told, Mapping) else {}
+
+    def has(self, categories: Iterable[str]) -> bool:
+        """Whether there is a slice of any of some categories of which the time is known."""
+        known = [one for one in categories if self.summary["counts"].get(f"X|{one}")]
+        return bool(known) and self.happens(f"cat IN {_listed(known)}")
 
     def happens(self, condition: str) -> bool:
         """Whether there is a slice of which a condition is true, in SQL, and of which the time is known."""
@@ -113,16 +122,18 @@ class Scope:
         """Whether anything runs on a device."""
         if not self.cut:
             return any(self.summary["counts"].get(f"X|{category}") for category in GPU_CATEGORIES)
-        return len(self.table(f"SELECT 1 FROM events WHERE ph = 'X' AND cat IN {WORK} LIMIT 1")) > 0
+        return self.has(GPU_CATEGORIES)
 
     @cached_property
     def has_communication(self) -> bool:
         """Whether a kernel communicates."""
-        kernels = f"SELECT 1 FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND"
-        if self._are_communicating and len(self.table(f"{kernels} name IN {_COMMUNICATING} LIMIT 1")):
-            return True
-        told = f"name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')"
-        return self._are_telling and len(self.table(f"{kernels} {told} LIMIT 1")) > 0
+        if self._are_communicating:
+            kernels = f"SELECT 1 FROM device_events WHERE cat IN {KERNELS}"
+            if len(self.table(f"{kernels} AND name IN {_COMMUNICATING} LIMIT 1")):
+                return True
+        return self._are_telling and self.happens(
+            f"cat IN {KERNELS} AND name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')"
+        )
 
     @cached_property
     def calls(self) -> str:
@@ -133,13 +144,49 @@ class Scope:
         known = {key.partition("|")[2] for key in self.summary["counts"]}
         return f"(cat IN {_listed(one for one in known if re.fullmatch(LAUNCH_PATTERN, one))})"
 
-    def work(self, parameters: WorkParameters, *, typed: bool = True) -> None:
+    def names(self) -> list[str]:
+        """The names of all events, but for functions of Python; there is a type ``event_names`` of them then.
+
+        There are few, and to look at these is cheaper than to look at that of each event; and numbers of names come
+        cheaper from a type than from text, which would be made for each row.
+        """
+
+        def find() -> list[str]:
+            self.db.execute(_NAMES)
+            found: list[str] = self.table("SELECT unnest(enum_range(NULL::event_names)) AS name")["name"].to_pylist()
+            return found
+
+        return self.once("names", find)
+
+    def named(self, pattern: str) -> str:
+        """SQL for whether a regular expression is found in an event's name, which is no function of Python."""
+        known = _listed(name for name in self.names() if re.search(pattern, name))
+        return f"name IN {known}" if known != _listed([]) else "false"
+
+    def device_events(self) -> None:
+        """See to it that there is a table ``device_events`` of what runs on devices, whose ``args`` are null.
+
+        Many questions are about these, which are few of all events, and arguments are most of their bytes.
+        """
+        self.names()
+        self.once("device events", lambda: self.db.execute(_DEVICE_EVENTS))
+
+    @property
+    def device_names(self) -> list[str]:
+        """The names of what runs on devices, each once."""
+        self.device_events()
+        found: list[str] = self.table("SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE name NOTNULL")[
+            "name"
+        ].to_pylist()
+        return found
+
+    def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
         Its columns: ``position, name, cat, pid, tid, device, stream, correlation, external_id, bytes, args, start_ns,
         end_ns, dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others
         are only there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes
-        a while, and can be left out: then ``type`` is null.
+        a while, and can be left out: then ``type`` is null. Arguments may be null where they are not asked for.
         """
         hta = parameters.types == "hta"
         conditions = ["ph = 'X'", "ts_ns NOTNULL"]
@@ -151,6 +198,10 @@ class Scope:
         type_ = "NULL"
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
+        source = "events"
+        if not (hta or args or (typed and self._are_telling)):
+            self.device_events()
+            source = "device_events"
         self.db.execute(f"""
             CREATE OR REPLACE TEMP VIEW work AS
             SELECT
@@ -160,7 +211,7 @@ class Scope:
                 CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'
                      WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END AS kind,
                 ({type_})::{TYPE} AS type
-            FROM events WHERE {" AND ".join(conditions)}""")
+            FROM {source} WHERE {" AND ".join(conditions)}""")
 
     def last_step_start(self, types: str) -> int | None:
         """When the last step starts, if there are two: on the host; or as HTA has it, on a device that is not told."""
@@ -200,8 +251,7 @@ class Scope:
     @cached_property
     def _are_communicating(self) -> bool:
         """Make a table of the names of what communicates, each of which is looked at once: are there any?"""
-        names = self.table(f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {WORK}")["name"].to_pylist()
-        found = [{"name": name} for name in names if name and re.search(COMMUNICATION, name)]
+        found = [{"name": name} for name in self.device_names if re.search(COMMUNICATION, name)]
         self._keep("communicating", found)
         return bool(found)
 
@@ -212,18 +262,23 @@ class Scope:
         Arguments are long, and are read only where kernels with other names are launched by what tells of collectives;
         of a selection, which may lack that, they are.
         """
-        told = self.table("SELECT external_id FROM events WHERE ph = 'X' AND name = 'record_param_comms'")
-        telling = []
-        if len(told) or self.cut:
-            self.db.register("told", told)
-            linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
-            others = f"AND name NOT IN {_COMMUNICATING}" if self._are_communicating else ""
-            telling = self.table(
-                f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {KERNELS} {linked} {others}"
-            ).to_pylist()
-            self.db.unregister("told")
+        telling = self.once("telling", self._telling)
         self._keep("telling", telling)
         return bool(telling)
+
+    def _telling(self) -> list[dict[str, str]]:
+        telling = []
+        if "record_param_comms" in self.names() or self.cut:
+            told = self.table("SELECT external_id FROM events WHERE ph = 'X' AND name = 'record_param_comms'")
+            self.device_events()
+            self.db.register("told", told)
+            linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
+            others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._are_communicating else ""
+            telling = self.table(
+                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE cat IN {KERNELS} {linked} {others}"
+            ).to_pylist()
+            self.db.unregister("told")
+        return telling
 
     @cached_property
     def _type_of_hta(self) -> str:
@@ -254,45 +309,20 @@ def _listed(words: Iterable[str]) -> str:
 
 
 @contextmanager
-def scope_of(
-    columns: Path, summary: Mapping[str, Any], selection: Selection | None, *, spill: Path, threads: int
-) -> Iterator[Scope]:
-    """The scope of a trace.
-
-    Args:
-        columns: the folder that ingest made of it.
-        summary: as the catalog has it.
-        selection: what of it, or None.
-        spill: the folder for what does not fit into memory.
-        threads: how many may work.
+def scope_of(reading: Reading) -> Iterator[Scope]:
+    """What a question sees of a reading, while it is asked.
 
     Raises:
         SelectionError: the trace has nothing of the selection.
         ExportFailed: the columns can't be read.
         DiskFull: there was no room to spill.
     """
-    path = columns / EVENTS
-    with ExitStack() as stack:
-
-        def opened() -> duckdb.DuckDBPyConnection:
-            db = stack.enter_context(connected(spill, threads=threads))
-            if selection is None:
-                name = str(path).replace("'", "''")
-                db.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{name}')")
-                return db
-            from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without
-            from service.cutting.parts import Parts  # noqa: PLC0415 - likewise
-
-            with closing(Parts(path)) as parts:
-                tables = cut_tables(parts, selection, summary)
-                batches = (batch for table in tables for batch in table.to_batches())
-                db.register("cut", pa.RecordBatchReader.from_batches(parts.schema, batches))
-                db.execute("CREATE TEMP TABLE events AS SELECT * FROM cut")
-            return db
-
-        try:
-            yield Scope(opened, summary, summary["rank"], cut=selection is not None, columns=columns)
-        except duckdb.OutOfMemoryException as error:
-            raise DiskFull(f"There was no room for what does not fit into memory: {error}") from error
-        except duckdb.Error as error:
-            raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+    scope = Scope(reading)
+    try:
+        yield scope
+    except duckdb.OutOfMemoryException as error:
+        raise DiskFull(f"There was no room for what does not fit into memory: {error}") from error
+    except duckdb.Error as error:
+        raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+    finally:
+        scope.close()

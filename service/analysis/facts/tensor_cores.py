@@ -1,6 +1,6 @@
 """Which kernels run on tensor cores, and which operators could, as far as TensorBoard knows."""
 
-from service.analysis.facts.scope import KERNELS, Scope
+from service.analysis.facts.scope import Scope
 
 KERNEL_PARTS = (
     *("h884", "s884", "h1688", "s1688", "c1688", "hmma", "i8816", "16816", "dgrad_1x1_stride_2x2", "conv1x1"),
@@ -29,10 +29,7 @@ OPERATORS = frozenset(
 CAN_USE_TENSOR_CORES = "name IN (" + ", ".join(f"'{name}'" for name in sorted(OPERATORS)) + ")"
 """SQL for whether an operator can."""
 
-_NAMES = f"SELECT DISTINCT name FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND name NOTNULL"
-
 
 def kernels_on_tensor_cores(scope: Scope) -> list[str]:
     """The names of the kernels that use tensor cores."""
-    names = scope.table(_NAMES)["name"].to_pylist()  # few: to look at each kernel's takes much longer
-    return [name for name in names if any(part in name for part in KERNEL_PARTS)]
+    return [name for name in scope.device_names if any(part in name for part in KERNEL_PARTS)]

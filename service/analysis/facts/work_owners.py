@@ -9,7 +9,7 @@ import numpy as np
 from service.analysis.facts.host import categories_like, lasting_in_doubles, read
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.nesting import countable, owners
-from service.analysis.facts.scope import WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.store.census import END
 
 _RUNTIME = "Runtime|.*_runtime"
@@ -17,7 +17,7 @@ _WORK = f"""
 SELECT
     coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
     ts_ns AS starts, {END} - ts_ns AS lasting
-FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {WORK}
+FROM device_events
 """
 _CALLS = f"""
 SELECT
@@ -76,6 +76,7 @@ def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_on
         runtime_only: read the calls of the runtime, and none of the driver; else calls are read if there is work that
             has no External id of its own.
     """
+    scope.device_events()
     found, words = read(scope, _WORK, {"names"})
     cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
     calls = None

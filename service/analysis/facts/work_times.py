@@ -24,6 +24,8 @@ _COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 _MEMSETS = frozenset({"gpu_memset", "Memset"})
 _COLLECTIVE = "record_param_comms"
 _NONE = np.iinfo(np.int64).min
+_FEW = 1 << 20
+"""Events that are read in less time than a database is opened and asked."""
 
 
 class WorkTimes(NamedTuple):
@@ -37,8 +39,9 @@ class WorkTimes(NamedTuple):
 
 def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
     """The times of the work that parameters count."""
+    small = scope.summary["events"]["kept"] < _FEW
     every = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
-    if every and scope.columns and not scope.cut:
+    if small and every and not scope.cut:
         from service.cutting.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         with closing(Parts(scope.columns / EVENTS)) as parts:

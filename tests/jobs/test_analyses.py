@@ -1,0 +1,191 @@
+"""Questions are answered by one process: it shares what it has read, and its death or idleness costs nothing else."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from service.jobs.analyses import Analyses
+from service.jobs.ingest import ingest
+from service.store.export import spill_of
+from service.trace.errors import BadQuestion, ExportFailed, NotApplicable
+from tests.traces import TraceShape, write_trace
+
+MODULE = "service.jobs.analysis"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A trace as requests name it."""
+    folder = tmp_path_factory.mktemp("analyses")
+    file = write_trace(folder / "t.json", TraceShape(steps=3))
+    with file.open("rb") as content:
+        summary = ingest(content, folder / "columns", file.name, lambda _: None)
+    told = orjson.loads(orjson.dumps(asdict(summary)))
+    return {"columns": str(folder / "columns"), "summary": told, "selection": None, "name": file.name}
+
+
+def processes() -> list[psutil.Process]:
+    """Those that answer questions of this process and live."""
+    return [
+        one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE and MODULE in one.cmdline()
+    ]
+
+
+async def until(count: int) -> list[psutil.Process]:
+    """The processes, once there are so many."""
+    async with asyncio.timeout(20):
+        while len(found := processes()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+            await asyncio.sleep(0.01)
+    return found
+
+
+@asynccontextmanager
+async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
+    mine = Analyses(folder, **{"keep_ready": False, **options})
+    try:
+        yield mine
+    finally:
+        await mine.close()
+        assert processes() == []
+
+
+async def answered(mine: Analyses, trace: dict[str, Any], name: str = "temporal_breakdown", **asked: Any) -> Any:
+    return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace])]))
+
+
+def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
+    async def used() -> Any:
+        async with analyses(folder, **options) as mine:
+            return await use(mine)
+
+    return asyncio.run(used())
+
+
+def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: dict[str, Any], tmp_path: Path) -> None:
+    names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
+
+    async def use(mine: Analyses) -> Any:
+        together = await asyncio.gather(*(answered(mine, trace, name) for name in names))
+        [process] = processes()
+        apart = [await answered(mine, trace, name) for name in names[:6]]
+        assert processes() == [process]
+        return together, apart
+
+    together, apart = run(tmp_path, use)
+    assert [one["analysis"] for one in together] == names
+    assert [one["tables"] for one in together] == [one["tables"] for one in apart * 3]
+
+
+def test_why_there_is_no_answer_is_told_to_who_asked(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> Any:
+        asked: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("temporal_breakdown", {"memset": "red"}),
+            ("temporal_breakdown", {}),
+            ("modules", {}),
+        )
+        waiting = [answered(mine, trace, name, **parameters) for name, parameters in asked]
+        bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(bad, BadQuestion)
+        assert isinstance(none, NotApplicable)
+        return good
+
+    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+
+
+def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> Any:
+        with pytest.raises(ExportFailed, match="broke"):
+            await answered(mine, {**trace, "summary": {}})
+        return await answered(mine, trace)
+
+    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+
+
+def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> Any:
+        await answered(mine, trace)
+        [process] = processes()
+        process.suspend()
+        waiting = [asyncio.ensure_future(answered(mine, trace, name)) for name in ("steps", "operators")]
+        await asyncio.sleep(0)
+        process.kill()
+        for one in waiting:
+            with pytest.raises(ExportFailed, match="SIGKILL"):
+                await one
+        return await answered(mine, trace)
+
+    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+
+
+def test_one_is_kept_ready_and_used(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> None:
+        assert processes() == []
+        mine.prepare()
+        [ready] = await until(1)
+        await answered(mine, trace)
+        assert processes() == [ready]
+
+    run(tmp_path, use, keep_ready=True)
+
+
+@pytest.mark.parametrize("keep_ready", [True, False])
+def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tmp_path: Path, keep_ready: bool) -> None:
+    async def use(mine: Analyses) -> None:
+        await answered(mine, trace)
+        [before] = processes()
+        async with asyncio.timeout(20):
+            while before.is_running() and before.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+        await until(int(keep_ready))
+
+    run(tmp_path, use, keep_ready=keep_ready, idle_s=0.05)
+
+
+def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> None:
+        await answered(mine, trace)
+        [process] = processes()
+        process.suspend()  # a question that takes forever
+        leaving = asyncio.ensure_future(answered(mine, trace, "steps"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await until(0)
+
+    run(tmp_path, use, dropped_s=0.05)
+
+
+def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
+    async def use(mine: Analyses) -> None:
+        await answered(mine, trace)
+        [process] = processes()
+        assert mine._starting
+        stdin = mine._starting.result()._process.stdin
+        assert stdin
+        stdin.close()
+        async with asyncio.timeout(20):
+            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+
+    run(tmp_path, use)
+
+
+def test_its_spill_is_removed_with_it(trace: dict[str, Any], tmp_path: Path) -> None:
+    spills: list[Path] = []
+
+    async def use(mine: Analyses) -> None:
+        await answered(mine, trace)
+        [process] = processes()
+        spills.append(spill_of(tmp_path / "incoming", process.pid))
+        spills[0].mkdir(parents=True)
+
+    run(tmp_path / "incoming", use)
+    assert not spills[0].exists()
