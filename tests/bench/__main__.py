@@ -43,7 +43,7 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
         if only is None:
             rows += measure_cutting(server, one, trace, data / "out.json.gz")
         if only in {None, "analyses"}:
-            rows += measure_analyses(server, one)
+            rows += measure_analyses(server, one, data.parent)
         if only in {None, "engine"}:
             rows += measure_engine(server, one, trace, engine)
     finally:
@@ -60,6 +60,7 @@ def main() -> None:
     options.add_argument(
         "--only", choices=("engine", "analyses"), help="leave out all but sessions and SQL, or analyses"
     )
+    options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
@@ -75,7 +76,7 @@ def main() -> None:
         if chosen.only is None:
             rows.append(measure_merge(Path(scratch), chosen.ranks_megabytes))
         if chosen.only != "engine":
-            rows += measure_hta(Path(scratch), 108)
+            rows += measure_hta(Path(scratch), chosen.hta)
             rows.append(measure_ranks(Path(scratch), 64, 15))
     sys.stdout.write(
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"

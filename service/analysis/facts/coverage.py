@@ -4,7 +4,7 @@ from typing import Self
 
 import numpy as np
 
-from service.analysis.facts.intervals import Ints, united
+from service.analysis.facts.intervals import Ints, united, united_with
 
 
 class Coverage:
@@ -16,8 +16,12 @@ class Coverage:
     """
 
     def __init__(self, starts: Ints, ends: Ints) -> None:
-        self.starts, self.ends = united(starts, ends)
+        self._cover(united(starts, ends))
+
+    def _cover(self, edges: tuple[Ints, Ints]) -> Self:
+        self.starts, self.ends = edges
         self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.ends - self.starts)])
+        return self
 
     @classmethod
     def none(cls) -> "Coverage":
@@ -31,7 +35,8 @@ class Coverage:
         """What these or others cover."""
         if not (self and other):
             return self or other
-        return Coverage(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
+        edges = united_with((self.starts, self.ends), (other.starts, other.ends))
+        return Coverage.none()._cover(edges)  # noqa: SLF001 - it is one of these
 
     def until(self, times: Ints) -> Ints:
         """How much is covered before each time."""

@@ -29,18 +29,22 @@ def bounded(value: int) -> int:
 
 def united(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of what intervals cover, in order; those that overlap or touch are one."""
-    if not len(starts):
-        return starts, ends
-    order: Any = slice(None) if (starts[1:] >= starts[:-1]).all() else np.argsort(starts, kind="stable")
-    starts, last = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate([[True], starts[1:] > last[:-1]])
-    return starts[first], last[np.concatenate([first[1:], [True]])]
+    from service.analysis.facts.unions import union  # noqa: PLC0415 - loads numba, which the server does without
+
+    return union(starts, ends)
+
+
+def united_with(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The same of what either of two covers, which are united themselves."""
+    from service.analysis.facts.unions import union_of_both  # noqa: PLC0415 - likewise
+
+    return union_of_both(one, other)
 
 
 def common(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> int:
     """How long both some intervals and some others last."""
-    both = (np.concatenate(edges) for edges in zip(united(*first), united(*second), strict=True))
-    return covered(*first) + covered(*second) - covered(*both) if len(first[0]) and len(second[0]) else 0
+    one, other = united(*first), united(*second)
+    return sum(int(lasting(*each).sum()) for each in (one, other)) - int(lasting(*united_with(one, other)).sum())
 
 
 def groups(*columns: pa.ChunkedArray) -> Iterator[tuple[tuple[int | None, ...], Any]]:

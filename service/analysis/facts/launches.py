@@ -84,7 +84,7 @@ def first_places(keys: Ints, wanted: Ints) -> Ints:
         return np.full(len(wanted), -1)
     low, high = int(keys.min()), int(keys.max())
     if high - low < 8 * len(keys) + 1024:
-        places = np.full(high - low + 1, -1)
+        places = np.full(high - low + 1, -1, np.int32)
         places[keys[::-1] - low] = np.arange(len(keys))[::-1]  # of several for one place the last one stays
         inside = (wanted >= low) & (wanted <= high)
         return np.where(inside, places[np.where(inside, wanted - low, 0)], -1)

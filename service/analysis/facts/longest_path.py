@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import DROPPED, NONE, Places
+from service.analysis.facts.nesting import DROPPED, NONE, Flags, Places
 from service.streaming.scan.compiled import compiled
 
 ALL, OWN = -1, -2
@@ -24,6 +24,11 @@ last of what it waited for was over, the length of the longest path through that
 
 HOST_START, HOST_END, WORK_START, WORK_END = range(4)
 """Kinds of points of a path."""
+
+KINDS = (*("host", "gap", "wait", "launch", "queue", "event", "compute", "communication", "memory", "return"),)
+"""Kinds of edges of a path."""
+_HOST, _GAP, _WAIT, _LAUNCH, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(len(KINDS))
+_OF_TYPES = (_COMMUNICATION, _COMPUTE, _MEMORY)  # by their numbers in `TYPE`
 
 _TOP, _TIME, _LENGTH, _POINT = range(4)
 _NEVER = np.iinfo(np.int64).min
@@ -218,3 +223,49 @@ def _walk(point: int, work: Rows, waits: Rows, before_start: Places, before_end:
             else:
                 point = NONE
     return count
+
+
+@compiled
+def tell_edges(  # noqa: PLR0913, PLR0917 - likewise
+    points: Ints, starts: Ints, ends: Ints, parents: Places, host_names: Places, wait_of: Places, waits: Rows,
+    work: Rows, types: Places, work_names: Places, first_work_name: int, no_name: int,
+    at: Ints, until: Ints, lengths: Ints, kinds: Places, names: Ints, on_work: Flags,
+) -> None:  # fmt: skip
+    """Write of each edge of a path from when to when it is, what it adds, its kind, its name, and if it is of work."""
+    for edge in range(len(points) - 1):
+        source, target, index = points[edge] & 3, points[edge + 1] & 3, points[edge + 1] >> 2
+        at[edge] = _time_of(points[edge], starts, ends, work)
+        until[edge] = _time_of(points[edge + 1], starts, ends, work)
+        kind, name, counts = _HOST, no_name, True
+        if target == WORK_END:
+            kind = _OF_TYPES[types[index]] if types[index] >= 0 else _HOST
+        elif target == WORK_START:
+            by = work[index, FROM]
+            kind = _LAUNCH if by == BY_LAUNCH else (_QUEUE if by == BY_STREAM else _EVENT)
+            counts = at[edge] == work[index, LATEST] and work[index, LAUNCH] >= 0
+        elif target == HOST_END:
+            name, wait = host_names[index], wait_of[index]
+            waited = wait >= 0 and waits[wait, WAITED_UNTIL] > starts[index]
+            if source >= WORK_START:
+                kind, counts = _RETURN, waited and at[edge] == waits[wait, WAITED_UNTIL]
+            elif waited:
+                kind, counts = _WAIT, False
+        elif parents[index] >= 0:
+            name = host_names[parents[index]]  # the slice in which it is
+        else:
+            kind, counts = _GAP, False
+        if target >= WORK_START:
+            name = first_work_name + work_names[index]
+        kinds[edge], names[edge], on_work[edge] = kind, name, target >= WORK_START
+        lengths[edge] = until[edge] - at[edge] if counts else 0
+
+
+@compiled
+def _time_of(point: int, starts: Ints, ends: Ints, work: Rows) -> int:
+    """When a point of a path is."""
+    index, kind = point >> 2, point & 3
+    if kind >= WORK_START:
+        time: int = work[index, START] if kind == WORK_START else work[index, END]
+    else:
+        time = starts[index] if kind == HOST_START else ends[index]
+    return time

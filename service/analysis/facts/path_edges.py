@@ -12,21 +12,14 @@ from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.longest_path import (
     ALL,
     BEFORE,
-    BY_LAUNCH,
-    BY_STREAM,
     END,
-    FROM,
-    HOST_END,
-    HOST_START,
-    LATEST,
+    KINDS,
     LAUNCH,
     OWN,
     SLICE,
     START,
-    WAITED_UNTIL,
-    WORK_END,
-    WORK_START,
     LongestPath,
+    tell_edges,
 )
 from service.analysis.facts.nesting import (
     DROPPED,
@@ -42,10 +35,6 @@ from service.analysis.facts.nesting import (
 )
 from service.analysis.facts.scope import Scope
 from service.trace.errors import NotApplicable
-
-KINDS = (*("host", "gap", "wait", "launch", "queue", "event", "compute", "communication", "memory", "return"),)
-_HOST, _GAP, _WAIT, _LAUNCH, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(len(KINDS))
-_OF_TYPES = np.array([_COMMUNICATION, _COMPUTE, _MEMORY])  # by their numbers in `TYPE`
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
 _WORK = """
@@ -63,8 +52,6 @@ FROM (
 )
 """
 """What CUPTI tells of waits, where a program let it: HTA's own words for these are of use to us as well."""
-
-_EDGES = 1 << 18
 
 Table = dict[str, Any]
 
@@ -113,8 +100,11 @@ class PathEdges:
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
-        for first in range(0, many, _EDGES):
-            self._find(slice(first, min(first + _EDGES, many)))
+        tell_edges(
+            self.path.points, host.starts, host.ends, self.parents, host.names, self.wait_of, self.path.waits,
+            self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1,
+            self.at, self.until, self.length, self.kind, self.names, self.on_work,
+        )  # fmt: skip
 
     def _waits(self, told: list[dict[str, Any]]) -> Ints:
         """The calls that wait, and for what; and for what work was told to wait."""
@@ -169,47 +159,6 @@ class PathEdges:
         if is_over and (before < 0 or self.work[for_, END] > self.work[before, END]):
             self.work[one, BEFORE] = for_
 
-    def _find(self, part: slice) -> None:
-        """Find kind, name, times and length of some edges."""
-        points, host, work = self.path.points[part.start : part.stop + 1], self.host, self.work
-        index, kind = points >> 2, points & 3
-        source, target, on_work = kind[:-1], kind[1:], kind >= WORK_START
-        of_host, of_work = np.where(on_work, NONE, index), np.where(on_work, index, NONE)
-        times = np.where(
-            on_work,
-            np.where(kind == WORK_START, _at(work[:, START], of_work, 0), _at(work[:, END], of_work, 0)),
-            np.where(kind == HOST_START, _at(host.starts, of_host, 0), _at(host.ends, of_host, 0)),
-        )
-        at, until = times[:-1], times[1:]
-        of_host, of_work, on_work = of_host[1:], of_work[1:], on_work[1:]
-        parents = _at(self.parents, of_host, NONE)
-        returns = (target == HOST_END) & (source >= WORK_START)
-        wait = np.where(target == HOST_END, _at(self.wait_of, of_host, NONE), NONE)
-        waited_until = _at(self.path.waits[:, WAITED_UNTIL], wait, np.iinfo(np.int64).min)
-        waited = (wait >= 0) & (waited_until > _at(host.starts, of_host, 0))
-        by = _at(work[:, FROM], of_work, 0)
-        gap = (target == HOST_START) & (parents < 0)
-        kinds = np.select(
-            [returns, target == WORK_END, target == WORK_START, (target == HOST_END) & waited, gap],
-            [
-                _RETURN,
-                _at(_OF_TYPES, _at(self.found["types"], of_work, NONE), 0),
-                np.where(by == BY_LAUNCH, _LAUNCH, np.where(by == BY_STREAM, _QUEUE, _EVENT)),
-                _WAIT,
-                _GAP,
-            ],
-            _HOST,
-        )
-        late = (at != _at(work[:, LATEST], of_work, 0)) | (_at(work[:, LAUNCH], of_work, NONE) < 0)
-        idle = gap | (kinds == _WAIT) | ((target == WORK_START) & late)
-        idle |= returns & ((at != waited_until) | ~waited)
-        inside = np.where(target == HOST_START, parents, of_host)  # the slice in which a host's edge is
-        none = len(self.all_words) - 1
-        host_names = np.where(gap, none, _at(host.names, inside, none))
-        self.names[part] = np.where(on_work, _at(self.found["names"], of_work, 0) + len(host.words), host_names)
-        self.at[part], self.until[part], self.length[part] = at, until, np.where(idle, 0, until - at)
-        self.kind[part], self.on_work[part] = kinds, on_work
-
     def total(self) -> Table:
         """The path as a whole."""
         span, length = self.end - self.start, int(self.length.sum())
@@ -244,7 +193,7 @@ class PathEdges:
 
     def longest(self, many: int) -> Table:
         """The longest edges, in order of time."""
-        chosen = np.sort(np.argsort(-self.length, kind="stable")[:many])
+        chosen = _largest(self.length, many)
         points, on_work = self.path.points[1:][chosen], self.on_work[chosen]
         index = np.where(on_work, points >> 2, NONE)
         devices, streams = (_at(self.found[name], index, NONE) for name in ("devices", "streams"))
@@ -269,6 +218,17 @@ def _bounds(*times: Ints) -> tuple[int, int]:
     """The first and the last of some times; of none, nothing."""
     told = [one for one in times if len(one)]
     return min((int(one.min()) for one in told), default=0), max((int(one.max()) for one in told), default=0)
+
+
+def _largest(values: Ints, many: int) -> Ints:
+    """The places of the largest values, in order; of equal ones the first."""
+    if many >= len(values):
+        return np.arange(len(values))
+    if not many:
+        return np.empty(0, np.int64)
+    least = np.partition(values, -many)[-many]
+    larger, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    return np.sort(np.concatenate([larger, equal[: many - len(larger)]]))
 
 
 def _at(values: Any, index: Any, other: int) -> Any:
