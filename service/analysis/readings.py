@@ -1,5 +1,6 @@
 """The readings of traces that are being asked, and were asked a short while ago."""
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ class Readings:
         self._spill = spill
         self._events_max = events_max
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         self._kept: dict[bytes, Reading] = {}
         self._users: dict[bytes, int] = {}
 
@@ -58,7 +60,11 @@ class Readings:
         key = asked.key
         with self._lock:
             reading = self._kept.pop(key, None) or Reading(
-                asked.columns, asked.summary, asked.selection, spill=self._spill, threads=THREADS
+                asked.columns,
+                asked.summary,
+                asked.selection,
+                spill=self._spill / str(next(self._numbers)),  # databases name their files alike
+                threads=THREADS,
             )
             self._kept[key] = reading  # the last one: it is the newest
             self._users[key] = self._users.get(key, 0) + 1

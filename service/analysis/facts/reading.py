@@ -68,6 +68,7 @@ class Reading:
         return self.once("database", self._open).cursor()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
+        self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB makes the folder, but none above
         self._db = db = connected(self._spill, threads=self._threads)
         path = self.columns / EVENTS
         if self.selection is None:
