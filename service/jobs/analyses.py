@@ -44,6 +44,7 @@ class Analyses:
         self._dropped_s = dropped_s
         self._starting: asyncio.Task[Answering] | None = None
         self._idling: asyncio.TimerHandle | None = None
+        self._hearing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def answer(
@@ -80,7 +81,8 @@ class Analyses:
             self._idling.cancel()
         if self._starting:
             with suppress(ExportFailed):
-                await (await self._starting).end()
+                (await self._starting).kill()
+        await asyncio.gather(*self._hearing)
 
     async def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
         if self._idling:
@@ -114,7 +116,11 @@ class Analyses:
             )  # fmt: skip
         except OSError as error:
             raise ExportFailed(f"The process that answers can't be started: {error}.") from error
-        return Answering(process, self._spill)
+        answering = Answering(process, self._spill)
+        hearing = asyncio.create_task(answering.hear())
+        self._hearing.add(hearing)
+        hearing.add_done_callback(self._hearing.discard)
+        return answering
 
     def _replace(self, answering: "Answering") -> None:
         answering.kill()
@@ -134,7 +140,6 @@ class Answering:
         self._spill = spill
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self._hearing = asyncio.create_task(self._hear())
         self.over = False
 
     @property
@@ -167,16 +172,11 @@ class Answering:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def end(self) -> None:
-        """End the process, and return once it has ended."""
-        self.kill()
-        await self._hearing
-
     def _say(self, what: dict[str, Any]) -> None:
         if self._process.stdin and not self.over:
             self._process.stdin.write(orjson.dumps(what) + b"\n")
 
-    async def _hear(self) -> None:
+    async def hear(self) -> None:
         """Give each answer to who waits for it; and once the process has ended, tell all that it has."""
         output = self._process.stdout
         if output is None:
