@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from service.streaming.scan.events import ELEMENT, ELEMENT_OR_CLOSE
-from service.streaming.scan.grammar import OK, key_end, new_stack, skip_blanks, value_end
+from service.streaming.scan.grammar import OK, find_blanks_end, find_key_end, new_stack, value_end
 from service.streaming.scan.machine import PADDING
 from service.streaming.scan.reader import ELEMENT_MAX, Events, Reader, padded
 from service.trace.errors import BadCompression, Truncated
@@ -166,18 +166,18 @@ def _border(document: bytes) -> bytes:
     """What stands between the first two events, from the bracket that closes one to the other's first key; or b""."""
     text, stack = padded(document), new_stack()
     end = len(text) - PADDING
-    first = skip_blanks(text, 0, end)
+    first = find_blanks_end(text, 0, end)
     if first >= end:
         return b""
     at, verdict = value_end(text, first, end, stack)
     if verdict != OK or document[at - 1 : at] != b"}":
         return b""
-    comma = skip_blanks(text, at, end)
-    start = skip_blanks(text, comma + 1, end)
+    comma = find_blanks_end(text, at, end)
+    start = find_blanks_end(text, comma + 1, end)
     if document[comma : comma + 1] != b"," or document[start : start + 1] != b"{":
         return b""
-    key = skip_blanks(text, start + 1, end)
+    key = find_blanks_end(text, start + 1, end)
     if key >= end:
         return b""
-    _, verdict, stop = key_end(text, key, end)
+    _, verdict, stop = find_key_end(text, key, end)
     return document[at - 1 : stop + 1] if verdict == OK else b""

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from service.streaming.scan.events import new_scratch
-from service.streaming.scan.grammar import MORE, OK, key_end, new_stack, skip_blanks, value_end
+from service.streaming.scan.grammar import MORE, OK, find_blanks_end, find_key_end, new_stack, value_end
 from service.streaming.scan.machine import PADDING
 from service.streaming.scan.reader import next_event, padded
 
@@ -45,17 +45,17 @@ def read_members(document: bytes, *, fresh: bool) -> Step:
     end, at = len(text) - PADDING, 0
     while True:
         start = at
-        at = skip_blanks(text, at, end)
+        at = find_blanks_end(text, at, end)
         if at < end and document[at : at + 1] == b"}":
             return Step(Landmark.END, at + 1)
         if at < end and not fresh:
             if document[at : at + 1] != b",":
                 return Step(Landmark.DAMAGE, at)
-            at = skip_blanks(text, at + 1, end)
+            at = find_blanks_end(text, at + 1, end)
         if at >= end:
             return Step(Landmark.UNFINISHED, start, fresh=fresh)
         key = at
-        at, verdict, stop = key_end(text, key, end)
+        at, verdict, stop = find_key_end(text, key, end)
         if verdict == OK:
             if document[at : at + 1] == b"[" and _text(document[key : stop + 1]) == "traceEvents":
                 return Step(Landmark.ARRAY, at + 1, key)

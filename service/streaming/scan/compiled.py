@@ -50,3 +50,9 @@ def inlined(function: Function) -> Function:
     """The function as machine code in the place of each call: for what runs at every byte or two."""
     machine_code: Function = numba.njit(**_OPTIONS, forceinline=True)(function)
     return machine_code
+
+
+def called(function: Function) -> Function:
+    """A function that is `inlined`, for Python to call: code that stands in places of calls is not kept by itself."""
+    python: Function = function.py_func  # type: ignore[attr-defined] # as numba made it
+    return compiled(python)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.compiled import called, compiled, inlined
 from service.streaming.scan.machine import PADDING, blank_run, byte_at, plain_run
 
 OK, MORE, BAD = 0, 1, 2
@@ -257,3 +257,7 @@ def value_end(text: Text, at: int, end: int, stack: Stack) -> tuple[int, int]:
 def new_stack() -> Any:
     """Room for `value_end`."""
     return np.zeros(DEPTH_MAX, np.uint8)
+
+
+find_blanks_end, find_key_end = called(skip_blanks), called(key_end)
+"""The same as `skip_blanks` and `key_end`, for Python to call."""

@@ -25,7 +25,7 @@ from service.streaming.scan.events import (
     new_scratch,
     scanned,
 )
-from service.streaming.scan.grammar import BAD, MORE, OK, Text, key_end, new_stack, skip_blanks, value_end
+from service.streaming.scan.grammar import BAD, MORE, OK, Text, find_blanks_end, find_key_end, new_stack, value_end
 from service.streaming.scan.machine import PADDING
 from service.trace.health import Health
 
@@ -262,15 +262,15 @@ def _array_end(text: Text, at: int) -> int:
     """Where the bracket stands that closes the array: the document goes soundly to its end behind it. Else that end."""
     end, stack = len(text) - PADDING, new_stack()
     for match in re.finditer(rb"\]", text[at:end].tobytes()):
-        behind = skip_blanks(text, at + match.end(), end)
+        behind = find_blanks_end(text, at + match.end(), end)
         verdict = OK
         while verdict == OK and behind < end and text[behind] == ord(","):
-            behind, verdict, _ = key_end(text, skip_blanks(text, behind + 1, end), end)
+            behind, verdict, _ = find_key_end(text, find_blanks_end(text, behind + 1, end), end)
             if verdict == OK:
                 behind, verdict = value_end(text, behind, end, stack)
-                behind = skip_blanks(text, behind, end)
+                behind = find_blanks_end(text, behind, end)
         if verdict == OK and behind < end and text[behind] == ord("}"):
-            behind = skip_blanks(text, behind + 1, end)
+            behind = find_blanks_end(text, behind + 1, end)
         if verdict == OK and behind >= end:
             return at + match.start()
     return end
