@@ -53,8 +53,8 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@echo "Fetching trace_processor v54.0 and the Perfetto UI v52.0, 20 MB, by hash: a few seconds."
 	@$(BIN)/python -m service.engine
-	@echo "Compiling what reads and renders traces: about fifteen seconds."
-	@$(BIN)/python -m service.streaming.scan
+	@echo "Compiling what reads, renders and analyses traces: about twenty seconds."
+	@$(BIN)/python -m service.jobs
 	@$(BIN)/python -m service.rendering
 	@touch $@
 
