@@ -6,14 +6,6 @@ import sys
 from pathlib import Path
 
 from service.streaming.scan import compiled
-from service.streaming.scan.__main__ import main
-
-
-def test_the_reader_can_be_compiled_ahead_of_its_first_use() -> None:
-    main()
-
-    assert compiled._FOLDER is not None
-    assert list(compiled._FOLDER.rglob("*.nbc"))
 
 
 def test_machine_code_lies_in_a_folder_named_after_all_sources(tmp_path: Path) -> None:
