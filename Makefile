@@ -61,6 +61,7 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.run
 	@echo "Installing the tools of the tests: a few seconds."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m tests.web.tus_js
 	@touch $@
 
 $(HTA)/.made: tests/data/hta.txt

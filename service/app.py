@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -21,27 +22,36 @@ from service.http import (
     analysis,
     download,
     errors,
+    groups,
     health,
+    imports,
+    jobs,
     listener,
     login,
     making,
+    metrics,
     perfetto,
     query,
     sessions,
     shapes,
     traces,
+    uploads,
 )
 from service.http.access import Access
 from service.http.doors import Doors
 from service.http.heads import BoundedHead
 from service.http.hosts import Hosts
+from service.http.idempotency import Once
+from service.http.metrics import Metered
 from service.http.services import Services
+from service.jobs.board import Board
 from service.jobs.making import Making
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.audit import Audit
 from service.store.catalog import Catalog
 from service.store.folder import Folder
+from service.store.jobs import Jobs
 from service.store.tokens import Tokens
 from service.trace.errors import TracedockError
 from service.web import pages
@@ -71,41 +81,59 @@ class Dock:
         api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(making.router, analysis.router, traces.router, login.api),
+            *(jobs.router, making.router, analysis.router, uploads.router, imports.router, groups.router),
+            *(traces.router, login.api),
         ):
             api.include_router(router)
         app.include_router(api)
         app.include_router(perfetto.pages)
         app.include_router(login.pages)
         app.include_router(health.router)
+        app.include_router(metrics.router)
         app.include_router(pages.router())
         app.mount("/static", pages.static_app())
         return app
 
-    def open(self) -> Doors:
+    def open(self) -> Metered:
         """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
         settings = self.settings
         folder = Folder(settings.data)
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
-        _, ui = provision.provide(settings)
+        engine, ui = provision.provide(settings)
         log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
         folder.open()
         self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
         catalog = Catalog(folder.catalog)
         folder.sweep(catalog.ids())
-        runner = Runner(catalog, folder, workers=settings.ingest_workers, attempts=settings.ingest_attempts)
+        board = Board(Jobs(catalog.connection, history=settings.job_history))
+        runner = Runner(
+            catalog,
+            board,
+            folder,
+            workers=settings.ingest_workers,
+            attempts=settings.ingest_attempts,
+            keep_ready=settings.keep_ready,
+        )
         fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
-        jobs = Making(catalog, folder, attempts=settings.ingest_attempts)
-        self.services = self.app.state.services = Services(settings, folder, catalog, runner, jobs, fleet, ui)
-        return Doors(self.app, access, Hosts(settings))
+        making = Making(catalog, board, folder, attempts=settings.ingest_attempts)
+        self.services = self.app.state.services = Services(
+            settings, folder, catalog, board, runner, making, fleet, engine, ui
+        )
+        services = self.services
+        return Metered(Doors(Once(self.app, services), access, Hosts(settings)), services)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         parts = self.services
         if parts is None:
             raise RuntimeError("the parts are built before the server runs")
+        parts.jobs.requeue()
         parts.runner.start()
         parts.making.start()
+        parts.receiving.start()
+        parts.importing.start()
+        parts.retention.start()
+        parts.analyses.prepare()
         if parts.catalog.ids():
             parts.prepare()
         parts.fleet.start()
@@ -122,7 +150,11 @@ class Dock:
         if self.services is None:
             return
         try:
+            self.services.board.close()
             async with asyncio.timeout(self.settings.shutdown_s):
+                await self.services.receiving.close()
+                await self.services.importing.close()
+                await self.services.retention.close()
                 await self.services.runner.close()
                 await self.services.making.close()
                 await self.services.fleet.close()
@@ -136,7 +168,7 @@ class Dock:
 class TwoDoors:
     """One server on two ports: the listener's requests go to its app, all others to the main one."""
 
-    def __init__(self, dock: Dock, doors: Doors) -> None:
+    def __init__(self, dock: Dock, doors: Metered) -> None:
         self._dock = dock
         self._doors = doors
         self._listener: FastAPI | None = None
@@ -231,4 +263,6 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         ws_max_size=16 << 20,
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
+    gc.collect()
+    gc.freeze()  # modules stay, and need not be looked at whenever a request leaves garbage
     Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)

@@ -42,6 +42,21 @@ class Settings(BaseSettings):
     )
     ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
+    upload_expires_s: float = Field(
+        7 * 24 * 3600.0, gt=0, description="how long a resumable upload is kept after its last byte"
+    )
+    import_roots: str = Field(
+        "", description="folders, separated by commas, out of which files may be imported; without any, none are"
+    )
+    import_look_s: float = Field(
+        2.0, gt=0, description="seconds between an import's looks for new files; one that two looks find alike is taken"
+    )
+    quota_bytes: int | None = Field(None, gt=0, description="bytes that the data folder may take, uploads included")
+    min_free_bytes: int = Field(GIB, ge=0, description="free bytes that are left on the disk of the data folder")
+    retain_days: float | None = Field(None, gt=0, description="days after which a trace goes that nobody pinned")
+    retain_bytes: int | None = Field(
+        None, gt=0, description="bytes that the data folder may take before the oldest traces go that nobody pinned"
+    )
     ingest_workers: int = Field(
         1,
         ge=1,
@@ -49,6 +64,7 @@ class Settings(BaseSettings):
         " 1 GB and as many processors as there are, up to eight",
     )
     ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
+    job_history: int = Field(10_000, ge=0, description="jobs that are over and stay listed; older ones are forgotten")
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")

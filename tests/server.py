@@ -29,7 +29,7 @@ class Server:
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
-        self._settings = {"perfetto_port": 0, "keep_ready": False} | settings
+        self._settings = {"perfetto_port": 0, "keep_ready": False, "min_free_bytes": 0} | settings
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
         self.url = ""

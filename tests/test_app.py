@@ -177,13 +177,14 @@ def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> No
             server.api.delete(f"{where}/session")
 
     work(8, 2)
+    kept_ready = ["--stdiod", *(f"service.jobs.{one}" for one in ("analysis", "export", "rendering", "worker"))]
+    until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
     before, threads = process.num_fds(), process.num_threads()
     work(40, 3)
     until(server, lambda: process.num_fds() <= before)
     assert process.num_threads() <= threads + 4  # the pool of threads grows to its size, whatever is asked
-    kept_ready = ["service.jobs.rendering", "--stdiod"]
-    until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1, 1])
-    assert len(server.children()) - len(server.children("service.jobs.export")) == len(kept_ready)
+    until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
+    assert len(server.children()) == len(kept_ready)
     log = server.log_text()
     for complaint in ("never awaited", "never retrieved", "was destroyed", "Traceback", "ResourceWarning"):
         assert complaint not in log, log[-3000:]

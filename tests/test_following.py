@@ -13,6 +13,7 @@ import pytest
 
 from tests.server import Server, bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
+from tests.tus import begin, id_of, send
 
 StartServer = Callable[..., Server]
 SHAPE = sized(TraceShape(kernels=300), 15 * 10**6)
@@ -127,6 +128,12 @@ def test_a_trace_is_read_while_it_is_received_and_ready_right_after(server: Serv
     assert files(server) == {upload.id}
 
 
+def test_a_worker_leaves_the_processor_to_requests(server: Server, body: bytes) -> None:
+    with Sender(server, body) as upload:
+        upload.send(3 * BLOCK)
+        assert following(server, upload).nice() > psutil.Process(server.pid).nice()
+
+
 def test_what_is_received_is_no_trace_yet(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
@@ -144,6 +151,23 @@ def test_an_upload_of_less_than_a_block_is_not_followed(server: Server) -> None:
         assert workers(server) == []
 
         assert upload.answer()[1]["state"] == "ready"
+
+
+def test_a_trace_that_comes_in_chunks_is_read_while_it_is_received(server: Server, body: bytes) -> None:
+    upload = begin(server, len(body), "chunks.json")
+    send(server, upload, 0, body[: 3 * BLOCK])
+    until(lambda: workers(server) != [])
+    (worker,) = workers(server)
+    send(server, upload, 3 * BLOCK, body[3 * BLOCK : -TAIL])
+    until(lambda: bytes_read(worker, id_of(upload)) > len(body) - TAIL - 2 * BLOCK)
+    assert workers(server) == [worker]
+    assert server.api.get("/traces").json()["traces"] == []
+
+    send(server, upload, len(body) - TAIL, body[-TAIL:])
+
+    trace = described(server, id_of(upload))
+    assert (trace["state"], trace["counts"]) == ("ready", expected(SHAPE).counts)
+    assert files(server) == {id_of(upload), f"{id_of(upload)}.done"}
 
 
 # -- uploads that come to nothing ----------------------------------------------------------------------------------
@@ -203,9 +227,10 @@ def test_a_trace_that_is_followed_is_read_like_one_that_is_whole(
         following(server, upload)
 
         followed = upload.answer()[1]
+    server.api.delete(f"/traces/{upload.id}").raise_for_status()  # of two equal ones, the second is not read
 
     whole = server.upload(path)
-    assert {key for key in whole if followed[key] != whole[key]} == {"id", "created_at"}
+    assert {key for key in whole if followed[key] != whole[key]} == {"id", "created_at", "job"}
 
 
 # -- workers that are killed ---------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Round:
         self.body = trace.read_bytes()
         self.chance = chance
         self.acknowledged: set[str] = set()
+        self.jobs: list[str] = []
         self.cleanup: list[Callable[[], object]] = []
 
     def upload(self) -> None:
@@ -81,6 +82,28 @@ class Round:
                 break
             one = self.server.api.get(f"/traces/{one['id']}", params={"wait": 0.02}).json()
 
+    def split(self) -> None:
+        """Stop in the middle of a split."""
+        one = self.server.upload(self.trace)
+        self.acknowledged.add(str(one["id"]))
+        self.begin(f"/traces/{one['id']}/split", {"by": "parts", "value": 3})
+
+    def merge(self) -> None:
+        """Stop in the middle of a merge."""
+        ids = [str(self.server.upload(self.trace)["id"]) for _ in range(2)]
+        self.acknowledged.update(ids)
+        self.begin("/traces/merge", {"traces": ids, "ranks": [0, 1]})
+
+    def begin(self, path: str, asked: dict[str, object]) -> None:
+        """Begin a job, and stop somewhere on its way."""
+        job = self.server.api.post(path, json=asked).raise_for_status().json()
+        self.jobs.append(job["id"])
+        until = self.chance.random()
+        while job["state"] in ("queued", "running"):
+            if job["progress"]["events"] >= until * max(job["progress"]["events_total"], 1):
+                break
+            job = self.server.api.get(f"/jobs/{job['id']}", params={"wait": 0.02}).json()
+
     def query(self) -> None:
         """Stop while an engine loads, or in the middle of a query."""
         one = self.server.upload(self.trace)
@@ -98,7 +121,8 @@ class Round:
             assert not alive, f"left behind: {alive}"
             self.server.start()
             return
-        for child in self.server.children({"worker": "service.jobs.worker", "engine": "--stdiod"}[target]):
+        names = {"worker": "service.jobs.worker", "maker": "service.jobs.maker", "engine": "--stdiod"}
+        for child in self.server.children(names[target]):
             with suppress(psutil.NoSuchProcess):  # it ended by itself
                 child.kill()
 
@@ -111,10 +135,20 @@ class Round:
 
     def check(self, what: str) -> None:
         """Everything that was acknowledged becomes ready, and the data folder holds just that."""
+        made = set()
+        for job_id in self.jobs:
+            job = self.server.api.get(f"/jobs/{job_id}", params={"wait": 60}).json()
+            assert (job["state"], job["error"]) == ("done", None), what
+            made |= set(job["result"]["traces"])
         folder, digest = self.server.data, hashlib.sha256(self.body).hexdigest()
         listed = self.server.api.get("/traces", params={"limit": 500}).json()["traces"]
         ids = {one["id"] for one in listed}
-        assert ids == self.acknowledged, what
+        assert ids == self.acknowledged | made, what
+        assert list((folder / "making").iterdir()) == []
+        for trace_id in made:
+            assert self.server.api.get(f"/traces/{trace_id}/download").status_code == 200
+            self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
+        ids -= made
         for trace_id in ids:
             one = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
             assert (one["state"], one["sha256"], one["error"]) == ("ready", digest, None), what
@@ -127,14 +161,15 @@ class Round:
         for trace_id in ids:
             self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
         self.acknowledged.clear()
+        self.jobs.clear()
 
 
 def survive(server: Server, trace: Path, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     one = Round(server, trace, chance)
     for number in range(rounds):
-        stage = chance.choice([one.upload, one.ingest, one.query])
-        target = chance.choice(["server", "worker", "engine"])
+        stage = chance.choice([one.upload, one.ingest, one.query, one.split, one.merge])
+        target = chance.choice(["server", "worker", "maker", "engine"])
         what = f"round {number}: the {target} killed during {stage.__name__}"
         stage()
         one.kill(target)
@@ -149,6 +184,18 @@ def test_four_kills_at_random_moments_lose_nothing_and_leave_nothing(
     start_server: Callable[..., Server], trace: Path
 ) -> None:
     survive(start_server(ingest_attempts=5), trace, 4, seed=1)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("target", ["server", "the process that works"])
+@pytest.mark.parametrize("stage", ["ingest", "split", "merge"])
+def test_a_kill_amid_each_kind_of_job_loses_nothing_and_leaves_nothing(
+    start_server: Callable[..., Server], trace: Path, stage: str, target: str
+) -> None:
+    one = Round(start_server(ingest_attempts=5), trace, random.Random(3))
+    getattr(one, stage)()
+    one.kill("server" if target == "server" else "worker" if stage == "ingest" else "maker")
+    one.check(f"{target} killed amid {stage}")
 
 
 @pytest.mark.slow

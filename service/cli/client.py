@@ -21,6 +21,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -35,6 +36,7 @@ from service.cli.errors import (
     DigestMismatchError,
     UnreachableError,
 )
+from service.cli.resuming import PIECE, Lost, Resumable, pieces
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_LIMIT = 100_000
@@ -118,16 +120,22 @@ class Client:
 
     # traces
 
-    def upload(
+    def upload(  # noqa: PLR0913 - each is one thing that a script may want
         self,
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
+        group: str | None = None,
+        resume: bool = True,
         wait: bool = False,
         on_bytes: BytesSent | None = None,
         on_ingest: Watcher | None = None,
+        on_lost: Lost | None = None,
     ) -> Json:
         """Stream the file to the server under `name` (default: its own), and return its trace.
+
+        When the link drops, or the server is started anew, it goes on where it stopped, for as long as it comes further
+        within ten minutes; `on_lost` hears of that. Without `resume` it is one request, that any proxy lets pass.
 
         The SHA-256 is taken of the very bytes that are sent, and compared with the one the server computed:
         `DigestMismatchError` when they differ. With `wait` it returns when the trace is ready or failed.
@@ -136,14 +144,30 @@ class Client:
         path = Path(path)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            digest = hashlib.sha256()
-            trace = self._json(
-                "PUT",
-                f"traces/{quote(os.fsencode(name or path.name), safe='')}",
-                content=_chunks(file, size, digest.update, on_bytes),
-                headers={"Content-Length": str(size), "Content-Type": "application/octet-stream"},
-                timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),
-            )
+            digest, digested = hashlib.sha256(), 0
+
+            def sent(start: int, piece: bytes) -> None:
+                nonlocal digested
+                if (stop := start + len(piece)) > digested:
+                    digest.update(piece[digested - start :])
+                    digested = stop
+                if on_bytes:
+                    on_bytes(stop, size)
+
+            told = {} if group is None else {"group": group}
+            patient = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S)
+            if resume and size > PIECE:  # of less there is nothing to resume
+                sending = Resumable(partial(self._send, timeout=patient), file, sent, on_lost)
+                trace = self.trace(sending.send(os.fsencode(name or path.name), **told))
+            else:
+                trace = self._json(
+                    "PUT",
+                    f"traces/{quote(os.fsencode(name or path.name), safe='')}",
+                    params=told,
+                    content=pieces(file, 0, size, sent),
+                    headers={"Content-Length": str(size), "Content-Type": "application/octet-stream"},
+                    timeout=patient,
+                )
         if trace["sha256"] != digest.hexdigest():
             raise DigestMismatchError(trace, sent=digest.hexdigest())
         return self.follow(trace["id"], on_ingest) if wait else trace
@@ -277,6 +301,16 @@ class Client:
         """A job; `wait`: at most so many seconds for it to be over."""
         return self._json("GET", _job(job_id), params={"wait": wait} if wait else None, wait=wait)
 
+    def jobs(self, *, states: Sequence[str] = (), kind: str | None = None, trace: str | None = None) -> Iterator[Json]:
+        """Every job, newest first, page by page; `trace` is the id of one that they work on or have made."""
+        query: dict[str, Any] = {"limit": _PAGE, "state": list(states), "kind": kind, "trace": trace}
+        while True:
+            page = self._json("GET", "jobs", params={k: v for k, v in query.items() if v})
+            yield from page["jobs"]
+            if not page["next"]:
+                return
+            query["cursor"] = page["next"]
+
     def follow_job(self, job_id: str, on_job: Watcher | None = None) -> Json:
         """Wait until the job is done, failed or cancelled, however long; `on_job` sees it about once a second.
 
@@ -292,6 +326,46 @@ class Client:
     def cancel(self, job_id: str) -> Json:
         """End the job and remove what it has made, and return it; one that is over stays as it is."""
         return self._json("DELETE", _job(job_id))
+
+    # groups and imports
+
+    def groups(self, *, name: str | None = None) -> Iterator[Json]:
+        """Every group, newest first, page by page; `name` is a part of the name."""
+        query: dict[str, Any] = {"limit": _PAGE} | ({} if name is None else {"name": name})
+        while True:
+            page = self._json("GET", "groups", params=query)
+            yield from page["groups"]
+            if not page["next"]:
+                return
+            query["cursor"] = page["next"]
+
+    def group(self, text: str) -> Json:
+        """The group of that id or name, with its `ranks`."""
+        if not re.fullmatch("[0-9a-f]{12}", text):
+            text = next((one["id"] for one in self.groups(name=text) if one["name"] == text), text)
+        return self._json("GET", _group(text))
+
+    def delete_group(self, group_id: str, *, traces: bool = False) -> None:
+        """Dissolve the group, or delete it with its `traces`."""
+        self._done("DELETE", _group(group_id), params={"traces": traces})
+
+    def merge_group(self, group_id: str, *, align: str = "collectives", name: str | None = None) -> Json:
+        """Have the traces of the group made one, and return the job that does it; see `merge`."""
+        told = {"align": align} | ({"name": name} if name is not None else {})
+        return self._json("POST", f"{_group(group_id)}/merge", json=told)
+
+    def import_files(self, asked: Json) -> Json:
+        """Have the server take files of its own disk, and return the job that does it; see the API for what to ask."""
+        return self._json("POST", "traces/import", json=asked)
+
+    def imports(self) -> list[Json]:
+        """The imports that watch for new files."""
+        found: list[Json] = self._json("GET", "imports")["imports"]
+        return found
+
+    def end_import(self, import_id: str) -> Json:
+        """Let an import take no more files."""
+        return self._json("DELETE", f"imports/{quote(import_id, safe='')}")
 
     # SQL
 
@@ -467,6 +541,10 @@ def _at(trace_id: str) -> str:
     return f"traces/{quote(trace_id, safe='')}"
 
 
+def _group(group_id: str) -> str:
+    return f"groups/{quote(group_id, safe='')}"
+
+
 def _job(job_id: str) -> str:
     return f"jobs/{quote(job_id, safe='')}"
 
@@ -511,22 +589,6 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _chunks(
-    file: BinaryIO, size: int, hash_chunk: Callable[[bytes], None], on_bytes: BytesSent | None
-) -> Iterator[bytes]:
-    """The first `size` bytes of the file: a file that grows meanwhile is sent as it was when opened."""
-    sent = 0
-    while sent < size:
-        chunk = file.read(min(_CHUNK, size - sent))
-        if not chunk:
-            raise OSError(None, f"the file got shorter while it was sent ({sent} of {size} bytes)", file.name)
-        hash_chunk(chunk)
-        yield chunk
-        sent += len(chunk)
-        if on_bytes:
-            on_bytes(sent, size)
 
 
 def _document(response: httpx.Response) -> Json:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import analyze, download, making, server, sessions, sql, tokens, traces
+from service.cli import analyze, download, groups, imports, jobs, making, server, sessions, sql, tokens, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -86,9 +86,13 @@ app.command()(making.split)
 app.command()(making.merge)
 app.command()(sql.query)
 app.command()(analyze.analyze)
+app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
+app.add_typer(groups.app, name="groups")
+app.add_typer(imports.app, name="imports")
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(tokens.app, name="token")
 

@@ -186,7 +186,7 @@ def _split_on_server(
     if dry_run:
         _print_plan(client.plan(found["id"], selection=selection, by=by, value=value), as_json=as_json)
         return
-    job = _done(
+    job = done(
         client,
         f"split {found['name']}",
         lambda: client.split(found["id"], selection=selection, by=by, value=value),
@@ -206,13 +206,13 @@ def _merge_on_server(
     client: Client, traces: Sequence[str], align: Align, ranks: list[int] | None, name: str | None
 ) -> None:
     ids = [client.find(one)["id"] for one in traces]
-    job = _done(client, f"merge {len(ids)} traces", lambda: client.merge(ids, align=align, ranks=ranks, name=name))
+    job = done(client, f"merge {len(ids)} traces", lambda: client.merge(ids, align=align, ranks=ranks, name=name))
     (made,) = job["result"]["traces"]
     print(made, flush=True)
     _tell_ranks(client.trace(made)["ranks"], align)
 
 
-def _done(client: Client, what: str, ask: Callable[[], Json]) -> Json:
+def done(client: Client, what: str, ask: Callable[[], Json]) -> Json:
     """A job that is begun, followed and done; Ctrl-C cancels it."""
     job = _begun(client, ask)
     try:

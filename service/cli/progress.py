@@ -61,12 +61,14 @@ class Stages:
         return self._start(visible(what), events).update
 
     def following(self, what: str) -> Watcher:
-        """For `Client.follow_job`: events that the job has written."""
-        stage = self._start(visible(what), events)
+        """For `Client.follow_job`: events that the job has written, or of one that reads files their bytes."""
+        shown: Stage | None = None
 
         def watch(job: dict[str, Any]) -> None:
-            at = job["progress"]
-            stage.update(at["events"], at["events_total"], job["state"])
+            nonlocal shown
+            unit = "bytes" if job["kind"] in {"import", "ingest"} else "events"
+            shown = shown or self._start(visible(what), size if unit == "bytes" else events)
+            shown.update(job["progress"][unit], job["progress"][f"{unit}_total"], job["state"])
 
         return watch
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.client import Client, Json
-from service.cli.errors import ApiError, DigestMismatchError
+from service.cli.errors import ApiError, ClientError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
 from service.cli.report import failure, note, report
@@ -37,13 +37,15 @@ def upload(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True)],
     wait: Annotated[bool, typer.Option(help="Wait until the trace is ready.")] = True,
     open_it: Annotated[bool, typer.Option("--open", help="Open each in the Perfetto UI.")] = False,
+    group: Annotated[str | None, typer.Option(help="Name of the group they belong to; made if there is none.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on when the link drops; without, each is one PUT.")] = True,
 ) -> None:
     """Send trace files to the server, and check that they arrived whole. Prints the ids."""
     client: Client = ctx.obj
     refused = False
     for file in files:
         try:
-            trace = send(client, file, wait=wait or open_it)
+            trace = send(client, file, wait=wait or open_it, group=group, resume=resume)
         except (ApiError, DigestMismatchError, OSError) as error:
             note(f"{file}:")  # the other files may still be fine
             report(error)
@@ -62,11 +64,18 @@ def upload(
         raise typer.Exit(1)
 
 
-def send(client: Client, file: Path, *, wait: bool) -> dict[str, Any]:
+def send(client: Client, file: Path, *, wait: bool, group: str | None = None, resume: bool = True) -> dict[str, Any]:
     """Upload one file with progress, and return its trace."""
     name = file.name
+
+    def lost(error: ClientError, pause_s: float) -> None:
+        note(f"{name}: {error}; trying again in {pause_s:g} s")
+
     with stages() as shown:
-        return client.upload(file, wait=wait, on_bytes=shown.uploading(name), on_ingest=shown.ingesting(name))
+        return client.upload(
+            file, group=group, resume=resume, wait=wait,
+            on_bytes=shown.uploading(name), on_ingest=shown.ingesting(name), on_lost=lost,
+        )  # fmt: skip
 
 
 def list_traces(

@@ -19,7 +19,7 @@ from service.http.hosts import SAFE, Hosts
 from service.store import audit
 from service.trace.errors import AccessError, Unauthorized
 
-OPEN = re.compile(r"/healthz|/login|/logout|/static/.*")
+OPEN = re.compile(r"/healthz|/readyz|/login|/logout|/static/.*")
 """What is there for everybody."""
 
 HEADERS = {
@@ -57,6 +57,8 @@ class Call:
 
 
 _TRACE = r"/api/v1/traces/(?P<trace>[^/]+)"
+_UPLOAD = r"/api/v1/uploads/(?P<upload>[^/]+)"
+_GROUP = r"/api/v1/groups/(?P<group>[^/]+)"
 CALLS = (
     Call("POST", f"{_TRACE}/query", reads=True),
     Call("POST", f"{_TRACE}/session", reads=True, did="open session", unnoted=202),
@@ -64,7 +66,18 @@ CALLS = (
     Call("POST", f"{_TRACE}/split", reads=True, did="split", unnoted=200),  # the route asks, for a dry run may be had
     Call("POST", "/api/v1/traces/merge", did="merge"),
     Call("DELETE", _TRACE, did="delete"),
+    Call("PATCH", _TRACE, did="change"),
+    Call("POST", "/api/v1/traces/import", did="import"),
+    Call("DELETE", "/api/v1/imports/(?P<imported>[^/]+)", did="end import"),
+    Call("POST", "/api/v1/groups", did="make group"),
+    Call("PATCH", _GROUP, did="change group"),
+    Call("DELETE", _GROUP, did="delete group"),
+    Call("POST", f"{_GROUP}/merge", did="merge"),
     Call("PUT", "/api/v1/traces/.*", did="upload"),
+    Call("POST", "/api/v1/uploads", did="upload", unnoted=201),  # noted is the chunk that makes a trace
+    Call("PATCH", _UPLOAD, did="upload", unnoted=204),
+    Call("POST", _UPLOAD, did="upload", unnoted=204),
+    Call("DELETE", _UPLOAD, did="end upload"),
     Call("DELETE", "/api/v1/jobs/(?P<job>[^/]+)", did="cancel"),
     Call("PUT", "/api/v1/listener", did="listen"),
     Call("POST", "/perfetto/[^/]+/rpc/status", reads=True),
@@ -75,7 +88,7 @@ CALLS = (
 """What is not here changes something: nobody may do it who may only read, and it is noted."""
 
 
-_MADE = {"/api/v1/traces": "trace", "/api/v1/jobs": "job"}
+_MADE = {"/api/v1/traces": "trace", "/api/v1/jobs": "job", "/api/v1/groups": "group"}
 """What an answer's ``Location`` tells of."""
 
 
@@ -140,16 +153,16 @@ class _Answer:
             headers.setdefault(
                 "Content-Security-Policy", next(POLICIES[start] for start in POLICIES if path.startswith(start))
             )
-            self._note(message["status"], headers.get("location", ""))
+            self._note(message["status"], headers.get("location", ""), headers.get("tracedock-trace", ""))
         elif message["type"] == "websocket.accept":
             self._note(101)
         await self._send(message)
 
-    def _note(self, status: int, location: str = "") -> None:
+    def _note(self, status: int, location: str = "", trace: str = "") -> None:
         visitor: Visitor | None = self._scope.get("visitor")  # none, where everybody may: they could fill the log
-        if not visitor or not self._call or not self._call.did or status == self._call.unnoted:
+        if not visitor or not self._call or not self._call.did or (status == self._call.unnoted and not trace):
             return
-        where, _, made = location.rpartition("/")
+        where, made = (next(iter(_MADE)), trace) if trace else location.rpartition("/")[::2]
         facts = self._scope["remarks"] | {_MADE[where]: made} if where in _MADE else self._scope["remarks"]
         client = self._scope.get("client")
         audit.note(visitor.name, did=self._call.did, address=client[0] if client else None, **facts, status=status)

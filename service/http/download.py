@@ -1,14 +1,16 @@
 """``/traces/{id}/download`` and ``/envelope``: a trace given back, in each of its forms."""
 
+import os
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from service.http import shapes
 from service.http.digests import repr_digest
@@ -18,6 +20,7 @@ from service.http.services import Parts, Services
 from service.store.catalog import Trace
 from service.store.export import Order, beside_events
 from service.store.folder import EVENTS
+from service.store.outside import opened_unchanged
 from service.trace.errors import BadSelection, NoSuchForm, NotReady, NotRedactable, TracedockError
 from service.trace.piece import child_name
 
@@ -155,13 +158,33 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 def _original(trace: Trace, request: Request, parts: Services) -> Response:
-    path = parts.folder.original(trace.id)
-    if not path.exists():
-        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
     if trace.sha256 in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    path = Path(trace.path) if trace.path else parts.folder.original(trace.id)
+    if trace.path_mark:  # somebody else may write into it
+        return _Opened(
+            opened_unchanged(path, trace.path_mark),
+            filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers,
+        )  # fmt: skip
+    if not path.exists():
+        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
     return FileResponse(path, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers)
+
+
+class _Opened(FileResponse):
+    """An open file, whatever lies at its path by now."""
+
+    def __init__(self, file: int, **told: Any) -> None:
+        self._file = file
+        super().__init__(f"/dev/fd/{file}", stat_result=os.fstat(file), **told)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and close it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._file)
 
 
 def _columns(trace: Trace, request: Request, parts: Services) -> Response:

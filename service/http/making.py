@@ -1,5 +1,6 @@
-"""``/traces/{id}/split``, ``/traces/merge`` and ``/jobs``: traces made of traces."""
+"""``/traces/{id}/split`` and ``/traces/merge``: traces made of traces."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -8,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.http import shapes
 from service.http.access import check_write
 from service.http.bodies import SmallBody
+from service.http.jobs import described
 from service.http.services import Parts, Services
-from service.http.traces import Wait, as_json
-from service.store.catalog import Job
+from service.http.traces import Urgency, Wait, as_json
+from service.store.jobs import Priority
 from service.store.uploads import plain_name
 from service.trace.errors import CannotMerge, again
 from service.trace.piece import Align, By
-from service.trace.selection import Number, Selection
+from service.trace.selection import Number, Selection, share_of_time
 
 MERGED_MAX = 4096
 """Traces that can become one."""
@@ -55,27 +57,13 @@ class MergeRequest(BaseModel):
     name: str | None = Field(None, max_length=255, description="of the trace that is made")
 
 
-def described(job: Job, parts: Services) -> dict[str, Any]:
-    """A job as the API shows it."""
-    now = parts.making.progress(job)
-    return {
-        "id": str(job.id),
-        "kind": job.kind,
-        "state": job.state,
-        "request": job.request,
-        "progress": {"events": now.events, "events_total": now.events_total},
-        "result": None if job.result is None else {"traces": job.result},
-        "error": job.error,
-    }
-
-
-async def _begun(kind: str, request: dict[str, Any], wait: float, parts: Services) -> Response:
+async def _begun(kind: str, request: dict[str, Any], urgency: Urgency, wait: float, parts: Services) -> Response:
     """The answer to who asks for a job: 202 with the job, once it is known that there is something to do."""
-    job = parts.making.submit(kind, request)
+    job = parts.making.submit(kind, request, priority=Priority[urgency.upper()])
     await parts.making.checked(job.id, within_s=CHECKED_S)
     if wait:
-        await parts.making.settled(job.id, within_s=wait)
-    job = parts.catalog.job(job.id)
+        await parts.board.settled(job.id, within_s=wait)
+    job = parts.jobs.get(job.id)
     if job.error:
         raise again(job.error)
     return as_json(described(job, parts), 202, Location=f"/api/v1/jobs/{job.id}")
@@ -87,7 +75,14 @@ async def _begun(kind: str, request: dict[str, Any], wait: float, parts: Service
     summary="Cut a trace into traces",
     responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
 )
-async def split_trace(trace_id: str, asked: SplitRequest, request: Request, parts: Parts, wait: Wait = 0) -> Response:
+async def split_trace(
+    trace_id: str,
+    asked: SplitRequest,
+    request: Request,
+    parts: Parts,
+    wait: Wait = 0,
+    priority: Urgency = "interactive",
+) -> Response:
     """Make a trace of each piece that has any event: its `parent` is this one, its `selection` what it keeps of it.
 
     Answers 202 with the job that makes them. What can't be cut is 422, and says what there is.
@@ -100,13 +95,17 @@ async def split_trace(trace_id: str, asked: SplitRequest, request: Request, part
         found = await parts.making.plan(wanted)
         return as_json({"pieces": found, "events": sum(one["events"] for one in found)})
     check_write(request)
-    return await _begun("split", wanted, wait, parts)
+    share = share_of_time(asked.selection, trace.summary or {})
+    await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
+    return await _begun("split", wanted, priority, wait, parts)
 
 
 @router.post(
     "/traces/merge", status_code=202, summary="Make one trace of several", responses={202: {"model": shapes.Job}}
 )
-async def merge_traces(asked: MergeRequest, parts: Parts, wait: Wait = 0) -> Response:
+async def merge_traces(
+    asked: MergeRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+) -> Response:
     """Put the ranks of a run onto one clock and into one trace, or parts of one trace back together.
 
     Processes tell their rank, and ids that several ranks use are told apart. How each clock was moved, and how far the
@@ -118,20 +117,7 @@ async def merge_traces(asked: MergeRequest, parts: Parts, wait: Wait = 0) -> Res
         raise CannotMerge(f"{len(asked.ranks)} ranks are given for {len(asked.traces)} traces.")
     for trace_id in asked.traces:
         parts.ready_trace(trace_id)
+    await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, asked.traces)))
     name = plain_name(asked.name) if asked.name else f"merged-{len(asked.traces)}.pt.trace.json.gz"
     request = {"traces": asked.traces, "ranks": asked.ranks, "align": asked.align, "name": name}
-    return await _begun("merge", request, wait, parts)
-
-
-@router.get("/jobs/{job_id}", summary="How far a job has come", responses={200: {"model": shapes.Job}})
-async def get_job(job_id: int, parts: Parts, wait: Wait = 0) -> Response:
-    """A job; with ``wait``, once it is over, but after so many seconds anyway."""
-    if wait:
-        await parts.making.settled(job_id, within_s=wait)
-    return as_json(described(parts.catalog.job(job_id), parts))
-
-
-@router.delete("/jobs/{job_id}", summary="Cancel a job", responses={200: {"model": shapes.Job}})
-async def cancel_job(job_id: int, parts: Parts) -> Response:
-    """End a job and remove what it has made; one that is over stays as it is."""
-    return as_json(described(await parts.making.cancel(job_id), parts))
+    return await _begun("merge", request, priority, wait, parts)

@@ -1,5 +1,6 @@
 """What the routes work with, and how they get it."""
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,29 @@ from service.engine.fleet import Fleet
 from service.engine.session import Session
 from service.http.views import View
 from service.jobs.analyses import Analyses
+from service.jobs.arrivals import Arrivals
+from service.jobs.board import Board
 from service.jobs.exports import Cut, Exports, Renderings
+from service.jobs.haul import Means
+from service.jobs.importing import Importing
 from service.jobs.making import Making
+from service.jobs.receiving import Receiving
+from service.jobs.retention import Retention
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
-from service.trace.errors import NotReady
+from service.store.groups import Groups
+from service.store.idempotency import Idempotency
+from service.store.imports import Imports
+from service.store.jobs import Jobs
+from service.store.room import Room
+from service.store.roots import Roots
+from service.trace.errors import DiskFull, NotReady
 from service.trace.selection import Selection, share_of_time
+
+_LATER_S = 3.0
+"""Who asks something of a trace that has just been read goes before processes that only get ready."""
 
 
 @dataclass
@@ -30,26 +46,87 @@ class Services:
     settings: Settings
     folder: Folder
     catalog: Catalog
+    board: Board
     runner: Runner
     making: Making
     fleet: Fleet
+    engine: Path
     ui: Path
     listening_on: str | None = None
+    room: Room = field(init=False)
+    groups: Groups = field(init=False)
+    idempotency: Idempotency = field(init=False)
+    arrivals: Arrivals = field(init=False)
+    receiving: Receiving = field(init=False)
+    importing: Importing = field(init=False)
+    retention: Retention = field(init=False)
     exports: Exports = field(init=False)
     renderings: Renderings = field(init=False)
     analyses: Analyses = field(init=False)
 
     def __post_init__(self) -> None:
         keep_ready = self.settings.keep_ready
+        settings = self.settings
+        self.room = Room(self.folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
+        self.groups = Groups(self.catalog.connection)
+        self.idempotency = Idempotency(self.catalog.connection)
+        self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
+        self.receiving = Receiving(
+            self.folder, self.room, self.catalog, self.runner, self.arrivals,
+            limit=settings.max_upload_bytes, expires_s=settings.upload_expires_s,
+        )  # fmt: skip
+        roots = Roots.of(settings.import_roots, but=self.folder.root)
+        self.importing = Importing(
+            Means(
+                self.catalog, self.board, self.folder, self.room, self.arrivals,
+                orders=Imports(self.catalog.connection), roots=roots, limit=settings.max_upload_bytes,
+            ),
+            look_every_s=settings.import_look_s,
+        )  # fmt: skip
+        self.retention = Retention(
+            self.catalog, self.room, self.remove, self.making.sources, self.groups,
+            days=settings.retain_days, size_max=settings.retain_bytes,
+        )  # fmt: skip
+        self.runner.on_read = self._read
         self.exports = Exports(keep_ready=keep_ready)
         self.renderings = Renderings(keep_ready=keep_ready)
         self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The queue."""
+        return self.board.jobs
+
+    def _arrived(self) -> None:
+        self.analyses.prepare()
+        self.retention.wake()
+
+    def _read(self) -> None:
+        self.retention.wake()  # its columns take room, too
+        asyncio.get_running_loop().call_later(_LATER_S, self.prepare)
 
     def prepare(self) -> None:
         """Keep processes ready that write and answer; before there is a trace they would only take memory."""
         self.exports.prepare()
         self.renderings.prepare()
         self.analyses.prepare()
+
+    async def remove(self, trace_id: str) -> None:
+        """Stop what works on a trace and remove it from catalog and disk; raises `UnknownTrace`."""
+        job_id = self.catalog.get(trace_id).job
+        try:
+            await asyncio.to_thread(self.catalog.remove, trace_id)  # first: nobody can begin anything on it any more
+        except DiskFull:  # for the catalog's own note of it; the trace's bytes make room for that
+            await asyncio.to_thread(self.folder.remove, trace_id)
+            await asyncio.to_thread(self.catalog.remove, trace_id)
+        await self.runner.cancel(trace_id)
+        if job_id is not None:
+            self.board.changed(job_id)
+        await self.making.forget(trace_id)
+        await self.fleet.shut_all(trace_id)
+        await asyncio.to_thread(self.folder.remove, trace_id)
+        if self.listening_on == trace_id:
+            self.listening_on = None
 
     def ready_trace(self, trace_id: str) -> Trace:
         """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""

@@ -130,6 +130,13 @@ class MergedRank(Shape):
     pids: list[list[int | str]] = Field(description="pairs of its pids, the one here and the one that it had")
 
 
+class GroupOf(Shape):
+    """The group of a trace."""
+
+    id: str
+    name: str
+
+
 class TraceInBrief(Shape):
     """A trace as lists show it."""
 
@@ -145,7 +152,9 @@ class TraceInBrief(Shape):
     world_size: int | None
     backend: str | None
     host: str | None
-    group: str | None
+    group: GroupOf | None
+    pinned: bool = Field(description="whether retention leaves it alone")
+    path: str | None = Field(description="where its file lies on the server, if not in the data folder")
     parent: str | None = Field(description="the trace that it was cut out of")
     selection: dict[str, Any] | None = Field(description="what it keeps of that one")
     bounds: Bounds | None
@@ -155,6 +164,7 @@ class TraceInBrief(Shape):
     streams: list[str] = Field(description="device/stream")
     steps_count: int
     health: Health
+    job: str | None = Field(description="that reads it, or has read it")
     progress: Progress
 
 
@@ -175,29 +185,58 @@ class Traces(Shape):
     next: str | None = Field(description="cursor of the following page")
 
 
-class JobProgress(Shape):
-    """Events that have been written so far, and how many there will be, as far as it is known."""
+class Upload(Shape):
+    """A resumable upload: how many bytes are on disk, and the trace it became."""
 
+    id: str
+    name: str
+    length: int | None = Field(description="null until it is told")
+    offset: int
+    expires_at: str | None
+    trace: str | None
+
+
+class JobProgress(Shape):
+    """Bytes that have been read and events that were read or written so far, and how many there will be; 0: unknown."""
+
+    bytes: int
+    bytes_total: int
     events: int
     events_total: int
 
 
-class JobResult(Shape):
-    """What a job has made."""
+class JobResult(BaseModel):
+    """What a job has made, and what else it has to tell."""
+
+    model_config = ConfigDict(extra="allow")
 
     traces: list[str]
 
 
 class Job(Shape):
-    """A job that makes traces of traces."""
+    """A piece of work that outlives the request: to read a trace, or to make some."""
 
     id: str
-    kind: Literal["split", "merge"]
+    kind: Literal["ingest", "split", "merge", "import"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
+    priority: Literal["interactive", "bulk"] = Field(description="`interactive` ones go first")
+    trace: str | None = Field(description="on which it works, if it is one")
     request: dict[str, Any]
+    attempts: int = Field(description="how often it was begun; that the server ended does not count")
+    created_at: str | None
+    started_at: str | None
+    ended_at: str | None
     progress: JobProgress
+    eta_s: float | None = Field(description="seconds that it still takes, as fast as it was of late; null: not known")
     result: JobResult | None
     error: dict[str, Any] | None
+
+
+class Jobs(Shape):
+    """A page of jobs."""
+
+    jobs: list[Job]
+    next: str | None = Field(description="cursor of the following page")
 
 
 class Piece(Shape):
@@ -280,6 +319,84 @@ class Analysis(Shape):
     tables: dict[str, list[Column]] = Field(description="of the answer; the first is the main one")
     applies: bool
     reason: str | None = Field(description="why it does not apply to this trace")
+
+
+class GroupInBrief(Shape):
+    """A group as lists show it."""
+
+    id: str
+    name: str
+    run_id: str | None
+    created_at: str
+    traces: int = Field(description="how many it has")
+    size: int = Field(description="bytes of their files")
+
+
+class GroupRank(Shape):
+    """A trace of a group."""
+
+    rank: int | None
+    world_size: int | None
+    host: str | None
+    trace: str
+    name: str
+    state: Literal["queued", "ingesting", "ready", "failed"]
+    size: int
+    pinned: bool
+    events: int
+
+
+class Group(GroupInBrief):
+    """A group: the traces of one run."""
+
+    world_size: int | None = Field(description="where all that tell one tell the same")
+    missing: list[int] = Field(description="ranks of that world of which there is no trace")
+    ranks: list[GroupRank]
+
+
+class Groups(Shape):
+    """A page of groups."""
+
+    groups: list[GroupInBrief]
+    next: str | None
+
+
+class ImportInBrief(Shape):
+    """An import."""
+
+    id: str
+    path: str
+    mode: Literal["auto", "link", "copy", "reference"]
+    group: str | None
+    name: str | None
+    watch: bool = Field(description="whether it was told to watch")
+    watching: bool = Field(description="whether new files are still taken")
+    created_at: str
+    ended_at: str | None
+    job: str | None = Field(description="the last that worked on it")
+    taken: int = Field(description="files that became traces")
+    skipped: int
+
+
+class ImportedFile(Shape):
+    """What became of a file."""
+
+    path: str
+    trace: str | None
+    why: str | None = Field(description="why it became no trace")
+
+
+class Import(ImportInBrief):
+    """An import, and what became of each file."""
+
+    files: list[ImportedFile]
+    next: str | None = Field(description="`after` of the following page")
+
+
+class Imports(Shape):
+    """The imports that watch."""
+
+    imports: list[ImportInBrief]
 
 
 class Analyses(Shape):

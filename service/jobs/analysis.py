@@ -7,10 +7,10 @@ error it failed. When its input closes, it ends.
 
 import importlib
 import os
+import queue
 import sys
 import threading
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from service.trace.selection import Selection
 
 AT_ONCE = 2
 """Questions that are worked on at once: they share what has been read, and wait for one another's reading."""
+LONGEST = ("critical_path", "kernel_breakdown", "operators", "memory", "modules", "steps", "collectives")
+"""Of those that wait, these begin before others: so all are answered soonest."""
 
 _BROKE = ExportFailed("The analysis broke; the server's log says more.")
 
@@ -62,17 +64,26 @@ class Answering:
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
         self._writing = threading.Lock()
-        self._threads = ThreadPoolExecutor(AT_ONCE, "questions")
-        self._waiting: dict[int, Future[None]] = {}
+        self._waiting: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
+        self._dropped: set[int] = set()
+        for _ in range(AT_ONCE):
+            threading.Thread(target=self._work, daemon=True).start()
 
     def heed(self, line: bytes) -> None:
         """Take what a line of the input says."""
         told = orjson.loads(line)
         if "dropped" in told:
-            if waiting := self._waiting.pop(told["dropped"], None):
-                waiting.cancel()  # if it has not begun; nothing stops what has
+            self._dropped.add(told["dropped"])  # if it has not begun; nothing stops what has
         else:
-            self._waiting[told["id"]] = self._threads.submit(self._answer, told)
+            turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
+            self._waiting.put((turn, told["id"], told))
+
+    def _work(self) -> None:
+        while True:
+            _, number, request = self._waiting.get()
+            if number not in self._dropped:
+                self._answer(request)
+            self._dropped.discard(number)
 
     def _answer(self, request: dict[str, Any]) -> None:
         error: TracedockError | None = None
@@ -86,7 +97,6 @@ class Answering:
         except BaseException:  # noqa: BLE001 - who asked is told that it broke, and the log all that is known
             traceback.print_exc()
             error = _BROKE
-        self._waiting.pop(request["id"], None)
         head = {"id": request["id"], "bytes": len(answer), "error": error.as_dict() if error else None}
         with self._writing:
             sys.stdout.buffer.write(orjson.dumps(head) + b"\n" + answer)

@@ -1,7 +1,9 @@
 """The ingest of one trace, as a worker runs it: it leaves its result whole or not at all."""
 
+import io
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
@@ -46,6 +48,13 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return summary
+
+
+def prepare() -> None:
+    """Load what takes a while, by reading a trace of one event."""
+    with tempfile.TemporaryDirectory() as scratch:
+        text = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
+        ingest(io.BufferedReader(io.BytesIO(text)), Path(scratch, "columns"), "one.json", lambda _: None)
 
 
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:

@@ -5,99 +5,74 @@ is cancelled, or killed with its server, leaves nothing, and the latter is begun
 """
 
 import asyncio
-import logging
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from service.jobs.board import Board
+from service.jobs.lane import Lane
 from service.jobs.process import WorkerProcess
-from service.store.catalog import Catalog, Job, JobState, State, Trace
+from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
-from service.streaming.source import Progress
-from service.trace.errors import JobDied, NotReady, TracedockError, again
-
-log = logging.getLogger(__name__)
+from service.store.jobs import Job, Priority
+from service.trace.errors import JobDied, NotReady, again
 
 AT_ONCE = 2
 MODULE = "service.jobs.maker"
+KINDS = ("split", "merge")
 
 
 class Making:
-    """Takes the catalog's jobs that make traces.
+    """Takes the jobs that make traces off the queue.
 
     Args:
-        catalog: the queue.
+        catalog: knows the traces.
+        board: the queue, where it tells of its jobs.
         folder: where the traces lie.
         attempts: how often a job is begun before a dying process fails it.
     """
 
-    def __init__(self, catalog: Catalog, folder: Folder, *, attempts: int) -> None:
+    def __init__(self, catalog: Catalog, board: Board, folder: Folder, *, attempts: int) -> None:
         self._catalog = catalog
+        self._board = board
         self._folder = folder
-        self._attempts = attempts
-        self._changed = asyncio.Condition()
-        self._free = asyncio.Semaphore(AT_ONCE)
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._processes: dict[int, WorkerProcess] = {}
-        self._checked: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self._lane = Lane(board, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
 
     def start(self) -> None:
-        """Begin anew what an earlier server left."""
-        for job in self._catalog.unfinished_jobs():
-            self._begin(job)
+        """Begin; what an earlier server left must be queued again."""
+        self._lane.start()
 
     async def close(self) -> None:
-        """Stop at once; what is not finished stays queued."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Stop at once; what is not finished stays for the next start."""
+        await self._lane.close()
 
-    def submit(self, kind: str, request: dict[str, Any]) -> Job:
+    def submit(self, kind: str, request: dict[str, Any], *, priority: Priority = Priority.INTERACTIVE) -> Job:
         """Queue a job: a ``split`` or a ``merge``, and the rest of what it is told."""
-        job = self._catalog.add_job(kind, request)
-        self._begin(job)
+        job = self._board.jobs.add(kind, request, trace=request.get("trace"), priority=priority)
+        self._lane.wake()
         return job
-
-    def progress(self, job: Job) -> Progress:
-        """How far a job has come."""
-        process = self._processes.get(job.id)
-        return process.progress if process else Progress(events=job.events, events_total=job.events)
 
     async def checked(self, job_id: int, *, within_s: float) -> None:
         """Return once it is known that a job has anything to do, or it is over, but after `within_s` seconds anyway."""
-        if job_id in self._processes or not self._free.locked():  # it need not wait for its turn
-            with suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await self._checked[job_id].wait()
-
-    async def settled(self, job_id: int, *, within_s: float) -> Job:
-        """The job once it is over, or as it is after `within_s` seconds; raises `UnknownJob`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self._catalog.job(job_id).state.over)
-        return self._catalog.job(job_id)
-
-    async def cancel(self, job_id: int) -> Job:
-        """End a job that is not over, and remove what it has made; raises `UnknownJob`."""
-        if not self._catalog.job(job_id).state.over and (task := self._tasks.get(job_id)):
-            task.cancel("cancelled")
-            await asyncio.wait([task])
-            if not (job := self._catalog.job(job_id)).state.over:
-                self._catalog.end_job(job, JobState.CANCELLED)
-            await self._tell()
-        return self._catalog.job(job_id)
+        if self._lane.runs(job_id) or not self._lane.full:  # it need not wait for its turn
+            await self._board.until(
+                job_id, lambda job: job.state.over or self._board.progress(job_id) is not None, within_s=within_s
+            )
 
     async def forget(self, trace_id: str) -> None:
         """End the jobs that read a trace, which is deleted."""
-        for job in self._catalog.unfinished_jobs():
-            if trace_id in _sources(job.request):
-                await self.cancel(job.id)
+        for job in self._board.jobs.unfinished():
+            if job.kind in KINDS and trace_id in _sources(job.request):
+                await self._board.cancel(job.id)
+
+    def sources(self) -> set[str]:
+        """The traces that jobs read which are not over."""
+        jobs = self._board.jobs.unfinished()
+        return {one for job in jobs if job.kind in KINDS for one in _sources(job.request)}
 
     async def plan(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """What a split would make; raises what the split would."""
@@ -116,50 +91,30 @@ class Making:
 
     # -- one job ------------------------------------------------------------------------------------------------------
 
-    def _begin(self, job: Job) -> None:
-        self._checked[job.id].clear()
-        task = self._tasks[job.id] = asyncio.create_task(self._run(job))
-        task.add_done_callback(partial(self._ended, job))
-
-    def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
-        del self._tasks[job.id]
-        self._checked.pop(job.id).set()
-        if not task.cancelled() and (error := task.exception()):
-            log.error("the job %d broke; it is begun anew at the next start", job.id, exc_info=error)
-
-    async def _run(self, job: Job) -> None:
-        async with self._free:
-            while not (job := await self._attempt(self._catalog.begin_job(job))).state.over:
-                log.warning("the process of job %d died; trying again", job.id)
-        await self._tell()
-
-    async def _attempt(self, job: Job) -> Job:
-        """Do a job once; it is over then, but where its process died and there is another attempt left."""
+    async def _attempt(self, job: Job) -> None:
+        """Do a job once; raises `JobDied` where its process died."""
         making = self._folder.making / str(job.id)
         process: WorkerProcess | None = None
         try:
             with disk_errors():
                 await asyncio.to_thread(_empty, making)
             told = {"kind": job.kind, "folder": str(making), **self._told(job.request)}
-            process = WorkerProcess(MODULE, told=told, on_progress=self._checked[job.id].set)
-            self._processes[job.id] = process
+            process = WorkerProcess(MODULE, told=told)
+            process.on_progress = partial(self._moved, job, process)
             ending = await asyncio.shield(process.ended)
             answer: dict[str, Any] = ending.answer
-            if "result" in answer:
-                await self._kept(asyncio.to_thread(self._keep, job, making, answer["result"]))
-            elif why := answer.get("error") or answer.get("failure"):
-                self._catalog.end_job(job, JobState.FAILED, why)
-            elif job.attempts >= self._attempts:
-                died = JobDied(f"The process {ending.how}, {job.attempts} times.", attempts=job.attempts)
-                self._catalog.end_job(job, JobState.FAILED, died.as_dict())
-        except TracedockError as error:
-            self._catalog.end_job(job, JobState.FAILED, error.as_dict())
+            if why := answer.get("error") or answer.get("failure"):
+                raise again(why)
+            if "result" not in answer:
+                raise JobDied(f"The process {ending.how}.")
+            await self._kept(asyncio.to_thread(self._keep, job, making, answer["result"]))
         finally:
-            self._processes.pop(job.id, None)
             if process:
                 await process.end()
             await asyncio.to_thread(shutil.rmtree, making, ignore_errors=True)
-        return self._catalog.job(job.id)
+
+    def _moved(self, job: Job, process: WorkerProcess) -> None:
+        self._board.moved(job.id, process.progress)
 
     @staticmethod
     async def _kept(keeping: Coroutine[Any, Any, None]) -> None:
@@ -204,15 +159,12 @@ class Making:
         try:
             for one in traces:
                 (making / one.id).rename(self._folder.columns_of(one.id))
-            self._catalog.finish_job(job, traces, events=sum(one["summary"]["events"]["kept"] for one in made))
+            events = sum(one["summary"]["events"]["kept"] for one in made)
+            self._board.jobs.done(job, {"traces": [one.id for one in traces]}, made=traces, events=events)
         except BaseException:
             for one in traces:
                 self._folder.remove_columns(one.id)
             raise
-
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
 
 
 def _empty(folder: Path) -> None:

@@ -21,6 +21,53 @@ class Ending(NamedTuple):
     how: str
 
 
+class Ready:
+    """Keeps a process ready for the next job: to start one takes longer than many a job.
+
+    Args:
+        module: what it runs; without arguments, it gets ready and hears them on its input.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._starting: asyncio.Task[Process] | None = None
+
+    def prepare(self) -> None:
+        """Start a process, if there is none."""
+        if not self._starting:
+            self._starting = asyncio.create_task(started(self._module))
+
+    def take(self) -> Process | None:
+        """The process, if there is one that lives."""
+        if not (starting := self._starting) or not starting.done():
+            return None
+        self._starting = None
+        return None if starting.exception() or starting.result().returncode is not None else starting.result()
+
+    async def close(self) -> None:
+        """End it."""
+        starting, self._starting = self._starting, None
+        with suppress(OSError):
+            if starting:
+                await killed(await starting)
+
+
+async def started(module: str, *arguments: str) -> Process:
+    """A process of a module; raises `OSError`."""
+    command = [sys.executable, "-m", module, *arguments]
+    return await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30
+    )
+
+
+async def killed(process: Process) -> None:
+    """End a process if it lives, and return once it is gone."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
 class WorkerProcess:
     """A process that does one job; it starts at once.
 
@@ -29,30 +76,52 @@ class WorkerProcess:
         arguments: the rest of its command line.
         told: the first that it is told on its input.
         on_progress: is called whenever it has told how far it is.
+        ready: a process of the module that waits for its arguments.
     """
 
     def __init__(
-        self, module: str, *arguments: str, told: dict[str, Any], on_progress: Callable[[], object] = lambda: None
+        self,
+        module: str,
+        *arguments: str,
+        told: dict[str, Any],
+        on_progress: Callable[[], object] = lambda: None,
+        ready: Process | None = None,
     ) -> None:
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._module = module
+        self._arguments = arguments
+        self._ready = ready
         self._stdin: asyncio.StreamWriter | None = None
         self._news = told
-        self._on_progress = on_progress
+        self.on_progress = on_progress
         self.progress = Progress()
         self.ended: asyncio.Task[Ending] = asyncio.create_task(self._live())
         """Ends with the process; to cancel it kills the process."""
 
     @classmethod
-    def reading(cls, folder: Folder, trace_id: str, name: str) -> "WorkerProcess":
+    def reading(
+        cls,
+        folder: Folder,
+        trace_id: str,
+        name: str,
+        path: str | None = None,
+        mark: str | None = None,
+        *,
+        ready: Process | None = None,
+    ) -> "WorkerProcess":
         """A worker that reads a trace; it waits for bytes until it hears of them.
 
         Args:
             folder: where the trace lies.
             trace_id: its id.
             name: the name it was given.
+            path: where its original lies, if not in the folder.
+            mark: by which one sees that the original was changed, if somebody else can; see `service.store.outside`.
+            ready: such a worker that waits for what to read.
         """
-        paths = (folder.received(trace_id), folder.original(trace_id), folder.columns_of(trace_id))
-        return cls("service.jobs.worker", *map(str, paths), name, told={"grown": 0})
+        paths = (folder.received(trace_id), path or folder.original(trace_id), folder.columns_of(trace_id))
+        return cls(
+            "service.jobs.worker", *map(str, paths), name, *([mark] if mark else []), told={"grown": 0}, ready=ready
+        )
 
     @property
     def failed(self) -> bool:
@@ -83,21 +152,18 @@ class WorkerProcess:
 
     async def _live(self) -> Ending:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30
-            )
+            process = self._ready or await started(self._module, *self._arguments)
         except OSError as error:
             return Ending({}, f"could not be started: {error}")
         try:
             self._stdin = process.stdin
+            if self._ready and self._stdin:
+                self._stdin.write(orjson.dumps(self._arguments) + b"\n")
             self._tell()
             answer = await self._listen(process)
             status = await process.wait()
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            await killed(process)
         return Ending(answer, fate(status))
 
     async def _listen(self, process: Process) -> dict[str, dict[str, Any]]:
@@ -110,7 +176,7 @@ class WorkerProcess:
             told = orjson.loads(line)
             if "progress" in told:
                 self.progress = Progress(**told["progress"])
-                self._on_progress()
+                self.on_progress()
             else:
                 answer = told
         return answer

@@ -1,15 +1,17 @@
-"""Runs the catalog's jobs in worker processes, a few at a time, and tells who waits for them."""
+"""Runs the queue's ingests in worker processes, a few at a time, and tells who waits for them."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from service.jobs.process import Ending, WorkerProcess
-from service.store.catalog import Catalog, Job, Trace
+from service.jobs.board import Board
+from service.jobs.process import Ending, Ready, WorkerProcess
+from service.store.catalog import INGEST, Catalog, Trace
 from service.store.folder import Folder
+from service.store.jobs import Job
 from service.streaming.source import Progress
 from service.trace.errors import DiskFull, UnknownTrace, WorkerDied
 from service.trace.summary import Summary
@@ -21,6 +23,7 @@ log = logging.getLogger(__name__)
 class _Running:
     """A job that runs: the worker that has it, and the task that awaits its answer."""
 
+    job: Job
     worker: WorkerProcess
     task: asyncio.Task[None]
 
@@ -40,49 +43,64 @@ class Following:
         if self._worker:
             self._worker.grew(to_bytes)
 
-    def kept(self) -> None:
-        """Say that the trace is safe and in the catalog: its job is the worker's now, or has its turn."""
-        self._runner.hand_over(self._trace_id)
-
 
 class Runner:
-    """Takes jobs off the catalog's queue for as long as it runs.
+    """Takes ingests off the queue for as long as it runs.
 
     Args:
-        catalog: the queue.
+        catalog: knows the traces.
+        board: the queue, where it tells of its jobs.
         folder: where the traces lie.
         workers: processes at a time. So many more may follow uploads: these have places of their own, lest a slow
             upload hold up the jobs that wait.
         attempts: how often a job is begun before a dying worker fails it.
+        keep_ready: whether a worker is kept ready.
     """
 
-    def __init__(self, catalog: Catalog, folder: Folder, *, workers: int, attempts: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        board: Board,
+        folder: Folder,
+        *,
+        workers: int,
+        attempts: int,
+        keep_ready: bool = False,
+    ) -> None:
         self._catalog = catalog
+        self._board = board
+        self._jobs = board.jobs
         self._folder = folder
         self._workers = workers
         self._attempts = attempts
+        self._ready = Ready("service.jobs.worker") if keep_ready else None
         self._work = asyncio.Event()
         self._changed = asyncio.Condition()
         self._running: dict[str, _Running] = {}
         self._following: dict[str, WorkerProcess] = {}  # of traces that are received
         self._followers: set[WorkerProcess] = set()  # all of these that live, also after their upload
+        self.on_read: Callable[[], object] = lambda: None
+        """Is called whenever a trace became ready."""
         self._main: asyncio.Task[None] | None = None
+        board.does([INGEST], self)
 
     def start(self) -> None:
-        """Resume what an earlier server left, and begin."""
-        self._catalog.requeue()
+        """Begin; what an earlier server left must be queued again."""
         self._main = asyncio.create_task(self._take_jobs())
         self.wake()
+        self._prepare()
 
     async def close(self) -> None:
         """Stop at once; what is not finished stays queued."""
         main, self._main = self._main, None
         if main:
             main.cancel()
+        if self._ready:
+            await self._ready.close()
         await asyncio.gather(
             *([main] if main else []),
             *map(self._stop, self._running.values()),
-            *map(self._give_up, list(self._following)),
+            *map(self.give_up, list(self._following)),
             return_exceptions=True,
         )
 
@@ -108,11 +126,16 @@ class Runner:
             await self._stop(running)
         await self._tell()
 
+    async def stop(self, job: Job) -> None:
+        """Return once nothing of the job goes on any more, and nothing is left of it."""
+        await self.cancel(job.trace)
+        await asyncio.to_thread(self._folder.remove_columns, job.trace)
+
     # -- uploads that are followed --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def following(self, trace_id: str, name: str) -> AsyncIterator[Following]:
-        """Let a worker read a trace while it is received; left before the trace is `Following.kept`, nothing stays.
+        """Let a worker read a trace while it is received; left before the trace is handed over, nothing stays.
 
         Args:
             trace_id: the id of the upload, and of the trace it becomes.
@@ -121,9 +144,10 @@ class Runner:
         try:
             yield Following(self, trace_id, name)
         finally:
-            await self._give_up(trace_id)
+            await self.give_up(trace_id)
 
-    async def _give_up(self, trace_id: str) -> None:
+    async def give_up(self, trace_id: str) -> None:
+        """Follow an upload no more, and remove what was made of it."""
         if worker := self._following.pop(trace_id, None):
             await worker.end()
             await asyncio.to_thread(self._folder.remove_columns, trace_id)
@@ -132,10 +156,20 @@ class Runner:
         """A worker that reads what is received, or None where there is no room for it now."""
         if not self._main or len(self._followers) >= self._workers:
             return None
-        worker = self._following[trace_id] = WorkerProcess.reading(self._folder, trace_id, name)
+        worker = self._following[trace_id] = self._worker(trace_id, name)
         self._followers.add(worker)
         worker.ended.add_done_callback(partial(self._ended, trace_id, worker))
         return worker
+
+    def _worker(self, trace_id: str, name: str, path: str | None = None, mark: str | None = None) -> WorkerProcess:
+        ready = self._ready.take() if self._ready else None
+        worker = WorkerProcess.reading(self._folder, trace_id, name, path, mark, ready=ready)
+        worker.ended.add_done_callback(lambda _: self._prepare())
+        return worker
+
+    def _prepare(self) -> None:
+        if self._ready and self._main:
+            self._ready.prepare()
 
     def _ended(self, trace_id: str, worker: WorkerProcess, task: asyncio.Task[Ending]) -> None:
         self._followers.discard(worker)
@@ -168,42 +202,49 @@ class Runner:
 
     def _next_job(self, trace_id: str | None = None) -> Job | None:
         try:
-            return self._catalog.take_job(trace_id)
+            return self._jobs.take([INGEST], trace=trace_id)
         except DiskFull:
             log.exception("no job can be begun; the next upload tries again")
             return None
 
     def _begin(self, job: Job) -> None:
-        worker = self._following.pop(job.trace, None)
-        if not worker or worker.failed:
-            try:
-                worker = WorkerProcess.reading(self._folder, job.trace, self._catalog.get(job.trace).name)
-            except UnknownTrace:  # deleted between the queue and here
-                return
+        try:
+            trace = self._catalog.get(job.trace)
+        except UnknownTrace:  # deleted between the queue and here
+            return
+        following = self._following.pop(job.trace, None)
+        if following and not following.failed:
+            worker = following
+        else:
+            worker = self._worker(job.trace, trace.name, trace.path, trace.path_mark)
         worker.complete()
-        running = self._running[job.trace] = _Running(worker, asyncio.create_task(self._run(job, worker)))
+        worker.on_progress = lambda: self._board.moved(job.id, replace(worker.progress, bytes_total=trace.size))
+        running = self._running[job.trace] = _Running(job, worker, asyncio.create_task(self._run(job, worker)))
         running.task.add_done_callback(partial(self._done, job.trace, running))
+        self._board.changed(job.id)
 
     def _done(self, trace_id: str, running: _Running, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             log.error("the job of trace %s broke; it is begun anew at the next start", trace_id, exc_info=error)
         if self._running.get(trace_id) is running:  # and not yet its next attempt
             del self._running[trace_id]
+        self._board.rests(running.job.id)
         self.wake()
 
     async def _run(self, job: Job, worker: WorkerProcess) -> None:
         answer, how = await worker.ended
         if "result" in answer:
-            self._catalog.finish(job, Summary(**answer["result"]))
+            self._jobs.read(job, Summary(**answer["result"]))
+            self.on_read()
         elif error := answer.get("error") or answer.get("failure"):
-            self._catalog.fail(job, error)
+            self._jobs.fail(job, error)
         elif job.attempts < self._attempts:
             log.warning("worker of trace %s %s; trying again", job.trace, how)
-            self._catalog.retry(job)
+            self._jobs.retry(job)
         else:
             await asyncio.to_thread(self._folder.remove_columns, job.trace)
             died = WorkerDied(f"The worker {how}, {job.attempts} times.", attempts=job.attempts)
-            self._catalog.fail(job, died.as_dict())
+            self._jobs.fail(job, died.as_dict())
         await self._tell()
 
     @staticmethod

@@ -21,12 +21,15 @@ from typing import Any
 
 import orjson
 
-from service.jobs.ingest import ingest
+from service.jobs.ingest import ingest, prepare
+from service.store.outside import check_unchanged, opened_unchanged
 from service.streaming.codec import READ_SIZE
 from service.streaming.source import GrowingFile, Progress
 from service.trace.errors import IngestError, NotATrace, TracedockError
 
 PROGRESS_EVERY_S = 0.1
+NICE = 10
+"""Requests go before: with all its threads, a worker would leave them little of a small machine."""
 MEMORY_MAX = 4 << 30
 """Bytes that may be allocated, used or not. DuckDB and the compiler take a third of that for any trace, but use little
 of it; address space as such has no limit, for each thread sets aside much more than it may ever use."""
@@ -65,8 +68,14 @@ class Reporter:
         sys.stdout.buffer.flush()
 
 
-def opened(incoming: Path, original: Path) -> GrowingFile:
-    """The trace's file, from where it is received or, once it is kept, from where it lies."""
+def opened(incoming: Path, original: Path, mark: str) -> GrowingFile:
+    """The trace's file, from where it is received or, once it is kept, from where it lies.
+
+    Raises:
+        OriginalChanged: others can change it, and `mark` tells that they have.
+    """
+    if mark:
+        return GrowingFile(opened_unchanged(original, mark))
     with suppress(FileNotFoundError):
         return GrowingFile(incoming)
     return GrowingFile(original)
@@ -87,19 +96,37 @@ def listen(original: GrowingFile) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
+def _told() -> list[str]:
+    """The arguments, once they are told."""
+    prepare()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        os._exit(0)
+    arguments: list[str] = orjson.loads(line)
+    return arguments
+
+
 def main() -> int:
-    """Ingest the trace that the command line names: INCOMING ORIGINAL COLUMNS NAME."""
+    """Ingest the trace that the command line names: INCOMING ORIGINAL COLUMNS NAME, and MARK if there is one.
+
+    Without these, get ready, and take them as a list from the first line of the input.
+    """
     with suppress(ValueError, OSError):  # there is a lower limit already, or the system knows none
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
-    incoming, original, columns, file_name = sys.argv[1:]
+    os.nice(NICE)
+    with suppress(OSError):  # where Linux shares the processor among sessions first, that alone says nothing
+        Path("/proc/self/autogroup").write_text(str(NICE))
+    incoming, original, columns, file_name, mark = (*(sys.argv[1:] or _told()), "")[:5]
     reporter = Reporter()
     with reporter.failing(IngestError):
-        source = opened(Path(incoming), Path(original))
+        source = opened(Path(incoming), Path(original), mark)
         listen(source)
         file: BufferedReader = BufferedReader(source, READ_SIZE)
         try:
             with file:
                 summary = ingest(file, Path(columns), file_name, reporter.progress)
+                if mark:
+                    check_unchanged(source.fileno(), mark)
         except MemoryError as error:
             detail = f"Reading the file takes more than {MEMORY_MAX >> 20} MiB of memory, as no trace does."
             raise NotATrace(detail) from error

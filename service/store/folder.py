@@ -4,7 +4,7 @@ catalog.sqlite      the catalog
 tokens.sqlite       digests of the tokens
 audit.log           what was changed, and by whom; audit.log.1 and so on before
 lock                held by the one server that works here
-incoming/           uploads and large results on their way; emptied at each start
+incoming/           uploads and large results on their way; emptied at each start of all but resumable uploads
 originals/{id}      the bytes as they came
 columns/{id}/       what ingest made of them; {id}.partial while it does
 making/{job}/       traces that are cut out or merged, until they are whole; emptied at each start
@@ -22,6 +22,8 @@ from service.trace.errors import CatalogInUse, DiskFull
 
 EVENTS, ENVELOPE = "events.parquet", "envelope.json"
 """The files that ingest makes of a trace."""
+UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
+"""How the names of notes on resumable uploads end; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
 """Of their format: the value of ``tracedock.columns`` in the key-value metadata of `EVENTS`."""
 
@@ -30,7 +32,7 @@ class Folder:
     """The data folder at `root`, made if it is missing."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+        self.root = root.resolve()  # else what lies there could not be told from what a link leads to
         self.catalog = self.root / "catalog.sqlite"
         self.tokens = self.root / "tokens.sqlite"
         self.audit = self.root / "audit.log"
@@ -74,6 +76,12 @@ class Folder:
         """The folder of what ingest made of a trace."""
         return self.columns / trace_id
 
+    def size_of(self, trace_id: str) -> int:
+        """Bytes of what ingest made of a trace; 0 if nothing."""
+        with suppress(FileNotFoundError):
+            return size_of(self.columns_of(trace_id))
+        return 0
+
     def remove(self, trace_id: str) -> None:
         """Remove all files of a trace; what is gone already is fine."""
         with suppress(FileNotFoundError):
@@ -87,15 +95,50 @@ class Folder:
             with suppress(FileNotFoundError):
                 shutil.rmtree(made)
 
+    def share(self, trace_id: str, twin: str) -> bool:
+        """Let the original of a trace be that of another, which has the same bytes; False where it can't be."""
+        second = self.incoming / f"{trace_id}.twin"
+        try:
+            second.hardlink_to(self.original(twin))
+            second.replace(self.original(trace_id))
+            sync_folder(self.originals)
+        except OSError:  # the other is deleted meanwhile, or has as many names as the file system knows
+            return False
+        finally:
+            second.unlink(missing_ok=True)  # two names of one file are not replaced by each other
+        return True
+
+    def share_columns(self, trace_id: str, twin: str) -> bool:
+        """Let the columns of a trace be those of another; False where it can't be."""
+        columns = self.columns_of(trace_id)
+        partial = partial_of(columns)
+        try:
+            partial.mkdir()
+            for part in (EVENTS, ENVELOPE):
+                (partial / part).hardlink_to(self.columns_of(twin) / part)
+            sync_folder(partial)
+            partial.replace(columns)
+            sync_folder(self.columns)
+        except OSError:  # as above
+            shutil.rmtree(partial, ignore_errors=True)
+            return False
+        return True
+
     def sweep(self, known: Iterable[str]) -> None:
         """Remove what no trace in the catalog owns: the remains of uploads and ingests that were killed."""
         keep = set(known)
         for unfinished in self.making.iterdir():
             shutil.rmtree(unfinished)
+        resumable = {note.stem for note in self.incoming.glob(f"*{UPLOAD}")}
         for leftover in self.incoming.iterdir():
-            leftover.unlink()
+            if leftover.suffix == UPLOAD and leftover.stem in keep:
+                leftover.rename(leftover.with_suffix(DONE))
+            elif leftover.suffix not in (UPLOAD, DONE) and leftover.stem not in resumable:
+                leftover.unlink()
         for original in self.originals.iterdir():
-            if original.name not in keep:
+            if original.name in resumable - keep:  # killed before it was recorded
+                original.rename(self.received(original.name))
+            elif original.name not in keep:
                 original.unlink()
         for columns in self.columns.iterdir():
             if columns.name not in keep:

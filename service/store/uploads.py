@@ -14,10 +14,16 @@ NAME_MAX_BYTES = 255
 
 @dataclass(frozen=True)
 class Received:
-    """An upload that is complete and safe on disk."""
+    """An upload that is complete and safe on disk.
+
+    Of a file of somebody else `mark` tells whether he changed it, and `path` where it lies if not in the data folder
+    too; see `service.store.outside`.
+    """
 
     size: int
     sha256: str
+    path: str | None = None
+    mark: str | None = None
 
 
 def plain_name(name: str) -> str:
@@ -62,7 +68,7 @@ class Upload:
         if isinstance(error, Exception):  # kept, but not recorded; one that is merely interrupted may yet be
             self._folder.original(self._trace_id).unlink(missing_ok=True)
 
-    def write(self, piece: bytes | bytearray) -> None:
+    def write(self, piece: bytes | bytearray | memoryview) -> None:
         """Add a piece; raises `TooLarge` or `DiskFull`."""
         self.check_size(self.size + len(piece))
         for one in self._hashes.values():

@@ -15,23 +15,24 @@ HEAD_SIZE = 16
 
 @dataclass
 class Progress:
-    """How far a pass has come: bytes of the original, and events, of as many as are known to come."""
+    """How far work has come: bytes of the original, and events, of as many as are known to come."""
 
     bytes: int = 0
     events: int = 0
     events_total: int = 0
+    bytes_total: int = 0
 
 
 class GrowingFile(io.RawIOBase):
-    """The file at `path`, which another process writes: a read waits until the bytes are there.
+    """The file at `path`, or an open one, which another process writes: a read waits until the bytes are there.
 
     It is opened once, so it may be renamed meanwhile. One thread reads, in an `io.BufferedReader` like any other
     file; another says what is there. `io.BufferedReader.read1` gives what there is, without waiting for more.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | int) -> None:
         super().__init__()
-        self._file = path.open("rb", buffering=0)
+        self._file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor, too; `close` closes it
         self._changed = threading.Condition()
         self._there = 0
         self._taken = 0
@@ -53,6 +54,10 @@ class GrowingFile(io.RawIOBase):
         with self._changed:
             self._complete = True
             self._changed.notify()
+
+    def fileno(self) -> int:
+        """The descriptor of the file."""
+        return self._file.fileno()
 
     def readable(self) -> bool:
         """It is read only."""

@@ -8,19 +8,37 @@ TracedockError
 │   ├── IncompleteBody       a body that ended before its announced length
 │   ├── BadDigest            a digest header that can't be read
 │   ├── DigestMismatch       bytes other than the digest promised
+│   ├── UnmetExpectation     what a client expects before it sends a body, and is not done here
+│   ├── ResumableError       a resumable upload can't go on so
+│   │   ├── BadUpload        its request can't be understood
+│   │   ├── UnknownUpload    no upload has that id
+│   │   ├── UploadGone       it expired, or was ended
+│   │   ├── UploadLocked     another chunk of it is on its way
+│   │   ├── WrongOffset      it is not that far, or further
+│   │   ├── WrongType        a chunk that is not called one
+│   │   ├── ChecksumMismatch  bytes other than a chunk's checksum promised
+│   │   └── WrongVersion     another version of tus than is spoken here
+│   ├── ImportRefused        a path that nothing may be imported from
+│   ├── NothingToImport      a path of no file
 │   └── DiskFull             no room for the bytes
+│       └── NoRoom           more than the quota, or the free space that is to stay
 ├── IngestError              the file can't be read as a trace; `offset` says where
 │   ├── BadCompression       the compressed stream is damaged
 │   ├── Truncated            the file ends in the middle
 │   ├── NotJson              the bytes are no JSON document
 │   ├── NotATrace            JSON, but without trace events
+│   ├── OriginalChanged      somebody changed the file that was imported
 │   └── WorkerDied           the process that read the file ended before its answer
 ├── CatalogError
+│   ├── UnknownImport        no import has that id
 │   ├── UnknownTrace         no trace has that id
+│   ├── UnknownGroup         no group has that id
+│   ├── GroupExists          another group has that name
 │   ├── UnknownJob           no job has that id
 │   ├── NotReady             the trace has not been read, or could not be
 │   ├── BadCursor            a page's cursor that was not given out
-│   └── CatalogInUse         another server has the data folder
+│   ├── CatalogInUse         another server has the data folder
+│   └── CatalogUnwritable    nothing can be noted in it
 ├── SelectionError           what was selected can't be had
 │   ├── BadSelection         it can't be understood
 │   ├── UnknownChoice        it names what the trace does not have
@@ -44,6 +62,11 @@ TracedockError
 │   ├── BadTokenName         a name that no token can have
 │   └── TokenNeeded          a server that others can reach, and no token
 ├── JobDied                  the process that made traces ended before its answer
+├── Cancelled                nobody wants it any more
+├── IdempotencyError
+│   ├── BadIdempotencyKey    a key that can't be one
+│   ├── IdempotencyKeyBusy   the first request with the key is under way
+│   └── IdempotencyKeyReused  the key was sent with another request
 └── EngineError
     ├── EngineUnavailable    no engine can be had
     ├── EngineBusy           too many requests wait for it
@@ -128,10 +151,86 @@ class DigestMismatch(UploadError):
     code, title = "digest_mismatch", "The bytes do not match their digest"
 
 
+class UnmetExpectation(UploadError):
+    """The client waits for something before it sends the body that nobody here does."""
+
+    code, title = "unmet_expectation", "That can't be expected here"
+
+
+class ResumableError(UploadError):
+    """A resumable upload can't go on so."""
+
+
+class BadUpload(ResumableError):
+    """The request lacks something, or has what can't be understood."""
+
+    code, title = "bad_upload", "That is no way to upload"
+
+
+class UnknownUpload(ResumableError):
+    """No upload has that id."""
+
+    code, title = "unknown_upload", "There is no such upload"
+
+
+class UploadGone(ResumableError):
+    """The upload expired, or was ended."""
+
+    code, title = "upload_gone", "The upload is gone"
+
+
+class UploadLocked(ResumableError):
+    """Another chunk of the upload is on its way."""
+
+    code, title = "upload_locked", "Somebody else sends the same"
+
+
+class WrongOffset(ResumableError):
+    """The chunk belongs elsewhere."""
+
+    code, title = "wrong_offset", "The chunk belongs elsewhere"
+
+
+class WrongType(ResumableError):
+    """A chunk comes with another content type."""
+
+    code, title = "wrong_type", "That is no chunk"
+
+
+class ChecksumMismatch(ResumableError):
+    """The chunk that came differs from the one the checksum was made of."""
+
+    code, title = "checksum_mismatch", "The chunk does not match its checksum"
+
+
+class WrongVersion(ResumableError):
+    """The client speaks another version of tus."""
+
+    code, title = "wrong_version", "That version of tus is not spoken here"
+
+
+class ImportRefused(UploadError):
+    """Nothing may be imported from there."""
+
+    code, title = "import_refused", "That may not be imported"
+
+
+class NothingToImport(UploadError):
+    """There is no file to import."""
+
+    code, title = "nothing_to_import", "There is nothing to import"
+
+
 class DiskFull(UploadError):
     """The disk has no room for the bytes."""
 
     code, title = "disk_full", "The disk is full"
+
+
+class NoRoom(DiskFull):
+    """The bytes would go beyond the quota, or into the free space that is to stay."""
+
+    code, title = "no_room", "There is no room"
 
 
 class IngestError(TracedockError):
@@ -164,6 +263,12 @@ class NotATrace(IngestError):
     code, title = "not_a_trace", "The file is no trace"
 
 
+class OriginalChanged(IngestError):
+    """The file that a trace was made of lies outside the data folder, and is not as it was."""
+
+    code, title = "original_changed", "The file was changed"
+
+
 class WorkerDied(IngestError):
     """The worker process ended before it had an answer."""
 
@@ -178,6 +283,24 @@ class UnknownTrace(CatalogError):
     """No trace has that id."""
 
     code, title = "unknown_trace", "There is no such trace"
+
+
+class UnknownImport(CatalogError):
+    """No import has that id."""
+
+    code, title = "unknown_import", "There is no such import"
+
+
+class UnknownGroup(CatalogError):
+    """No group has that id."""
+
+    code, title = "unknown_group", "There is no such group"
+
+
+class GroupExists(CatalogError):
+    """Another group has that name."""
+
+    code, title = "group_exists", "There is a group of that name"
 
 
 class UnknownJob(CatalogError):
@@ -202,6 +325,12 @@ class CatalogInUse(CatalogError):
     """Another server works on the same data folder."""
 
     code, title = "catalog_in_use", "The data folder is in use"
+
+
+class CatalogUnwritable(CatalogError):
+    """Nothing can be noted in the catalog."""
+
+    code, title = "catalog_unwritable", "The catalog can't be written"
 
 
 class SelectionError(TracedockError):
@@ -334,6 +463,34 @@ class JobDied(TracedockError):
     """The process that made traces of others ended before it had an answer."""
 
     code, title = "job_died", "The process that did the job died"
+
+
+class Cancelled(TracedockError):
+    """Somebody cancelled the job before it was over."""
+
+    code, title = "cancelled", "It was cancelled"
+
+
+class IdempotencyError(TracedockError):
+    """The request can't be told from those that it may repeat."""
+
+
+class BadIdempotencyKey(IdempotencyError):
+    """The key can't be one."""
+
+    code, title = "bad_idempotency_key", "That is no idempotency key"
+
+
+class IdempotencyKeyBusy(IdempotencyError):
+    """The first request with the key is still under way."""
+
+    code, title = "idempotency_key_busy", "The same request is under way"
+
+
+class IdempotencyKeyReused(IdempotencyError):
+    """The key was sent with another request before."""
+
+    code, title = "idempotency_key_reused", "The key belongs to another request"
 
 
 class EngineError(TracedockError):

@@ -24,6 +24,11 @@ def rank_of(envelope: Mapping[str, Any], file_name: str) -> int | None:
     told = whole_number(distributed_info(envelope).get("rank"))
     if told is not None:
         return told
+    return rank_in_name(file_name)
+
+
+def rank_in_name(file_name: str) -> int | None:
+    """The rank that a file's name tells, or None."""
     named = _IN_FILE_NAME.search(file_name)
     return int(named[1]) if named else None
 

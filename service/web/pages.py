@@ -34,7 +34,7 @@ _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control":
 
 
 def router() -> APIRouter:
-    """Routes of the pages: `/` (drop zone and list), `/traces/{id}` (one trace) and `/login`, left out of OpenAPI."""
+    """Routes of the pages: `/` (drop zone and list), `/traces/{id}`, `/groups/{id}`, `/login`; not in OpenAPI."""
     pages = APIRouter(include_in_schema=False)
     templates = Jinja2Templates(_HERE / "templates")
 
@@ -50,6 +50,10 @@ def router() -> APIRouter:
     @pages.get("/traces/{trace_id}")
     def trace(request: Request, trace_id: str) -> Response:
         return page(request, "trace.html", trace_id=trace_id)
+
+    @pages.get("/groups/{group_id}")
+    def group(request: Request, group_id: str) -> Response:
+        return page(request, "group.html", group_id=group_id)
 
     @pages.get("/login")
     def login(request: Request) -> Response:

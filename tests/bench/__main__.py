@@ -12,6 +12,7 @@ from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
 from tests.bench.figures import Row, run_alone, timed
+from tests.bench.uploads import measure_uploads
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -58,10 +59,16 @@ def main() -> None:
     options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     options.add_argument(
-        "--only", choices=("engine", "analyses"), help="leave out all but sessions and SQL, or analyses"
+        "--only",
+        choices=("engine", "analyses", "uploads"),
+        help="leave out all but sessions and SQL, analyses, or uploads",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
+    if chosen.only in {None, "uploads"}:
+        sys.stdout.write(measure_uploads())
+    if chosen.only == "uploads":
+        return
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
         if trace is None:

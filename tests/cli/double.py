@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode
 from collections import deque
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,6 +61,8 @@ def trace(trace_id: str, name: str, **changed: Any) -> dict[str, Any]:
         "backend": "nccl",
         "host": None,
         "group": None,
+        "pinned": False,
+        "path": None,
         "parent": None,
         "selection": None,
         "bounds": {"start_ns": 9007199254740993, "end_ns": 9007200254740994},
@@ -106,7 +109,7 @@ def job(state: str, done: int = 0, **changed: Any) -> dict[str, Any]:
         "kind": "split",
         "state": state,
         "request": {},
-        "progress": {"events": done, "events_total": 1000},
+        "progress": {"bytes": 0, "bytes_total": 0, "events": done, "events_total": 1000},
         "result": None,
         "error": None,
     }
@@ -139,6 +142,25 @@ def session(trace_id: str, state: str, done: int = 0, **changed: Any) -> dict[st
     return whole | changed
 
 
+@dataclass
+class Arriving:
+    """An upload by tus."""
+
+    name: str
+    length: int
+    body: bytes = b""
+    trace: str = ""
+    ended: bool = False
+
+    def answer(self, server: Server, more: bytes) -> Answer:
+        self.body += more
+        if len(self.body) == self.length and not self.trace:
+            kept = server.keep(self.name, self.body)
+            self.trace = json.loads(kept.body)["id"]
+        made = {"Tracedock_Trace": self.trace} if self.trace else {}
+        return Answer(204, headers={"Upload-Offset": str(len(self.body))} | made)
+
+
 class Server(ThreadingHTTPServer):
     """`traces` are served newest first; what `script` prepared for a path goes before anything else."""
 
@@ -148,6 +170,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.traces: list[dict[str, Any]] = []
+        self.uploads: list[Arriving] = []
         self.requests: list[Request] = []
         self.arrived = Event()  # set when a request to a scripted path has been read
         self.page = 2
@@ -170,10 +193,20 @@ class Server(ThreadingHTTPServer):
                 return scripted.popleft()
             return self._route(request)
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each thing it can do
         match [request.method, *request.path.strip("/").split("/")]:
             case ["PUT", "traces", name]:
-                return self._keep(unquote(name), request.body)
+                return self.keep(unquote(name), request.body)
+            case ["POST", "uploads"]:
+                values = dict(pair.split(" ") for pair in request.headers["upload-metadata"].split(","))
+                name = b64decode(values["filename"]).decode()
+                self.uploads.append(Arriving(name, int(request.headers["upload-length"])))
+                return Answer(201, headers={"Location": f"{API}/uploads/{len(self.uploads) - 1}"})
+            case ["PATCH" | "HEAD" as method, "uploads", number]:
+                return self.uploads[int(number)].answer(self, request.body if method == "PATCH" else b"")
+            case ["DELETE", "uploads", number]:
+                self.uploads[int(number)].ended = True
+                return Answer(204)
             case ["GET", "traces"]:
                 return self._page(request.query)
             case ["GET", "traces", wanted]:
@@ -186,7 +219,7 @@ class Server(ThreadingHTTPServer):
                 return json_answer(self.listener | json.loads(request.body))
         return problem(404, "not_found", "Not found", request.path)
 
-    def _keep(self, name: str, body: bytes) -> Answer:
+    def keep(self, name: str, body: bytes) -> Answer:
         digest = hashlib.sha256(body)
         kept = trace(digest.hexdigest()[:12], name, size=len(body), sha256=digest.hexdigest())
         self.traces.insert(0, kept)
@@ -218,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.command, path, dict(parse_qsl(parts.query)), headers, body)
         self._write(self.server.answer(request))
 
-    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - http.server looks for these names
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server looks for these
 
     def _write(self, answer: Answer) -> None:
         if answer.hold:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
+from service.cli import resuming
 from service.cli.client import Client
 from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
 from tests.cli.double import Answer, Server, json_answer, problem, session, trace
@@ -20,10 +22,10 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_upload_sends_exactly_the_files_bytes_under_the_files_name(
+def test_an_upload_in_one_request_sends_exactly_the_files_bytes_under_the_files_name(
     client: Client, server: Server, file: Path
 ) -> None:
-    made = client.upload(file)
+    made = client.upload(file, resume=False)
     [request] = server.sent("PUT")
     assert request.body == file.read_bytes()
     assert request.headers["content-length"] == str(file.stat().st_size)
@@ -32,22 +34,68 @@ def test_an_upload_sends_exactly_the_files_bytes_under_the_files_name(
     assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_an_upload_reports_bytes_up_to_the_whole_file(client: Client, file: Path) -> None:
+def test_an_upload_that_could_be_resumed_sends_them_in_chunks(
+    client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "CHUNK", 1_000_000)
+    made = client.upload(file, group="a run")
+    assert [request.body for request in server.sent("PATCH")] == [
+        file.read_bytes()[at : at + 1_000_000] for at in range(0, file.stat().st_size, 1_000_000)
+    ]
+    told = server.sent("POST")[0].headers["upload-metadata"]
+    assert told.endswith(f",group {b64encode(b'a run').decode()}")
+    assert made["name"] == file.name
+    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_upload_reports_bytes_up_to_the_whole_file(client: Client, file: Path, resume: bool) -> None:
     seen: list[tuple[int, int]] = []
-    client.upload(file, on_bytes=lambda sent, total: seen.append((sent, total)))
+    client.upload(file, resume=resume, on_bytes=lambda sent, total: seen.append((sent, total)))
     size = file.stat().st_size
     assert seen == [(1 << 20, size), (2 << 20, size), (size, size)]
 
 
+@pytest.mark.parametrize("trouble", [423, 409, 503])
+def test_an_upload_that_is_hindered_goes_on_from_where_the_server_is(
+    client: Client, server: Server, file: Path, trouble: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "CHUNK", 1_000_000)
+    monkeypatch.setattr(resuming, "PAUSE_S", 0.001)
+    lost: list[float] = []
+
+    def hinder(sent: int, total: int) -> None:
+        if not lost:
+            server.script("PATCH", "/uploads/0", problem(trouble, "trouble", "Trouble", "Not now."))
+
+    made = client.upload(file, on_bytes=hinder, on_lost=lambda error, pause_s: lost.append(pause_s))
+
+    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert lost
+    assert len(server.sent("HEAD")) == len(lost)
+
+
+def test_an_upload_that_is_refused_on_its_way_is_an_error(
+    client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.script("PATCH", "/uploads/0", problem(507, "no_room", "No room", "Full."))
+    with pytest.raises(ApiError, match="Full"):
+        client.upload(file)
+    monkeypatch.setattr(resuming, "PATIENCE_S", 0)
+    server.script("PATCH", "/uploads/1", problem(503, "trouble", "Trouble", "Not now."))
+    with pytest.raises(ApiError, match="Not now"):
+        client.upload(file)
+
+
 def test_an_upload_that_waits_returns_the_ready_trace(client: Client, server: Server, file: Path) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    states = [trace(digest[:12], file.name, state=state) for state in ("queued", "ingesting", "ready")]
-    server.script("GET", f"/traces/{digest[:12]}", *map(json_answer, states))
+    states = [trace(digest[:12], file.name, state=state, sha256=digest) for state in ("queued", "ingesting", "ready")]
+    server.script("GET", f"/traces/{digest[:12]}", *map(json_answer, [states[0], *states]))
     seen: list[str] = []
     made = client.upload(file, wait=True, on_ingest=lambda t: seen.append(t["state"]))
     assert made["state"] == "ready"
     assert seen == ["queued", "ingesting", "ready"]
-    assert all(request.query["wait"] == "1" for request in server.sent("GET"))
+    assert all(request.query["wait"] == "1" for request in server.sent("GET")[1:])
 
 
 def test_a_digest_that_differs_from_the_servers_is_an_error(client: Client, server: Server, tmp_path: Path) -> None:
@@ -58,13 +106,17 @@ def test_a_digest_that_differs_from_the_servers_is_an_error(client: Client, serv
     assert caught.value.trace["id"] == "0123456789ab"
 
 
-def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(client: Client, file: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(
+    client: Client, server: Server, file: Path, resume: bool
+) -> None:
     def cut(sent: int, total: int) -> None:
         with file.open("r+b") as opened:
             opened.truncate(sent)
 
     with pytest.raises(OSError, match="got shorter"):
-        client.upload(file, on_bytes=cut)
+        client.upload(file, resume=resume, on_bytes=cut)
+    assert all(one.ended for one in server.uploads)
 
 
 def test_traces_come_from_every_page_in_order(client: Client, server: Server) -> None:

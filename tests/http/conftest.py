@@ -1,8 +1,11 @@
 """What the tests of the wire share: a trace on the shared server, and requests that no client would send."""
 
+import os
+import shutil
 import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -53,3 +56,16 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         port: int = one.getsockname()[1]
         return port
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount") or ""
+    command = [mount, "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
+    if not mount or os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can't be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)

@@ -18,6 +18,7 @@ from websockets.typing import Origin
 from service.store.tokens import Scope, Tokens
 from tests.http.conftest import sent_raw
 from tests.server import Server
+from tests.tus import CHUNK, VERSION, metadata
 
 EVIL = "https://evil.example"
 NO_TRACE = "0" * 12
@@ -41,6 +42,10 @@ WRITES = [
     ("PUT", f"/api/v1/traces/{NO_TRACE}/query"),  # a file may be called so
     ("DELETE", f"/api/v1/traces/{NO_TRACE}"),
     ("POST", "/api/v1/traces/merge"),
+    ("POST", "/api/v1/uploads"),
+    ("PATCH", f"/api/v1/uploads/{NO_TRACE}"),
+    ("DELETE", f"/api/v1/uploads/{NO_TRACE}"),
+    ("POST", f"/api/v1/uploads/{NO_TRACE}"),
     ("PUT", "/api/v1/listener"),
     ("DELETE", "/api/v1/jobs/1"),
     ("PATCH", "/what/may/come"),
@@ -290,6 +295,20 @@ def test_each_change_is_noted_with_who_made_it(guarded: Guarded, step_trace: Pat
         {"who": "reader", "did": "delete", "trace": trace, "status": 403},
         {"who": "writer", "did": "delete", "trace": trace, "status": 204},
         {"who": "reader", "did": "log in"},
+    ]
+
+
+def test_an_upload_in_chunks_is_noted_once_it_is_a_trace(guarded: Guarded, step_trace: Path) -> None:
+    before, content = len(guarded.noted()), step_trace.read_bytes()
+    told = VERSION | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="doors.json.gz")}
+    where = guarded.ask("POST", "/api/v1/uploads", guarded.writer, headers=told).headers["location"]
+    for at, piece in ((0, content[:100]), (0, b"wrong"), (100, content[100:])):
+        last = guarded.ask("PATCH", where, guarded.writer, headers=CHUNK | {"Upload-Offset": str(at)}, content=piece)
+    upload, noted = where.rpartition("/")[2], guarded.noted()[before:]
+    assert all(line.pop("at") and line.pop("address") == "127.0.0.1" for line in noted)
+    assert noted == [
+        {"who": "writer", "did": "upload", "upload": upload, "status": 409},
+        {"who": "writer", "did": "upload", "upload": upload, "trace": last.headers["tracedock-trace"], "status": 204},
     ]
 
 

@@ -1,4 +1,8 @@
-"""Whether the server answers."""
+"""Whether the server answers, and whether it can do its work."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 
@@ -8,3 +12,38 @@ from tests.server import Server
 def test_a_server_that_is_up_says_so(server: Server) -> None:
     answer = httpx.get(f"{server.url}/healthz", trust_env=False)
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_a_server_that_can_work_is_ready(server: Server) -> None:
+    answer = httpx.get(f"{server.url}/readyz", trust_env=False)
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
+
+
+def test_health_needs_no_token_and_metrics_do(start_server: Callable[..., Server]) -> None:
+    server = start_server(token="secret-of-sixteen")
+    statuses = {
+        path: httpx.get(f"{server.url}/{path}", trust_env=False).status_code
+        for path in ("healthz", "readyz", "metrics")
+    }
+    assert statuses == {"healthz": 200, "readyz": 200, "metrics": 401}
+    token = {"Authorization": "Bearer secret-of-sixteen"}
+    assert httpx.get(f"{server.url}/metrics", headers=token, trust_env=False).status_code == 200
+
+
+def test_a_server_that_cannot_work_says_each_reason(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    engine = tmp_path / "engine"
+    engine.write_text("#!/bin/sh\nexit 1\n")
+    engine.chmod(0o755)
+    server = start_server(min_free_bytes=1 << 20 << 30, engine=engine, engine_sandbox="off")
+    engine.unlink()
+    other = sqlite3.connect(server.data / "catalog.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")  # nobody else may write now
+    answer = server.api.get(f"{server.url}/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "unready")
+    assert [(one["what"], one["code"]) for one in answer.json()["reasons"]] == [
+        ("catalog", "catalog_unwritable"), ("disk", "no_room"), ("engine", "engine_unavailable"),
+    ]  # fmt: skip
+    other.execute("ROLLBACK")
+    other.close()
+    assert len(server.api.get(f"{server.url}/readyz").json()["reasons"]) == 2
+    assert server.api.get(f"{server.url}/healthz").status_code == 200

@@ -10,9 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from service.jobs.board import Board
 from service.jobs.runner import Runner
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
+from service.store.jobs import Jobs
 
 
 @dataclass
@@ -21,9 +23,12 @@ class Dock:
 
     folder: Folder
     catalog: Catalog
+    jobs: Jobs
 
-    def runner(self, workers: int = 1, attempts: int = 3) -> Runner:
-        return Runner(self.catalog, self.folder, workers=workers, attempts=attempts)
+    def runner(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> Runner:
+        self.jobs.requeue()  # as a server does that starts
+        board = Board(self.jobs)
+        return Runner(self.catalog, board, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
 
     def add(self, content: bytes | Path, name: str = "t.json") -> str:
         """A trace of those bytes, queued."""
@@ -98,7 +103,7 @@ def dock(tmp_path: Path) -> Iterator[Dock]:
     folder = Folder(tmp_path / "data")
     folder.open()
     catalog = Catalog(folder.catalog)
-    yield Dock(folder, catalog)
+    yield Dock(folder, catalog, Jobs(catalog.connection))
     catalog.close()
     folder.close()
     assert workers() == []

@@ -48,6 +48,41 @@ def test_a_queued_trace_becomes_ready(dock: Dock, trace: Path) -> None:
     run(work())
 
 
+def test_a_worker_is_kept_ready_used_and_replaced(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        runner = dock.runner(keep_ready=True)
+        runner.start()
+        assert runner._ready
+        assert runner._ready._starting
+        await runner._ready._starting
+        [ready] = workers()
+        trace_id = dock.add(trace, "rank3.json")
+        runner.wake()
+        found = await runner.settled(trace_id, within_s=WAIT_S)
+        assert found.state is State.READY
+        assert found.summary
+        assert found.summary["counts"] == expected(SHAPE).counts
+        [other] = await appeared(1)
+        assert other != ready
+
+        other.kill()  # nobody notices before it is needed
+        trace_id = dock.add(trace)
+        runner.wake()
+        assert (await runner.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        await runner.close()
+        assert workers() == []
+
+    run(work())
+
+
+async def appeared(count: int) -> list[psutil.Process]:
+    """The workers, once there are so many."""
+    async with asyncio.timeout(20):
+        while len(found := workers()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+            await asyncio.sleep(0.01)
+    return found
+
+
 def test_a_trace_that_comes_later_is_taken_when_the_runner_is_woken(dock: Dock, trace: Path) -> None:
     async def work() -> None:
         runner = dock.runner()
@@ -313,7 +348,7 @@ def test_the_worker_that_follows_an_upload_has_its_job(dock: Dock, trace: Path) 
             worker = await at_work(dock)
             assert runner.progress(trace_id) is None  # of a trace that is not there
             dock.keep(trace_id, trace)
-            upload.kept()
+            runner.hand_over(trace_id)
             assert dock.catalog.get(trace_id).state is State.INGESTING
 
         found = await runner.settled(trace_id, within_s=WAIT_S)
@@ -358,7 +393,7 @@ def test_closing_ends_the_workers_that_follow_and_no_more_are_begun(dock: Dock, 
             other.grew(1000)
             assert workers() == []
             dock.keep(first)
-            one.kept()
+            runner.hand_over(first)
         assert dock.catalog.get(first).state is State.QUEUED
         assert list(dock.folder.columns.iterdir()) == []
 
@@ -374,11 +409,11 @@ def test_a_worker_whose_upload_is_complete_counts_as_one_that_works(dock: Dock, 
             upload.grew(1)
             await pipe.opened()
             dock.keep(pipe.id)
-            upload.kept()
+            runner.hand_over(pipe.id)
         async with runner.following(later, "t.json") as upload:
             upload.grew(1000)
             dock.keep(later)
-            upload.kept()
+            runner.hand_over(later)
         assert len(workers()) == 1
         assert [dock.catalog.get(one).state for one in (pipe.id, later)] == ["ingesting", "queued"]
 
@@ -394,7 +429,7 @@ def test_a_worker_whose_upload_is_complete_counts_as_one_that_works(dock: Dock, 
 def test_a_job_that_cannot_be_handed_over_has_its_turn(
     dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_room(_: object) -> None:
+    def no_room(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise DiskFull("no room")
 
@@ -406,8 +441,8 @@ def test_a_job_that_cannot_be_handed_over_has_its_turn(
             upload.grew(1000)
             worker = await at_work(dock)
             dock.keep(trace_id)
-            monkeypatch.setattr(dock.catalog, "take_job", no_room)
-            upload.kept()
+            monkeypatch.setattr(dock.jobs, "take", no_room)
+            runner.hand_over(trace_id)
 
         assert (await runner.settled(trace_id, within_s=WAIT_S)).state is State.READY
         assert not worker.is_running()
@@ -471,13 +506,13 @@ def test_closing_a_runner_that_never_started_does_nothing(dock: Dock) -> None:
 def test_a_result_that_cannot_be_recorded_is_logged_and_holds_up_nothing(
     dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    finish = dock.catalog.finish
+    read = dock.jobs.read
 
     def fail_once(*of: Any) -> None:
-        monkeypatch.setattr(dock.catalog, "finish", finish)
+        monkeypatch.setattr(dock.jobs, "read", read)
         raise DiskFull("no room")
 
-    monkeypatch.setattr(dock.catalog, "finish", fail_once)
+    monkeypatch.setattr(dock.jobs, "read", fail_once)
 
     async def work() -> None:
         first, second = dock.add(trace), dock.add(trace)
@@ -503,12 +538,12 @@ def test_a_catalog_without_room_is_asked_again_at_the_next_upload(
 ) -> None:
     asked = asyncio.Event()
 
-    def no_room(_: object) -> None:
+    def no_room(*_: object, **__: object) -> None:
         monkeypatch.undo()
         asked.set()
         raise DiskFull("no room")
 
-    monkeypatch.setattr(dock.catalog, "take_job", no_room)
+    monkeypatch.setattr(dock.jobs, "take", no_room)
 
     async def work() -> None:
         first = dock.add(trace)

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from service.store.outside import mark_of
 from tests.server import bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 
@@ -27,14 +28,14 @@ print(lines[-1].decode())
 """
 
 
-def command(original: Path, incoming: Path = Path("nowhere")) -> list[str]:
+def command(original: Path, incoming: Path = Path("nowhere"), *marks: str) -> list[str]:
     paths = [str(incoming), str(original), f"{original}.columns"]
-    return [sys.executable, "-m", "service.jobs.worker", *paths, "t.json"]
+    return [sys.executable, "-m", "service.jobs.worker", *paths, "t.json", *marks]
 
 
-def started(original: Path, incoming: Path = Path("nowhere")) -> subprocess.Popen[bytes]:
+def started(original: Path, incoming: Path = Path("nowhere"), *marks: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command(original, incoming), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(original, incoming, *marks), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -207,3 +208,28 @@ def test_its_memory_stays_as_it_is_with_a_trace_ten_times_as_large(tmp_path: Pat
 
     assert last["result"]["counts"] == expected(shape).counts
     assert megabytes < PEAK_MB
+
+
+def test_a_file_of_somebody_else_is_read_as_long_as_it_is_the_one_it_was(tmp_path: Path) -> None:
+    original = write_trace(tmp_path.resolve() / "t.json", TraceShape())
+    mark = mark_of(original.stat())
+
+    with started(original, Path("nowhere"), mark) as worker:
+        tell(worker, complete=True)
+        assert "result" in lines_of(worker)[-1]
+    os.utime(original)
+    with started(original, Path("nowhere"), mark) as worker:
+        tell(worker, complete=True)
+        assert lines_of(worker)[-1]["error"]["code"] == "original_changed"
+
+
+def test_a_file_of_somebody_else_that_changes_while_it_is_read_is_no_trace(tmp_path: Path) -> None:
+    original = write_trace(tmp_path.resolve() / "t.json", TraceShape())
+
+    with started(original, Path("nowhere"), mark_of(original.stat())) as worker:
+        tell(worker, grown=1000)
+        await_read(worker, original, 1000)
+        with original.open("ab") as file:
+            file.write(b" ")
+        tell(worker, complete=True)
+        assert lines_of(worker)[-1]["error"]["code"] == "original_changed"

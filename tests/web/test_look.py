@@ -19,7 +19,7 @@ Visit = Callable[[Page], None]
 
 STATES = [
     "list", "no match", "merge", "ready", "cut", "cut error", "child", "merged", "damaged", "failed",
-    "unknown", "rows", "SQL error", "deletion",
+    "unknown", "rows", "SQL error", "deletion", "group",
 ]  # fmt: skip
 
 
@@ -38,6 +38,13 @@ def merged_id(server: Server) -> str:
     return made(server, "/traces/merge", {"traces": ranks})
 
 
+@pytest.fixture(scope="module")
+def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
+    """A group under a long name, of a trace under a long name and one that failed."""
+    told = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
+    return str(server.api.post("/groups", json=told).json()["id"])
+
+
 def made(server: Server, path: str, request: dict[str, Any]) -> str:
     answer = server.api.post(path, json=request, params={"wait": 60})
     assert answer.status_code == 202, answer.text
@@ -46,12 +53,13 @@ def made(server: Server, path: str, request: dict[str, Any]) -> str:
 
 
 @pytest.fixture(params=STATES)
-def visit(
+def visit(  # noqa: PLR0917 - one page for each
     request: pytest.FixtureRequest,
     server: Server,
     long_name_id: str,
     parent_id: str,
     merged_id: str,
+    group_id: str,
     damaged_id: str,
     failed_id: str,
 ) -> Visit:
@@ -110,6 +118,7 @@ def visit(
         "cut": cut,
         "cut error": cut_error,
         "child": child,
+        "group": at(f"{server.url}/groups/{group_id}", "group-table"),
         "merged": at(f"{server.url}/traces/{merged_id}", "trace-ranks"),
         "list": at(server.url, "trace-list"),
         "no match": at(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
@@ -154,6 +163,10 @@ def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
     page = open_context().new_page()
     page.goto(f"{server.url}/traces/{gpu_id}")
     expect(page.get_by_test_id("listener")).to_be_visible()
+    page.locator("#analyses").scroll_into_view_if_needed()
+    expect(page.locator("#analysis-said")).to_contain_text(
+        "Answered"
+    )  # else it moves what is below while that is looked at
     stops = tab_through(page)
     assert [stop["name"] for stop in stops if not stop["outlined"]] == []
     names = [stop["name"] for stop in stops]

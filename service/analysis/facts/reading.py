@@ -73,6 +73,8 @@ class Reading:
         path = self.columns / EVENTS
         if self.selection is None:
             name = str(path).replace("'", "''")
+            db.execute("SET parquet_metadata_cache = true")  # these are read with each statement
+            db.execute("SET enable_external_file_cache = false")  # the system keeps files in memory
             db.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{name}')")
             return db
         from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without

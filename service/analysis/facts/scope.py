@@ -55,7 +55,7 @@ CREATE TYPE event_names AS ENUM (
 _DEVICE_EVENTS = f"""
 CREATE TABLE device_events AS
 SELECT
-    position, ph, name::event_names AS name, cat, pid, tid, device, stream, correlation, external_id, bytes, ts_ns,
+    position, ph, name::event_names AS name, cat, device, stream, correlation, external_id, bytes, ts_ns,
     dur_ns, NULL::VARCHAR AS args
 FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {WORK}
 """
@@ -183,7 +183,7 @@ class Scope:
     def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
-        Its columns: ``position, name, cat, pid, tid, device, stream, correlation, external_id, bytes, args, start_ns,
+        Its columns: ``position, name, cat, device, stream, correlation, external_id, bytes, args, start_ns,
         end_ns, dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others
         are only there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes
         a while, and can be left out: then ``type`` is null. Arguments may be null where they are not asked for.
@@ -205,7 +205,7 @@ class Scope:
         self.db.execute(f"""
             CREATE OR REPLACE TEMP VIEW work AS
             SELECT
-                position, name, cat, pid, tid, {"NULL::BIGINT" if hta else "device"} AS device, stream,
+                position, name, cat, {"NULL::BIGINT" if hta else "device"} AS device, stream,
                 correlation, external_id, bytes, args,
                 ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns,
                 CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'

@@ -1,4 +1,4 @@
-// The one place that speaks HTTP to the service (uploads excepted: only XMLHttpRequest tells their progress).
+// The one place that speaks HTTP to the service (but for tus.js: only XMLHttpRequest tells the progress of uploads).
 import { parseExact, writeExact } from "./exact.js";
 
 /** Path the service is mounted at, empty at the root of its host. */
@@ -8,6 +8,8 @@ export const root = document.documentElement.dataset.root ?? "";
 export const api = (...parts) => `${root}/api/v1/${parts.map(encodeURIComponent).join("/")}`;
 
 export const pageOf = (id) => `${root}/traces/${encodeURIComponent(id)}`;
+
+export const groupPageOf = (id) => `${root}/groups/${encodeURIComponent(id)}`;
 
 /** What went wrong, as the service says it (RFC 9457) or as the connection showed it. */
 export class Problem extends Error {

@@ -1,5 +1,5 @@
 // What is known of a trace in a line each.
-import { pageOf } from "./api.js";
+import { groupPageOf, pageOf } from "./api.js";
 import { copyButton, el } from "./dom.js";
 import { bytes, count, duration, isoNs, rank, span } from "./format.js";
 import { wordsOf } from "./selection.js";
@@ -40,6 +40,12 @@ const FACTS = [
       const words = wordsOf(selection ?? {}, whole?.bounds).map((word) => el("li", {}, word));
       return [el("div", {}, whole ? el("a", { href: pageOf(parent) }, whole.name) : [mono(parent), ", which is gone"]), el("ul", { class: "words" }, words)];
     },
+  },
+  {
+    name: "Group",
+    optional: true,
+    of: (t) => t.group,
+    value: ({ group }) => (group ? el("a", { href: groupPageOf(group.id) }, group.name) : null),
   },
   {
     name: "Rank",
@@ -97,6 +103,12 @@ const FACTS = [
     of: (t) => t.sha256,
     value: ({ sha256 }) =>
       sha256 ? [mono(`${sha256.slice(0, 12)}…`, { title: sha256 }), " ", copyButton(sha256, "Copy the SHA-256")] : null,
+  },
+  {
+    name: "File on the server",
+    optional: true,
+    of: (t) => t.path,
+    value: ({ path }) => (path ? mono(path) : null),
   },
   { name: "Host", of: (t) => t.host, value: ({ host }) => host },
   {

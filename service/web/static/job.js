@@ -1,9 +1,9 @@
 // A job that makes traces: how far it has come, the way to cancel it, and what it has made.
-import { Problem, api, getJson, pageOf, pause, readJson, send } from "./api.js";
+import { Problem, api, getJson, pageOf, readJson, send } from "./api.js";
 import { announce, el, setText } from "./dom.js";
+import { follow, left } from "./follow.js";
 import { count, plural } from "./format.js";
 
-const OVER = new Set(["done", "failed", "cancelled"]);
 const SHOWN = 12; // traces to which it links
 
 /** One job at a time. `key` names it to the tab, which goes on following it after a reload. */
@@ -64,33 +64,24 @@ export class JobView {
 
   async follow(id) {
     this.id = id;
-    for (;;) {
-      const job = await this.asked(id);
-      if (job && OVER.has(job.state)) return this.ended(job);
-      if (job) this.goesOn(job);
-    }
+    const job = await follow(
+      id,
+      (one) => this.goesOn(one),
+      (problem) => this.told(`${problem.title}. Trying again.`),
+    );
+    await this.ended(job);
   }
 
-  /** The job, after a second at most; null where the server does not answer, which may be a restart. */
-  async asked(id) {
-    try {
-      return await getJson(`${api("jobs", id)}?wait=1`);
-    } catch (error) {
-      if (!(error instanceof Problem) || (error.status >= 400 && error.status < 500)) throw error;
-      this.told(`${error.title}. Trying again.`);
-      await pause(1000);
-      return null;
-    }
-  }
-
-  goesOn({ state, progress: { events, events_total: total } }) {
+  goesOn(job) {
+    const { events, events_total: total } = job.progress;
     this.cancel.hidden = false;
     const known = Number(total) > 0;
     if (known) {
       this.bar.max = Number(total);
       this.bar.value = Number(events);
     }
-    this.told(state === "queued" ? "Waits for its turn" : `${count(events)}${known ? ` of ${count(total)}` : ""} events`);
+    const far = `${count(events)}${known ? ` of ${count(total)}` : ""} events`;
+    this.told(job.state === "queued" ? "Waits for its turn" : [far, left(job)].filter(Boolean).join(" · "));
   }
 
   async ended(job) {

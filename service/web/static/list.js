@@ -1,5 +1,5 @@
 // The list of traces: one page of it at a time, kept fresh in place.
-import { Problem, api, getJson, pageOf } from "./api.js";
+import { Problem, api, getJson, groupPageOf, pageOf } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { UNKNOWN, age, bytes, count, duration, rank, span } from "./format.js";
@@ -119,6 +119,8 @@ class Row {
     this.link = el("a");
     this.parentLink = el("a");
     this.parent = el("span", { class: "small muted" }, "cut from ", this.parentLink);
+    this.groupLink = el("a");
+    this.group = el("span", { class: "small muted" }, "in ", this.groupLink);
     this.state = new StateView();
     this.perfetto = el("a", { class: "button", target: "_blank", rel: "noopener", "data-testid": "open-perfetto" }, "Perfetto");
     this.remove = el("button", { type: "button", class: "quiet", "data-testid": "delete-trace" }, "Delete");
@@ -135,7 +137,7 @@ class Row {
     this.element = el(
       "tr",
       { role: "row", "data-testid": "trace-row" },
-      el("th", { role: "rowheader", scope: "row", class: "name" }, el("div", { class: "pick" }, this.box, el("div", {}, this.link, this.parent))),
+      el("th", { role: "rowheader", scope: "row", class: "name" }, el("div", { class: "pick" }, this.box, el("div", {}, this.link, this.parent, this.group))),
       cell("State", {}, this.state.element),
       Object.values(this.cells),
       cell("Age", { class: "number" }, this.time),
@@ -149,6 +151,9 @@ class Row {
     this.element.dataset.id = trace.id;
     setText(this.link, trace.name);
     this.link.href = pageOf(trace.id);
+    this.group.hidden = trace.group === null;
+    setText(this.groupLink, trace.group?.name ?? "");
+    this.groupLink.href = trace.group ? groupPageOf(trace.group.id) : "";
     this.state.update(trace);
     const known = trace.state === "ready";
     this.box.disabled = !known;

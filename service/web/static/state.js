@@ -28,7 +28,7 @@ export class StateView {
     this.progress.hidden = isFinal(trace) || trace.state === "queued";
     if (!this.progress.hidden) {
       showProgress(this.bar, trace.progress);
-      setText(this.text, progressText(trace.progress));
+      setText(this.text, [progressText(trace.progress), trace.left].filter(Boolean).join(" · "));
     }
   }
 }

@@ -1,11 +1,12 @@
 // The page of one trace: what ingest found, and what can be done with it.
 import { startAnalyses } from "./analyses.js";
-import { Problem, api, getJson, root } from "./api.js";
+import { Problem, api, getJson, readJson, root, send } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { startCut } from "./cut.js";
 import { announce, byId, el } from "./dom.js";
 import { startEngine } from "./engine.js";
 import { showFacts } from "./facts.js";
+import { follow, left } from "./follow.js";
 import { startListener } from "./listener.js";
 import { showChildren, showPanels } from "./panels.js";
 import { poll } from "./poll.js";
@@ -20,11 +21,17 @@ byId("state").append(state.badge);
 byId("progress").append(state.progress);
 let last = null;
 
-// While ingest goes on the trace is asked for again; once it is ready or failed nothing of it changes any more.
+// While ingest goes on its job is followed; once the trace is ready or failed nothing of it changes any more.
 poll(async () => {
   try {
-    const trace = await getJson(api("traces", id));
+    let trace = await getJson(api("traces", id));
     hideProblem(byId("trace-problem"));
+    if (!isFinal(trace) && trace.job !== null) {
+      show({ ...trace, parent_trace: null });
+      await follow(trace.job, (job) => goesOn(trace, job), (problem) => showProblem(byId("trace-problem"), problem));
+      trace = await getJson(api("traces", id));
+      hideProblem(byId("trace-problem"));
+    }
     const [parent, children] = isFinal(trace) ? await Promise.all([parentOf(trace), childrenOf(trace)]) : [null, []];
     show({ ...trace, parent_trace: parent });
     showChildren(children, trace);
@@ -36,6 +43,13 @@ poll(async () => {
     return error.status >= 400 && error.status < 500 ? null : false;
   }
 });
+
+/** The trace while its job goes on. */
+function goesOn(trace, job) {
+  hideProblem(byId("trace-problem"));
+  const state = job.state === "running" ? "ingesting" : "queued";
+  show({ ...trace, state, progress: job.progress, left: left(job), parent_trace: null });
+}
 
 /** The trace that this one was cut out of; null where there is none, or no longer. */
 async function parentOf({ parent }) {
@@ -95,6 +109,28 @@ function settle(trace) {
   }
 }
 
+/** The button that keeps a trace from what removes old ones, or no longer. */
+function pinOf(trace) {
+  let pinned = trace.pinned;
+  const pin = el("button", { type: "button", "data-testid": "pin-trace", title: "A pinned trace stays, however old it is" });
+  const told = () => {
+    pin.setAttribute("aria-pressed", String(pinned));
+    pin.textContent = pinned ? "Unpin" : "Pin";
+  };
+  pin.addEventListener("click", async () => {
+    try {
+      pinned = (await readJson(await send("PATCH", api("traces", id), { json: { pinned: !pinned } }))).pinned;
+      hideProblem(byId("trace-problem"));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      showProblem(byId("trace-problem"), error);
+    }
+    told();
+  });
+  told();
+  return pin;
+}
+
 function showActions(trace) {
   const perfetto = el(
     "a",
@@ -111,6 +147,6 @@ function showActions(trace) {
   remove.addEventListener("click", async () => {
     if (await confirmDelete(trace)) location.assign(`${root}/`);
   });
-  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto] : []), download, remove);
+  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto] : []), download, pinOf(trace), remove);
   byId("actions").hidden = false;
 }

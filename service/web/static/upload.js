@@ -1,8 +1,8 @@
-// Uploads: files chosen or dropped, a few at a time, each with progress and a way out.
-import { Problem, api, pageOf, root } from "./api.js";
+// Uploads: files chosen or dropped, a few at a time, each with progress, a pause and a way out.
+import { Problem, api, getJson, pageOf } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { bytes, clock } from "./format.js";
-import { parseExact } from "./exact.js";
+import { discard, isOf, remembered, upload } from "./tus.js";
 
 const AT_ONCE = 2; // browsers allow six connections to a host, and the list wants one
 const RATE_WINDOW_MS = 4000;
@@ -12,41 +12,54 @@ export function startUploads({ onStored }) {
   const list = byId("uploads");
   const waiting = [];
   const running = new Set();
+  const begun = remembered();
 
   function add(files) {
     for (const file of files) {
-      const upload = new Upload(file, { onEnd: ended, onRetry: enqueue, onLeave: left });
-      list.append(upload.element);
+      const before = begun.find((one) => isOf(one, file));
+      if (before?.row) leave(before.row);
+      const one = new Upload(file, { onEnd: ended, onRetry: enqueue, onLeave: left });
+      list.append(one.element);
       list.hidden = false;
-      enqueue(upload);
+      enqueue(one);
     }
   }
 
-  function enqueue(upload) {
-    waiting.push(upload);
+  function enqueue(one) {
+    waiting.push(one);
     startNext();
   }
 
   function startNext() {
     while (running.size < AT_ONCE && waiting.length > 0) {
-      const upload = waiting.shift();
-      running.add(upload);
-      upload.start();
+      const next = waiting.shift();
+      running.add(next);
+      next.start();
     }
   }
 
-  function ended(upload, trace) {
-    running.delete(upload);
+  function ended(one, trace) {
+    running.delete(one);
     if (trace) onStored(trace);
     startNext();
   }
 
-  function left(upload) {
-    const index = waiting.indexOf(upload);
+  function left(one) {
+    const index = waiting.indexOf(one);
     if (index >= 0) waiting.splice(index, 1);
-    if (upload.element.contains(document.activeElement)) byId("file-input").focus();
-    upload.element.remove();
+    leave(one.element);
+  }
+
+  function leave(row) {
+    if (row.contains(document.activeElement)) byId("file-input").focus();
+    row.remove();
     list.hidden = list.childElementCount === 0;
+  }
+
+  for (const one of begun) {
+    one.row = leftover(one, leave);
+    list.append(one.row);
+    list.hidden = false;
   }
 
   listenForFiles(add);
@@ -94,67 +107,89 @@ class Upload {
     this.text = el("span", { class: "small muted" }, `${bytes(file.size)} · waiting`);
     const button = (label, act) =>
       el("button", { type: "button", class: "quiet", "aria-label": `${label}: ${file.name}`, onclick: act }, label);
-    this.cancel = button("Cancel", () => (this.request ? this.request.abort() : onLeave(this)));
-    this.retry = button("Retry", () => {
+    const again = () => {
       this.show("waiting");
       onRetry(this);
-    });
+    };
+    this.pause = button("Pause", () => this.stop("paused"));
+    this.resume = button("Resume", again);
+    this.cancel = button("Cancel", () => (this.state === "waiting" ? onLeave(this) : this.stop("failed")));
+    this.retry = button("Retry", again);
     this.dismiss = button("Dismiss", () => onLeave(this));
     this.link = el("span");
     this.problem = el("p", { class: "problem", role: "alert" });
-    const controls = el("span", { class: "buttons" }, this.link, this.cancel, this.retry, this.dismiss);
+    const buttons = [this.link, this.pause, this.resume, this.cancel, this.retry, this.dismiss];
+    const controls = el("span", { class: "buttons" }, ...buttons);
     this.element = el("li", { "data-testid": "upload-row" }, this.name, this.text, controls, this.bar, this.problem);
     this.show("waiting");
   }
 
-  /** waiting, sending, stored, failed: which of the row's parts are seen. */
+  /** waiting, sending, paused, stored, failed: which of the row's parts are seen. */
   show(state) {
     const had = this.element.contains(document.activeElement);
-    this.element.dataset.state = state;
-    this.cancel.hidden = state === "stored" || state === "failed";
+    const over = state === "stored" || state === "failed";
+    this.state = this.element.dataset.state = state;
+    this.pause.hidden = state !== "sending";
+    this.resume.hidden = state !== "paused";
+    this.cancel.hidden = over;
     this.retry.hidden = state !== "failed";
-    this.dismiss.hidden = state === "waiting" || state === "sending";
-    this.bar.hidden = state === "stored" || state === "failed";
+    this.dismiss.hidden = !over;
+    this.bar.hidden = over;
     this.problem.hidden = state !== "failed";
-    if (had && !this.element.contains(visible(document.activeElement))) this.dismiss.focus();
+    const first = [this.pause, this.resume, this.dismiss].find((one) => !one.hidden);
+    if (had && !this.element.contains(visible(document.activeElement))) first?.focus();
   }
 
-  start() {
+  async start() {
     this.show("sending");
     this.rate = new Rate();
-    this.sent = 0;
-    const request = new XMLHttpRequest();
-    this.request = request;
-    request.upload.onprogress = (event) => this.progressed(event);
-    request.upload.onload = () => {
-      this.bar.removeAttribute("value"); // all is sent; the server makes it safe
-      setText(this.text, `${bytes(this.file.size)} sent · being stored`);
-    };
-    request.onload = () => this.answered(request);
-    request.onerror = () => this.broke();
-    request.onabort = () => this.failed(new Problem({ title: "Cancelled", detail: "", code: "cancelled" }));
-    request.open("PUT", api("traces", this.file.name));
-    request.setRequestHeader("Accept", "application/json");
-    request.send(this.file);
+    this.leash = new AbortController();
+    const { signal } = this.leash;
+    try {
+      const onSent = (loaded) => this.progressed(loaded);
+      const onLost = (problem, ms) => this.lost(problem, ms);
+      this.stored(await getJson(api("traces", await upload(this.file, { signal, onSent, onLost }))));
+    } catch (error) {
+      if (signal.aborted) return;
+      this.failed(error);
+      this.onEnd(this, null);
+    }
   }
 
-  progressed({ loaded, total }) {
+  /** Stop for a while, or for good: then nothing stays of it. */
+  async stop(state) {
+    this.leash.abort();
+    this.onEnd(this, null);
+    if (state === "paused") {
+      this.show("paused");
+      setText(this.text, `${bytes(this.sent ?? 0)} of ${bytes(this.file.size)} · paused`);
+      return;
+    }
+    this.failed(new Problem({ title: "Cancelled", detail: "", code: "cancelled" }));
+    const begun = remembered().find((one) => isOf(one, this.file));
+    if (begun) await discard(begun).catch((error) => this.failed(error));
+  }
+
+  progressed(loaded) {
+    const total = this.file.size;
     this.sent = loaded;
     this.bar.max = total || 1;
-    this.bar.value = loaded;
+    if (loaded < total) this.bar.value = loaded;
+    else this.bar.removeAttribute("value"); // all is sent; the server makes it safe
     const perSecond = this.rate.add(loaded);
     const parts = [`${bytes(loaded)} of ${bytes(total)}`];
-    if (perSecond > 0) parts.push(`${bytes(perSecond)}/s`, `${clock(Math.ceil((total - loaded) / perSecond))} left`);
+    if (loaded === total) parts.push("being stored");
+    else if (perSecond > 0) parts.push(`${bytes(perSecond)}/s`, `${clock(Math.ceil((total - loaded) / perSecond))} left`);
     setText(this.text, parts.join(" · "));
   }
 
-  answered(request) {
-    if (request.status < 200 || request.status >= 300) {
-      this.failed(Problem.read(request.responseText, request.status, request.statusText));
-      return;
-    }
-    const trace = parseExact(request.responseText);
-    this.request = null;
+  /** The network, or the server, is away. */
+  lost(problem, ms) {
+    this.rate = new Rate();
+    setText(this.text, `${problem.title} · trying again in ${Math.ceil(ms / 1000)} s`);
+  }
+
+  stored(trace) {
     this.show("stored");
     setText(this.text, `${bytes(this.file.size)} · stored`);
     this.link.replaceChildren(el("a", { href: pageOf(trace.id) }, "Open", el("span", { class: "unseen" }, ` ${trace.name}`)));
@@ -162,21 +197,31 @@ class Upload {
     this.onEnd(this, trace);
   }
 
-  /** No answer at all: the network, a server that went away, or one that refused without reading on. */
-  broke() {
-    const where = `after ${bytes(this.sent)} of ${bytes(this.file.size)}`;
-    const folder = this.file.size === 0 || this.file.type === "" ? " If this is a folder, drop the files in it." : "";
-    const detail = `The connection ended ${where} without an answer from ${location.host}${root}.${this.sent ? "" : folder}`;
-    this.failed(new Problem({ title: "Upload interrupted", detail, code: "interrupted" }));
-  }
-
   failed(problem) {
-    this.request = null;
     this.show("failed");
     setText(this.text, bytes(this.file.size));
-    this.problem.replaceChildren(el("strong", {}, problem.title), problem.detail ? ` ${problem.detail}` : "");
-    this.onEnd(this, null);
+    const title = problem.title ?? "The page has a bug";
+    const detail = problem.detail ?? String(problem);
+    this.problem.replaceChildren(el("strong", {}, title), detail ? ` ${detail}` : "");
   }
+}
+
+/** What is left of an upload that this browser began, and whose file must be chosen again. */
+function leftover(begun, onLeave) {
+  const text = el("span", { class: "small muted" }, "Choose the file again, and it goes on");
+  const act = async () => {
+    await discard(begun);
+    onLeave(row);
+  };
+  const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${begun.name}`, onclick: act }, "Discard");
+  const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, begun.name), text, button);
+  getJson(begun.url).then(
+    ({ offset, length }) => setText(text, `${bytes(offset)} of ${bytes(length)} · choose the file again, and it goes on`),
+    (error) => {
+      if ([404, 410].includes(error.status)) act();
+    },
+  );
+  return row;
 }
 
 const visible = (element) => (element?.checkVisibility?.() === false ? null : element);

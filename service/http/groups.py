@@ -1,0 +1,195 @@
+"""``/groups``: the traces of one run, listed, asked, merged and deleted together."""
+
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.http import shapes
+from service.http.analysis import Form, ask
+from service.http.analysis import list_analyses as list_of_trace
+from service.http.bodies import SmallBody
+from service.http.cursors import at_of, cursor_of, read_cursor
+from service.http.making import MERGED_MAX, MergeRequest, merge_traces
+from service.http.selections import Chosen
+from service.http.services import Parts, Services
+from service.http.tables import ARROW, CSV
+from service.http.traces import Wait, as_json
+from service.store.catalog import State, Trace
+from service.store.groups import Group
+from service.store.uploads import plain_name
+from service.trace.errors import NotReady, UnknownTrace
+from service.trace.piece import Align
+
+router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBody)
+
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+RunId = Annotated[str, Field(max_length=255)]
+Traces = Annotated[list[str], Field(max_length=MERGED_MAX)]
+
+
+class GroupRequest(BaseModel):
+    """A group that is to be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    run_id: RunId | None = Field(None, description="what its maker calls the run")
+    traces: Traces = Field([], description="ids; they leave the groups that they are in")
+
+
+class GroupChange(BaseModel):
+    """What is to be another of a group."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name | None = None
+    run_id: RunId | None = None
+    traces: Traces | None = Field(None, description="ids of all that are in it from now on")
+
+
+class GroupMerge(BaseModel):
+    """How the ranks of a group become one trace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    align: Align = "collectives"
+    name: Annotated[str, Field(max_length=255)] | None = Field(None, description="of the trace that is made")
+
+
+def described(group: Group) -> dict[str, Any]:
+    """A group as lists show it."""
+    return {
+        "id": group.id, "name": group.name, "run_id": group.run_id, "created_at": at_of(group.created_ns),
+        "traces": group.traces, "size": group.size,
+    }  # fmt: skip
+
+
+def members_of(parts: Services, group_id: str) -> list[Trace]:
+    """Its traces by rank, those of no rank last, the oldest first; raises `UnknownGroup`."""
+    parts.groups.get(group_id)
+    found = parts.catalog.page(limit=MERGED_MAX, group=group_id)
+    return sorted(found, key=lambda one: (_told(one, "rank") is None, _told(one, "rank") or 0, one.created_ns))
+
+
+def _told(trace: Trace, what: str) -> Any:
+    return (trace.summary or {}).get(what)
+
+
+def with_ranks(parts: Services, group: Group) -> dict[str, Any]:
+    """A group as it is shown alone."""
+    ranks = [
+        {
+            "rank": _told(one, "rank"), "world_size": _told(one, "world_size"), "host": _told(one, "host"),
+            "trace": one.id, "name": one.name, "state": one.state, "size": one.size, "pinned": one.pinned,
+            "events": (_told(one, "events") or {}).get("kept", 0),
+        }
+        for one in members_of(parts, group.id)
+    ]  # fmt: skip
+    sizes = {one["world_size"] for one in ranks} - {None}
+    world_size = sizes.pop() if len(sizes) == 1 else None
+    present = {one["rank"] for one in ranks}
+    missing = [rank for rank in range(min(world_size, MERGED_MAX)) if rank not in present] if world_size else []
+    return described(group) | {"world_size": world_size, "missing": missing, "ranks": ranks}
+
+
+@router.get("", summary="List groups, newest first", responses={200: {"model": shapes.Groups}})
+def list_groups(
+    parts: Parts,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    name: Annotated[str, Query(description="part of the name, in any case")] = "",
+) -> Response:
+    """One page of groups; ``next`` is the cursor of the following page, or null."""
+    found = parts.groups.page(limit=limit + 1, after=read_cursor(cursor), name=name)
+    page = found[:limit]
+    following = cursor_of(page[-1].created_ns, page[-1].id) if len(found) > limit else None
+    return as_json({"groups": [described(one) for one in page], "next": following})
+
+
+@router.post("", status_code=201, summary="Make a group", responses={201: {"model": shapes.Group}})
+def make_group(asked: GroupRequest, parts: Parts) -> Response:
+    """Put traces together. A group is also made by the first upload or import that names it."""
+    made = parts.groups.add(plain_name(asked.name), run_id=asked.run_id, traces=asked.traces)
+    return as_json(with_ranks(parts, made), 201, Location=f"/api/v1/groups/{made.id}")
+
+
+@router.get("/{group_id}", summary="Describe a group", responses={200: {"model": shapes.Group}})
+def describe_group(group_id: str, parts: Parts) -> Response:
+    """A group with its ranks, and which of its world are missing."""
+    return as_json(with_ranks(parts, parts.groups.get(group_id)))
+
+
+@router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
+def change_group(group_id: str, asked: GroupChange, parts: Parts) -> Response:
+    """Change what is given; the rest stays."""
+    name = None if asked.name is None else plain_name(asked.name)
+    changed = parts.groups.change(group_id, name=name, run_id=asked.run_id, traces=asked.traces)
+    return as_json(with_ranks(parts, changed))
+
+
+@router.delete("/{group_id}", status_code=204, summary="Dissolve a group, or delete it with its traces")
+async def delete_group(
+    group_id: str,
+    parts: Parts,
+    traces: Annotated[bool, Query(description="delete its traces, too; without it, they stay")] = False,
+) -> Response:
+    """Its traces stay, and belong to none; with ``traces=true`` they are deleted as each alone would be."""
+    while members := members_of(parts, group_id) if traces else ():
+        for one in members:
+            with suppress(UnknownTrace):  # somebody else was faster
+                await parts.remove(one.id)
+    parts.groups.remove(group_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
+)
+async def merge_group(group_id: str, asked: GroupMerge, parts: Parts, wait: Wait = 0) -> Response:
+    """As ``POST /traces/merge`` of all of its traces."""
+    members = members_of(parts, group_id)
+    return await merge_traces(
+        MergeRequest(traces=[one.id for one in members], ranks=None, align=asked.align, name=asked.name), parts, wait
+    )
+
+
+@router.get("/{group_id}/analysis", summary="What can be asked of a group", responses={200: {"model": shapes.Analyses}})
+def list_analyses(group_id: str, parts: Parts, selection: Chosen) -> Response:
+    """What can be asked of its first trace; of some analyses it needs more than one."""
+    return list_of_trace(_asked(parts, group_id)[0][0], parts, selection)
+
+
+def _asked(parts: Services, group_id: str) -> tuple[list[str], list[str]]:
+    """The traces that are asked, and those that are left out as they could not be read; raises `NotReady`."""
+    members = members_of(parts, group_id)
+    asked = [one.id for one in members if one.state is not State.FAILED]
+    if not asked:
+        raise NotReady("No trace of the group is ready.", state=None)
+    return asked, [one.id for one in members if one.state is State.FAILED]
+
+
+@router.get(
+    "/{group_id}/analysis/{name}",
+    summary="Ask all ranks of a group",
+    responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+)
+async def ask_group(
+    group_id: str,
+    name: str,
+    request: Request,
+    parts: Parts,
+    selection: Chosen,
+    table: Annotated[str | None, Query(description="of `csv` and `arrow`: which of the tables")] = None,
+    form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+) -> Response:
+    """As ``GET /traces/{id}/analysis/{name}`` with ``traces``: the analyses, and what they take, are the same.
+
+    Traces that could not be read are left out, and ``Tracedock-Left-Out`` tells their ids.
+    """
+    (first, *others), failed = _asked(parts, group_id)
+    answer = await ask(name, first, request, parts, selection, others, table, form)
+    if failed:
+        answer.headers["Tracedock-Left-Out"] = ", ".join(failed)
+    return answer

@@ -1,0 +1,242 @@
+"""``/uploads``: uploads that can be resumed, by the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
+
+With the extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration.
+Parallel parts (concatenation) are left out: to copy them together and hash them anew takes the time that they gain.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+
+from service.http import shapes
+from service.http.errors import as_problem
+from service.http.receiving import Body, announced_size, receiving
+from service.http.services import Parts
+from service.http.traces import as_json
+from service.jobs.receiving import Standing, Writing
+from service.store.catalog import new_trace_id
+from service.store.jobs import Priority
+from service.store.resumable import CHECKSUMS, Announced
+from service.store.uploads import plain_name
+from service.trace.errors import BadUpload, EmptyBody, TracedockError, WrongType, WrongVersion
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,creation-with-upload,creation-defer-length,checksum,termination,expiration"
+CHUNK_TYPE = "application/offset+octet-stream"
+STALLED_S = 20.0
+"""After so long without a byte a chunk is over: its link is dead, and the client may send the next one."""
+METADATA_MAX = 4096
+
+_PRIORITIES = {one.name.lower(): one for one in Priority}
+_ABOUT = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
+
+
+class _Tus(APIRoute):
+    """A route that speaks tus, also where it refuses."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def versioned(request: Request) -> Response:
+            try:
+                self._check(request)
+                response = await handle(request)
+            except TracedockError as error:
+                response = as_problem(error)
+                if "offset" in error.extra:
+                    response.headers["Upload-Offset"] = str(error.extra["offset"])
+            response.headers["Tus-Resumable"] = VERSION
+            if response.status_code == 412:
+                response.headers["Tus-Version"] = VERSION
+            return response
+
+        return versioned
+
+    @staticmethod
+    def _check(request: Request) -> None:
+        """Raise `WrongVersion` if a client of tus speaks another one; scripts may look without."""
+        told = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
+        if told != VERSION:
+            raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {told[:20]!r}.")
+
+
+router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_Tus)
+
+
+@router.options("", status_code=204, summary="What the server knows of tus")
+async def tell_about(parts: Parts) -> Response:
+    """Tell version, extensions, limits and checksums."""
+    known = {"Tus-Max-Size": str(parts.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
+    return Response(status_code=204, headers=_ABOUT | known)
+
+
+@router.post("", status_code=201, response_class=Response, summary="Begin an upload that can be resumed")
+async def begin_upload(request: Request, parts: Parts) -> Response:
+    """Begin an upload by ``Upload-Length`` or ``Upload-Defer-Length: 1``, with its first bytes if there is a body.
+
+    ``Upload-Metadata`` names it (``filename``), and may name its ``group`` and the ``priority`` of its ingest.
+    """
+    async with receiving(request, stalled_s=STALLED_S) as body:
+        announced = _announced(request)
+        size = announced_size(request)
+        with_chunk = request.headers.get("content-type") == CHUNK_TYPE
+        if (size or "transfer-encoding" in request.headers) and not with_chunk:
+            raise WrongType(f"The first bytes come as {CHUNK_TYPE}.")
+        checksum = _checksum(request)
+        standing = await parts.receiving.begin(announced)
+        if with_chunk:
+            async with parts.receiving.writing(announced.id, 0, checksum=checksum) as writing:
+                await _take(body, writing, size)
+            standing = await parts.receiving.standing(announced.id)
+    where = f"/api/v1/uploads/{announced.id}"
+    return Response(status_code=201, headers={"Location": where} | _progress(standing) | _made(standing))
+
+
+@router.head("/{upload_id}", response_class=Response, summary="How far an upload is")
+async def tell_offset(upload_id: str, parts: Parts) -> Response:
+    """Tell ``Upload-Offset``: so many bytes are on disk."""
+    standing = await parts.receiving.standing(upload_id)
+    told = standing.announced
+    length = {"Upload-Defer-Length": "1"} if told.length is None else {"Upload-Length": str(told.length)}
+    metadata = {"Upload-Metadata": told.metadata} if told.metadata else {}
+    headers = {"Cache-Control": "no-store"} | _progress(standing) | length | metadata | _made(standing)
+    return Response(status_code=200, headers=headers)
+
+
+@router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
+async def describe_upload(upload_id: str, parts: Parts) -> Response:
+    """How far it is, and the id of the trace it became."""
+    standing = await parts.receiving.standing(upload_id)
+    told, ends_at = standing.announced, standing.ends_at
+    return as_json(
+        {
+            "id": told.id,
+            "name": told.name,
+            "length": told.length,
+            "offset": standing.offset,
+            "expires_at": ends_at and f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%dT%H:%M:%S}Z",
+            "trace": standing.trace,
+        }
+    )
+
+
+@router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
+async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
+    """Add the body at ``Upload-Offset``; the last one makes the trace that ``Tracedock-Trace`` names.
+
+    What came of a chunk that breaks off is kept, unless it has an ``Upload-Checksum``.
+    """
+    async with receiving(request, stalled_s=STALLED_S) as body:
+        if request.headers.get("content-type") != CHUNK_TYPE:
+            raise WrongType(f"A chunk comes as {CHUNK_TYPE}.")
+        offset = _number(request, "Upload-Offset")
+        if offset is None:
+            raise BadUpload("A chunk tells its `Upload-Offset`.")
+        length, checksum = _number(request, "Upload-Length"), _checksum(request)
+        async with parts.receiving.writing(upload_id, offset, length=length, checksum=checksum) as writing:
+            await _take(body, writing, announced_size(request))
+    standing = await parts.receiving.standing(upload_id)
+    return Response(status_code=204, headers=_progress(standing) | _made(standing))
+
+
+@router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for who can't send these")
+async def do_otherwise(upload_id: str, request: Request, parts: Parts) -> Response:
+    """Do what ``X-HTTP-Method-Override`` says."""
+    method = request.headers.get("x-http-method-override", "")
+    if method == "PATCH":
+        return await add_chunk(upload_id, request, parts)
+    if method == "DELETE":
+        return await end_upload(upload_id, parts)
+    raise BadUpload("`X-HTTP-Method-Override` is PATCH or DELETE.")
+
+
+@router.delete("/{upload_id}", status_code=204, summary="End an upload")
+async def end_upload(upload_id: str, parts: Parts) -> Response:
+    """Remove an upload that is no trace yet; one that is has nothing to remove."""
+    await parts.receiving.end(upload_id)
+    return Response(status_code=204)
+
+
+async def _take(body: Body, writing: Writing, size: int | None) -> None:
+    if size is not None:
+        await writing.expect(size)
+    await body.each(writing.write)
+
+
+def _progress(standing: Standing) -> dict[str, str]:
+    headers = {"Upload-Offset": str(standing.offset)}
+    if standing.ends_at is not None:
+        headers["Upload-Expires"] = format_datetime(datetime.fromtimestamp(standing.ends_at, UTC), usegmt=True)
+    return headers
+
+
+def _made(standing: Standing) -> dict[str, str]:
+    if not standing.trace:
+        return {}
+    return {"Tracedock-Trace": standing.trace, "Link": f'</api/v1/traces/{standing.trace}>; rel="item"'}
+
+
+# -- what requests tell ------------------------------------------------------------------------------------------------
+
+
+def _announced(request: Request) -> Announced:
+    length, deferred = _number(request, "Upload-Length"), request.headers.get("upload-defer-length")
+    if deferred not in (None, "1") or (length is None) != (deferred == "1"):
+        raise BadUpload("An upload tells either its `Upload-Length`, or `Upload-Defer-Length: 1`.")
+    if length == 0:
+        raise EmptyBody("A trace has at least one byte.")
+    field = request.headers.get("upload-metadata", "")
+    metadata, upload_id = _metadata(field), new_trace_id()
+    name = metadata.get("filename") or metadata.get("name") or f"upload-{upload_id}"
+    group, priority = metadata.get("group") or None, metadata.get("priority", "interactive")
+    if priority not in _PRIORITIES:
+        raise BadUpload(f"The priority is one of {', '.join(_PRIORITIES)}, not {priority[:40]!r}.")
+    return Announced(upload_id, plain_name(name), length, field, group and plain_name(group), _PRIORITIES[priority])
+
+
+def _number(request: Request, field: str) -> int | None:
+    told = request.headers.get(field)
+    if told is None:
+        return None
+    if not (told.isascii() and told.isdecimal() and len(told) < 20):
+        raise BadUpload(f"`{field}: {told[:40]}` is no number of bytes.")
+    return int(told)
+
+
+def _metadata(field: str) -> dict[str, str]:
+    """The values of ``Upload-Metadata``: names, each with its value in base64."""
+    if len(field) > METADATA_MAX:
+        raise BadUpload(f"`Upload-Metadata` is longer than {METADATA_MAX} bytes.")
+    found: dict[str, str] = {}
+    for pair in filter(None, map(str.strip, field.split(","))):
+        name, _, value = pair.partition(" ")
+        if name in found:
+            raise BadUpload(f"`Upload-Metadata` has {name[:40]!r} twice.")
+        try:
+            found[name] = base64.b64decode(value.strip(), validate=True).decode()
+        except ValueError as error:
+            raise BadUpload(f"The value of {name[:40]!r} in `Upload-Metadata` is no base64 of UTF-8.") from error
+    return found
+
+
+def _checksum(request: Request) -> tuple[str, bytes] | None:
+    field = request.headers.get("upload-checksum")
+    if field is None:
+        return None
+    algorithm, _, value = field.partition(" ")
+    if algorithm not in CHECKSUMS:
+        raise BadUpload(f"A checksum is one of {', '.join(CHECKSUMS)}, not {algorithm[:40]!r}.")
+    try:
+        digest = base64.b64decode(value.strip(), validate=True)
+    except binascii.Error as error:
+        raise BadUpload("The value of `Upload-Checksum` is no base64.") from error
+    if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
+        raise BadUpload(f"The value of `Upload-Checksum` has {len(digest)} bytes, which no {algorithm} has.")
+    return algorithm, digest

@@ -1,0 +1,155 @@
+"""The connection to the catalog's SQLite file: its tables, and how they become those of this version."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from service.trace.errors import CatalogUnwritable, DiskFull, TracedockError
+
+_SCHEMA_VERSION = 4
+_BASE_VERSION = 3
+"""That of the tables below; what is newer is in the migrations."""
+_TRACE = """
+CREATE TABLE trace (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    error TEXT,
+    created_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    summary TEXT,
+    parent TEXT,
+    selection TEXT
+) STRICT;
+CREATE INDEX trace_newest ON trace (created_ns DESC, id DESC);
+"""
+_JOB = """
+CREATE TABLE job (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    trace TEXT REFERENCES trace (id) ON DELETE CASCADE,
+    request TEXT NOT NULL DEFAULT '{}',
+    state TEXT NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    result TEXT,
+    events INTEGER NOT NULL DEFAULT 0,
+    error TEXT
+) STRICT;
+CREATE INDEX job_waiting ON job (state, id);
+"""
+_MIGRATIONS = {
+    1: (  # made no columns: every trace is read anew
+        "UPDATE trace SET state = 'queued', error = NULL, summary = NULL; DELETE FROM job;"
+        "INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace;"
+    ),
+    2: "".join(  # made no traces of traces
+        [
+            "ALTER TABLE trace ADD COLUMN parent TEXT; ALTER TABLE trace ADD COLUMN selection TEXT;",
+            "DROP INDEX job_waiting; ALTER TABLE job RENAME TO old;",
+            _JOB,
+            "INSERT INTO job (id, kind, trace, state, attempts) SELECT id, kind, trace, state, attempts FROM old;",
+            "DROP TABLE old;",
+        ]
+    ),
+    3: "".join(  # knew no groups, kept no ingests that were over, and had one name for each file
+        [
+            "CREATE TABLE run_group (id TEXT PRIMARY KEY, name TEXT NOT NULL, run_id TEXT,",
+            " created_ns INTEGER NOT NULL) STRICT;",
+            "CREATE UNIQUE INDEX run_group_name ON run_group (name);",
+            "ALTER TABLE trace ADD COLUMN group_id TEXT REFERENCES run_group (id) ON DELETE SET NULL;",
+            "ALTER TABLE trace ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;",
+            "ALTER TABLE trace ADD COLUMN path TEXT;",
+            "ALTER TABLE trace ADD COLUMN path_mark TEXT;",
+            "CREATE INDEX trace_group ON trace (group_id); CREATE INDEX trace_bytes ON trace (sha256, size);",
+            "DROP INDEX job_waiting; ALTER TABLE job RENAME TO old;",
+            "CREATE TABLE job (id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, trace TEXT,",
+            " request TEXT NOT NULL DEFAULT '{}', state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,",
+            " result TEXT, events INTEGER NOT NULL DEFAULT 0, error TEXT, priority INTEGER NOT NULL DEFAULT 0,",
+            " created_ns INTEGER NOT NULL DEFAULT 0, started_ns INTEGER, ended_ns INTEGER) STRICT;",
+            "INSERT INTO job (id, kind, trace, request, state, attempts, result, events, error) SELECT id, kind,",
+            " trace, request, state, attempts, json_object('traces', json(result)), events, error FROM old;",
+            "UPDATE job SET result = NULL WHERE state <> 'done'; DROP TABLE old;",
+            "CREATE INDEX job_waiting ON job (state, priority, id); CREATE INDEX job_trace ON job (trace);",
+            "CREATE TABLE idempotency (key TEXT NOT NULL, caller TEXT NOT NULL, digest TEXT NOT NULL, made TEXT,",
+            " status INTEGER, headers TEXT, body BLOB, created_ns INTEGER NOT NULL, PRIMARY KEY (key, caller)) STRICT;",
+            "CREATE TABLE import_order (id TEXT PRIMARY KEY, request TEXT NOT NULL, job INTEGER, created_ns INTEGER",
+            " NOT NULL, ended_ns INTEGER) STRICT;",
+            "CREATE TABLE import_file (import_id TEXT NOT NULL REFERENCES import_order (id) ON DELETE CASCADE,",
+            " path TEXT NOT NULL, mark TEXT NOT NULL, trace TEXT, why TEXT, PRIMARY KEY (import_id, path)) STRICT;",
+        ]
+    ),
+}
+"""What brings the tables of a version to those of the next."""
+
+
+class Connection:
+    """The open file at `path`, with the tables of this version; its methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare(path)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
+        """Set up the connection, and the tables in a file that is new."""
+        self._db.row_factory = sqlite3.Row
+        self._db.create_function("casefold", 1, str.casefold, deterministic=True)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        with self.transaction() as db:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if not 0 <= version <= _SCHEMA_VERSION:
+                raise TracedockError(
+                    f"{path} has the schema version {version}; this version of the service reads {_SCHEMA_VERSION}."
+                )
+            steps = [] if version else [_TRACE + _JOB]
+            steps += [_MIGRATIONS[at] for at in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
+            for statement in filter(str.strip, "".join(steps).split(";")):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A change, made whole or not at all; raises `DiskFull`."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                if self._db.in_transaction:  # a full disk may have rolled back already
+                    self._db.execute("ROLLBACK")
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                    raise DiskFull("The disk of the data folder has no room for the catalog.") from error
+                raise
+
+    def check_writable(self) -> None:
+        """Raise `CatalogUnwritable` if nothing can be changed."""
+        try:
+            with self._lock:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                finally:
+                    self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise CatalogUnwritable(f"The catalog can't be written: {error}.") from error
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """What a query finds."""
+        with self._lock, closing(self._db.execute(sql, values)) as cursor:
+            return cursor.fetchall()

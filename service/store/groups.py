@@ -1,0 +1,134 @@
+"""Groups: the traces of one run, which belong together."""
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.store.connection import Connection
+from service.store.idempotency import note_made
+from service.trace.errors import GroupExists, UnknownGroup, UnknownTrace
+
+_SELECT = (
+    "SELECT *, (SELECT count(*) FROM trace WHERE group_id = run_group.id) AS traces,"
+    " (SELECT ifnull(sum(size), 0) FROM trace WHERE group_id = run_group.id) AS size FROM run_group"
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group: `run_id` is what the one who made it calls the run; it has so many `traces`, of so many bytes."""
+
+    id: str
+    name: str
+    run_id: str | None
+    created_ns: int
+    traces: int
+    size: int
+
+
+def group_named(db: sqlite3.Connection, name: str) -> str:
+    """The id of the group of that name, which is made if there is none."""
+    return _id_of(db, name) or _made(db, name, None)
+
+
+def _id_of(db: sqlite3.Connection, name: str) -> str | None:
+    row = db.execute("SELECT id FROM run_group WHERE name = ?", (name,)).fetchone()
+    return row["id"] if row else None
+
+
+def _made(db: sqlite3.Connection, name: str, run_id: str | None) -> str:
+    group_id = secrets.token_hex(6)
+    db.execute(
+        "INSERT INTO run_group (id, name, run_id, created_ns) VALUES (?, ?, ?, ?)",
+        (group_id, name, run_id, time.time_ns()),
+    )
+    return group_id
+
+
+class Groups:
+    """The groups in the catalog's file; no two have one name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._transaction, self._rows = connection.transaction, connection.rows
+
+    def add(self, name: str, *, run_id: str | None = None, traces: Sequence[str] = ()) -> Group:
+        """Make a group of traces, which leave the groups that they are in.
+
+        Raises:
+            GroupExists: there is one of that name.
+            UnknownTrace: one of the traces is none.
+        """
+        with self._transaction() as db:
+            if known := _id_of(db, name):
+                raise GroupExists(f"The group {known} has the name {name!r}.", group=known)
+            group_id = _made(db, name, run_id)
+            _join(db, group_id, traces)
+            note_made(db, f"group/{group_id}")
+        return self.get(group_id)
+
+    def get(self, group_id: str) -> Group:
+        """The group with that id; raises `UnknownGroup`."""
+        rows = self._rows(f"{_SELECT} WHERE id = ?", (group_id,))
+        if not rows:
+            raise UnknownGroup(f"No group has the id {group_id[:64]!r}.")
+        return Group(**rows[0])
+
+    def page(self, *, limit: int, after: tuple[int, str] | None = None, name: str = "") -> list[Group]:
+        """Groups from the newest on.
+
+        Args:
+            limit: how many at most.
+            after: (created_ns, id) of the last group of the page before.
+            name: only those whose name contains this, in any case.
+        """
+        rows = self._rows(
+            f"{_SELECT} WHERE (created_ns, id) < (?, ?) AND instr(casefold(name), casefold(?))"
+            " ORDER BY created_ns DESC, id DESC LIMIT ?",
+            (*(after or ((1 << 63) - 1, "")), name, limit),
+        )
+        return [Group(**row) for row in rows]
+
+    def change(
+        self, group_id: str, *, name: str | None = None, run_id: str | None = None, traces: Sequence[str] | None = None
+    ) -> Group:
+        """Change what is given of a group; `traces` are then all of its traces.
+
+        Raises:
+            UnknownGroup: there is none.
+            GroupExists: another has that name.
+            UnknownTrace: one of the traces is none.
+        """
+        self.get(group_id)
+        with self._transaction() as db:
+            if name is not None:
+                if (known := _id_of(db, name)) and known != group_id:
+                    raise GroupExists(f"The group {known} has the name {name!r}.", group=known)
+                db.execute("UPDATE run_group SET name = ? WHERE id = ?", (name, group_id))
+            if run_id is not None:
+                db.execute("UPDATE run_group SET run_id = ? WHERE id = ?", (run_id or None, group_id))
+            if traces is not None:
+                db.execute("UPDATE trace SET group_id = NULL WHERE group_id = ?", (group_id,))
+                _join(db, group_id, traces)
+        return self.get(group_id)
+
+    def remove(self, group_id: str) -> None:
+        """Dissolve a group; its traces stay. Raises `UnknownGroup`."""
+        self.get(group_id)
+        with self._transaction() as db:
+            db.execute("DELETE FROM run_group WHERE id = ?", (group_id,))
+
+    def remove_empty(self, group_id: str) -> None:
+        """Forget a group if no trace is in it any more."""
+        with self._transaction() as db:
+            db.execute(
+                "DELETE FROM run_group WHERE id = ? AND NOT EXISTS (SELECT 1 FROM trace WHERE group_id = run_group.id)",
+                (group_id,),
+            )
+
+
+def _join(db: sqlite3.Connection, group_id: str, traces: Sequence[str]) -> None:
+    for trace_id in traces:
+        if not db.execute("UPDATE trace SET group_id = ? WHERE id = ?", (group_id, trace_id)).rowcount:
+            raise UnknownTrace(f"No trace has the id {trace_id[:64]!r}.")

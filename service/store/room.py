@@ -1,0 +1,103 @@
+"""Room: how many bytes the data folder takes, and how many more it may."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from service.trace.errors import NoRoom
+
+COUNTED_EVERY_S = 30.0
+"""How old a count may be, beside what was told since; what is refused is always counted anew."""
+_REST = 20
+"""How much longer than a count takes nobody counts again."""
+
+
+class Room:
+    """The room that there is for the data folder at `root`.
+
+    Args:
+        root: the folder.
+        quota: bytes that it may take; None for all that there are.
+        floor: free bytes that are left on its disk.
+        free: tells how many bytes are free on the disk.
+    """
+
+    def __init__(
+        self, root: Path, *, quota: int | None = None, floor: int = 0, free: Callable[[Path], int] | None = None
+    ) -> None:
+        self._root = root
+        self._quota = quota
+        self._floor = floor
+        self._free = free or (lambda folder: shutil.disk_usage(folder).free)
+        self._lock = threading.Lock()
+        self._counted = 0
+        self._count_again_at = 0.0
+
+    def check(self, more: int = 0, *, linked: bool = False) -> None:
+        """Raise `NoRoom` unless there is room for more. Cheap enough for each piece of an upload.
+
+        Args:
+            more: bytes that are to be written.
+            linked: whether they lie on the disk already, so that they count, but take no free space.
+        """
+        free = self._free(self._root) + (more if linked else 0)
+        if free - more >= self._floor and (self._quota is None or self._roughly_used() + more <= self._quota):
+            return
+        used = self.used()  # exact: something may have been deleted meanwhile
+        if free - more < self._floor:
+            why = f"{free:,} are free on the disk, of which {self._floor:,} are left"
+        elif self._quota is not None and used + more > self._quota:
+            why = f"the data folder takes {used:,} of the {self._quota:,} that it may"
+        else:
+            return
+        raise NoRoom(
+            f"There is no room for {more:,} bytes more: {why}.",
+            needed=more, free=free, floor=self._floor, used=used, quota=self._quota,
+        )  # fmt: skip
+
+    def grew(self, more: int) -> None:
+        """Say that so many bytes were written since, so that they count before the next count."""
+        with self._lock:
+            self._counted += more
+
+    def used(self) -> int:
+        """Bytes of the data folder: of each file once, however many names it has."""
+        began = time.monotonic()
+        count = bytes_below(self._root)
+        now = time.monotonic()
+        with self._lock:
+            self._counted, self._count_again_at = count, now + max(COUNTED_EVERY_S, _REST * (now - began))
+        return count
+
+    @property
+    def counted(self) -> int:
+        """Bytes of the data folder when they were counted last, and what came since."""
+        return self._counted
+
+    @property
+    def count_is_old(self) -> bool:
+        """Whether they should be counted again."""
+        return time.monotonic() >= self._count_again_at
+
+    def _roughly_used(self) -> int:
+        return self._counted if time.monotonic() < self._count_again_at else self.used()
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes of all files below a folder, of each once; what is removed meanwhile does not count."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for _, _, names, handle in os.fwalk(folder):
+        for name in names:
+            try:
+                status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            key = (status.st_dev, status.st_ino)
+            if status.st_nlink == 1 or key not in seen:
+                seen.add(key)
+                total += status.st_size
+    return total

@@ -1,0 +1,104 @@
+"""Groups and imports on the command line, against a real server."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli.main import app
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An import root, with a run of two ranks."""
+    folder = tmp_path_factory.mktemp("imports").resolve()
+    (folder / "run").mkdir()
+    for rank in range(2):
+        write_trace(folder / "run" / f"rank{rank}.json", TraceShape(rank=rank, world_size=3, seed=rank))
+    (folder / "run" / "notes.txt").write_text("hello")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def real(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    one = Server(tmp_path_factory.mktemp("cli") / "data", import_roots=root, import_look_s=0.2).start()
+    yield one
+    assert one.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def ask(real: Server) -> Run:
+    def invoke(*args: str) -> Result:
+        return CliRunner().invoke(app, ["--url", real.url, *args], prog_name="tracedock")
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def imported(real: Server, ask: Run) -> list[str]:
+    """The ids of the ranks, ready and in one group."""
+    ids = ask("import", "run", "--group", "my run").stdout.split()
+    for one in ids:
+        assert real.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
+    return ids
+
+
+def test_import_prints_the_ids_and_says_what_it_left(ask: Run, imported: list[str]) -> None:
+    again = ask("import", "run/rank*", "--group", "my run")
+
+    assert (again.exit_code, again.stdout.split()) == (0, imported)
+    left = ask("import", "run", "--group", "my run")
+    assert "notes.txt: It is not named like a trace" in left.stderr
+
+
+@pytest.mark.parametrize(("path", "code"), [("../x", "import_refused"), ("none.json", "nothing_to_import")])
+def test_what_can_not_be_imported_is_told(ask: Run, path: str, code: str) -> None:
+    done = ask("import", path)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert code in done.stderr
+
+
+def test_a_watch_is_listed_and_ended(ask: Run, root: Path) -> None:
+    (root / "live").mkdir()
+    begun = ask("import", "live", "--watch")
+    assert (begun.exit_code, begun.stdout) == (0, "")
+
+    _, line = ask("imports").stdout.splitlines()
+    order = line.split("\t")[0]
+    assert line.split("\t")[-1] == "live"
+    assert f"imports end {order}" in begun.stderr
+    assert ask("imports", "end", order).stdout == f"{order}\n"
+    assert len(ask("imports").stdout.splitlines()) == 1
+
+
+def test_groups_are_listed_and_shown_by_name(ask: Run, imported: list[str]) -> None:
+    listed = [line.split("\t") for line in ask("groups").stdout.splitlines()]
+    assert any(line[-1] == "my run" for line in listed)
+
+    shown = ask("groups", "show", "my run")
+    ranks = [line.split("\t") for line in shown.stdout.splitlines()][1:]
+    assert [(line[0], line[1]) for line in ranks][:2] == [("0", imported[0]), ("1", imported[1])]
+    assert "there is none of 2" in shown.stderr
+
+
+def test_a_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None:
+    ask("import", "run/rank*.json", "--group", "gone soon", "--mode", "copy")
+    shown = ask("groups", "show", "gone soon", "--json")
+    for line in real.api.get("/traces").json()["traces"]:
+        real.api.get(f"/traces/{line['id']}", params={"wait": 60})
+
+    merged = ask("groups", "merge", "gone soon", "--name", "all.json")
+    assert merged.exit_code == 0, merged.stderr
+    assert real.api.get(f"/traces/{merged.stdout.strip()}").json()["name"] == "all.json"
+
+    refused = ask("groups", "rm", "gone soon", "--traces")
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert ask("groups", "rm", "gone soon", "--traces", "--yes").exit_code == 0
+    assert ask("groups", "show", "gone soon").exit_code == 1
+    assert '"gone soon"' in shown.stdout

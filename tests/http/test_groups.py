@@ -1,0 +1,157 @@
+"""Groups: the ranks of a run are listed, asked, merged and deleted together."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.http import shapes
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+
+_numbers = count(1)
+
+
+def grouped(server: Server, folder: Path, group: str, ranks: int = 2) -> list[str]:
+    """The ids of ready ranks that were uploaded into a group."""
+    ids = []
+    for rank in range(ranks):
+        file = write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, world_size=ranks, seed=next(_numbers)))
+        answer = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": group}, content=file.read_bytes())
+        assert answer.status_code == 201, answer.text
+        ids.append(answer.json()["id"])
+    return ids
+
+
+def group_of(server: Server, trace_id: str) -> str:
+    return str(server.api.get(f"/traces/{trace_id}").json()["group"]["id"])
+
+
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+    """A group of two ready ranks, and their ids."""
+    ids = grouped(server, tmp_path_factory.mktemp("run"), "a run")
+    return group_of(server, ids[0]), ids
+
+
+def test_an_upload_that_names_a_group_is_in_it(server: Server, run: tuple[str, list[str]]) -> None:
+    group_id, ids = run
+
+    assert server.api.get(f"/traces/{ids[1]}").json()["group"] == {"id": group_id, "name": "a run"}
+    listed = server.api.get("/traces", params={"group": group_id}).json()["traces"]
+    assert {one["id"] for one in listed} == set(ids)
+    (told,) = server.api.get("/groups", params={"name": "A RUN"}).json()["groups"]
+    assert (told["id"], told["traces"], told["size"]) == (group_id, 2, sum(one["size"] for one in listed))
+
+
+def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server, tmp_path: Path) -> None:
+    ids = grouped(server, tmp_path, "whole", ranks=3)
+    group = server.api.get(f"/groups/{group_of(server, ids[0])}").json()
+
+    assert [(one["rank"], one["world_size"], one["trace"]) for one in group["ranks"]] == [
+        (rank, 3, one) for rank, one in enumerate(ids)
+    ]
+    assert (group["world_size"], group["missing"]) == (3, [])
+    shapes.Group.model_validate(group)
+    shapes.Groups.model_validate(server.api.get("/groups").json())
+    server.api.delete(f"/traces/{ids[1]}")
+    assert server.api.get(f"/groups/{group['id']}").json()["missing"] == [1]
+
+
+def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, list[str]]) -> None:
+    made = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
+    group_id = made.json()["id"]
+    assert (made.status_code, made.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
+    assert code_of(server.api.post("/groups", json={"name": "mine"})) == (409, "group_exists")
+    assert code_of(server.api.post("/groups", json={"name": "a/b"})) == (400, "bad_name")
+    assert code_of(server.api.post("/groups", json={"name": "x", "traces": ["none"]})) == (404, "unknown_trace")
+
+    changed = server.api.patch(f"/groups/{group_id}", json={"name": "yours"}).json()
+    assert (changed["name"], changed["run_id"]) == ("yours", "17")
+    assert code_of(server.api.patch(f"/groups/{group_id}", json={"name": "a run"})) == (409, "group_exists")
+
+    assert server.api.delete(f"/groups/{group_id}").status_code == 204
+    assert code_of(server.api.get(f"/groups/{group_id}")) == (404, "unknown_group")
+    assert all(server.api.get(f"/traces/{one}").status_code == 200 for one in run[1])
+
+
+def test_a_trace_is_put_into_a_group_and_taken_out(server: Server, tmp_path: Path) -> None:
+    (trace_id,) = grouped(server, tmp_path, "first", ranks=1)
+
+    moved = server.api.patch(f"/traces/{trace_id}", json={"group": "second"}).json()
+    assert moved["group"]["name"] == "second"
+    pinned = server.api.patch(f"/traces/{trace_id}", json={"pinned": True}).json()
+    assert (pinned["pinned"], pinned["group"]["name"]) == (True, "second")
+    loose = server.api.patch(f"/traces/{trace_id}", json={"group": None}).json()
+    assert (loose["pinned"], loose["group"]) == (True, None)
+    assert code_of(server.api.patch("/traces/none", json={"group": "third"})) == (404, "unknown_trace")
+    assert server.api.get("/groups", params={"name": "third"}).json()["groups"] == []
+
+
+def test_an_analysis_of_a_group_is_that_of_its_traces(server: Server, run: tuple[str, list[str]]) -> None:
+    group_id, (first, second) = run
+
+    of_group = server.api.get(f"/groups/{group_id}/analysis/gpu_summary")
+    of_traces = server.api.get(f"/traces/{first}/analysis/gpu_summary", params={"traces": second})
+    assert of_group.status_code == 200
+    assert of_group.json() | {"elapsed_ms": 0} == of_traces.json() | {"elapsed_ms": 0}
+    as_csv = {"Accept": "text/csv"}
+    of_group = server.api.get(f"/groups/{group_id}/analysis/gpu_summary", headers=as_csv)
+    of_traces = server.api.get(f"/traces/{first}/analysis/gpu_summary", params={"traces": second}, headers=as_csv)
+    assert (of_group.text, of_group.headers["content-type"]) == (of_traces.text, of_traces.headers["content-type"])
+    assert server.api.get(f"/groups/{group_id}/analysis").json() == server.api.get(f"/traces/{first}/analysis").json()
+    assert code_of(server.api.get(f"/groups/{group_id}/analysis/none")) == (404, "unknown_analysis")
+    assert code_of(server.api.get("/groups/none/analysis/gpu_summary")) == (404, "unknown_group")
+
+
+def test_a_rank_that_failed_is_left_out_of_an_analysis_and_named(server: Server, tmp_path: Path) -> None:
+    (good,) = grouped(server, tmp_path, "half", ranks=1)
+    bad = server.api.put("/traces/rank1.json", params={"wait": 60, "group": "half"}, content=b"no").json()["id"]
+
+    answer = server.api.get(f"/groups/{group_of(server, good)}/analysis/gpu_summary")
+
+    assert (answer.status_code, answer.headers["tracedock-left-out"]) == (200, bad)
+    server.api.delete(f"/traces/{good}")
+    answer = server.api.get(f"/groups/{group_of(server, bad)}/analysis/gpu_summary")
+    assert code_of(answer) == (409, "not_ready")
+
+
+def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -> None:
+    answer = server.api.post(f"/groups/{run[0]}/merge", params={"wait": 60}, json={"name": "all.json"})
+
+    job: dict[str, Any] = answer.json()
+    assert (answer.status_code, job["state"], sorted(job["request"]["traces"])) == (202, "done", sorted(run[1]))
+    (made,) = job["result"]["traces"]
+    assert [one["rank"] for one in server.api.get(f"/traces/{made}").json()["ranks"]] == [0, 1]
+
+
+def test_a_group_goes_with_its_traces_and_nothing_of_them_stays(server: Server, tmp_path: Path) -> None:
+    ids = grouped(server, tmp_path, "doomed")
+
+    assert server.api.delete(f"/groups/{group_of(server, ids[0])}", params={"traces": True}).status_code == 204
+
+    assert server.api.get("/groups", params={"name": "doomed"}).json()["groups"] == []
+    left = [path for path in server.data.rglob("*") if any(one in path.name for one in ids)]
+    assert not left
+
+
+def test_pages_of_groups_are_complete(server: Server) -> None:
+    for number in range(5):
+        server.api.post("/groups", json={"name": f"page {number}"})
+
+    found, cursor = [], None
+    while True:
+        asked: dict[str, str] = {"limit": "2", "name": "page "} | ({"cursor": cursor} if cursor else {})
+        page = server.api.get("/groups", params=asked).json()
+        found += [one["name"] for one in page["groups"]]
+        if not (cursor := page["next"]):
+            break
+
+    assert found == [f"page {number}" for number in (4, 3, 2, 1, 0)]
+    assert code_of(server.api.get("/groups", params={"cursor": "x"})) == (400, "bad_cursor")

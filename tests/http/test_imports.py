@@ -1,0 +1,472 @@
+"""Import takes what lies on the server's disk, once, and only below its roots."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.http import shapes
+from service.store.tokens import Scope, Tokens
+from tests.http.conftest import until
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+Start = Callable[..., Server]
+
+PATIENCE_S = 60
+
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The import root of the server that most tests share."""
+    return tmp_path_factory.mktemp("imports").resolve()
+
+
+@pytest.fixture(scope="module")
+def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    one = Server(tmp_path_factory.mktemp("importing") / "data", import_roots=root, import_look_s=0.2).start()
+    yield one
+    assert one.stop() == 0
+
+
+@pytest.fixture
+def runs(root: Path, tmp_path: Path) -> Path:
+    """A folder of a test's own in the root."""
+    folder = root / tmp_path.name
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def own(start_server: Start, root: Path) -> Server:
+    """A server of a test's own."""
+    return start_server(import_roots=root, import_look_s=0.2)
+
+
+def small(path: Path, rank: int = 0, size: int = 20_000) -> Path:
+    """A trace of which there is no other."""
+    path.parent.mkdir(exist_ok=True)
+    return write_trace(path, sized(TraceShape(rank=rank, seed=next(_numbers)), size))
+
+
+def imported(server: Server, path: Path, **asked: object) -> dict[str, Any]:
+    """The job of an import, once it is over."""
+    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | asked)
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    assert answer.headers["location"] == f"/api/v1/jobs/{job['id']}"
+    assert job["state"] == "done", job
+    return job
+
+
+def taken(server: Server, path: Path, *, ready: bool = False, **asked: object) -> list[dict[str, Any]]:
+    """The traces of an import; once they are read, if they are to be ready."""
+    job = imported(server, path, **asked)
+    wait = {"wait": 60 if ready else 0}
+    return [server.api.get(f"/traces/{one}", params=wait).json() for one in job["result"]["traces"]]
+
+
+def bytes_of(server: Server, trace: dict[str, Any]) -> bytes:
+    answer = server.api.get(f"/traces/{trace['id']}/download", params={"format": "original"})
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+# -- how files are taken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "link", "copy", "reference"])
+def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode: str) -> None:
+    file = small(runs / "rank0.json")
+
+    (trace,) = taken(server, runs / "rank0.json", mode=mode, ready=True)
+
+    assert (trace["name"], trace["state"], trace["size"]) == ("rank0.json", "ready", file.stat().st_size)
+    assert trace["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert bytes_of(server, trace) == file.read_bytes()
+    assert trace["path"] == (str(file) if mode == "reference" else None)
+    original = server.data / "originals" / trace["id"]
+    assert original.exists() == (mode != "reference")
+    if original.exists():
+        assert original.samefile(file) == (mode in {"auto", "link"})
+
+
+def test_to_delete_what_was_imported_leaves_the_file(server: Server, runs: Path) -> None:
+    files = [small(runs / f"{mode}.json", rank) for rank, mode in enumerate(("link", "reference"))]
+    for file in files:
+        (trace,) = taken(server, file, mode=file.stem)
+        assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
+        assert not (server.data / "originals" / trace["id"]).exists()
+        assert not (server.data / "columns" / trace["id"]).exists()
+
+    assert all(file.exists() for file in files)
+
+
+@pytest.mark.parametrize("mode", ["link", "reference"])
+def test_a_file_that_somebody_changes_is_not_given_back_as_the_one_it_was(
+    server: Server, runs: Path, mode: str
+) -> None:
+    file = small(runs / "a.json")
+    (trace,) = taken(server, runs / "a.json", mode=mode, ready=True)
+    with file.open("ab") as more:
+        more.write(b" ")
+
+    answer = server.api.get(f"/traces/{trace['id']}/download", params={"format": "original"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "original_changed")
+    assert server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).status_code == 200
+
+
+def test_a_reference_outlives_its_file_as_far_as_it_can(server: Server, runs: Path) -> None:
+    file = small(runs / "a.json")
+    (trace,) = taken(server, runs / "a.json", mode="reference", ready=True)
+    file.unlink()
+
+    assert server.api.get(f"/traces/{trace['id']}/download").json()["code"] == "original_changed"
+    assert server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).status_code == 200
+
+
+def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
+    file = small(runs / "a.json")
+    (trace,) = taken(server, runs / "a.json", mode="reference")
+
+    part = server.api.get(f"/traces/{trace['id']}/download", headers={"Range": "bytes=100-199"})
+
+    assert (part.status_code, part.content) == (206, file.read_bytes()[100:200])
+    fds = Path(f"/proc/{server.pid}/fd")
+    until(server, lambda: not any(os.path.realpath(one) == str(file) for one in fds.iterdir()), within_s=PATIENCE_S)
+
+
+def test_bytes_that_are_there_are_stored_once(server: Server, runs: Path) -> None:
+    file = small(runs / "a.json")
+    first = server.upload(file, "uploaded.json", wait=0)
+
+    (second,) = taken(server, runs / "a.json", mode="copy")
+
+    assert second["id"] != first["id"]
+    originals = server.data / "originals"
+    assert (originals / first["id"]).samefile(originals / second["id"])
+
+
+def test_a_data_folder_behind_a_link_takes_links_too(root: Path, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "way").symlink_to(tmp_path / "real")
+    file = small(runs / "a.json")
+    own = Server(tmp_path / "way" / "data", import_roots=root).start()
+    try:
+        (trace,) = taken(own, file, mode="link", ready=True)
+
+        assert trace["state"] == "ready"
+        assert bytes_of(own, trace) == file.read_bytes()
+    finally:
+        assert own.stop() == 0
+
+
+# -- folders, patterns, archives ----------------------------------------------------------------------------------
+
+
+def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, runs: Path) -> None:
+    for rank in range(3):
+        small(runs / "run" / f"rank{rank}.json", rank)
+    (runs / "run" / "notes.txt").write_text("hello")
+    (runs / "run" / "rank3.json.tmp").write_text("{")
+    (runs / "run" / "empty.json").touch()
+
+    job = imported(server, runs / "run", group="run 7")
+
+    assert job["priority"] == "bulk"
+    told = {Path(one["path"]).name: one for one in job["result"]["files"]}
+    assert {name for name, one in told.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
+    assert "named like a trace" in told["notes.txt"]["why"]
+    assert "being written" in told["rank3.json.tmp"]["why"]
+    assert "at least one byte" in told["empty.json"]["why"]
+    assert (len(job["result"]["traces"]), job["result"]["skipped"]) == (3, 3)
+    (group,) = server.api.get("/groups", params={"name": "run 7"}).json()["groups"]
+    assert (group["name"], group["traces"]) == ("run 7", 3)
+    report = server.api.get(f"/imports/{job['result']['import']}").json()
+    assert (report["taken"], report["skipped"], report["watching"]) == (3, 3, False)
+    assert len(report["files"]) == 6
+    shapes.Import.model_validate(report)
+    shapes.Job.model_validate(job)
+
+
+def test_what_is_imported_again_is_the_trace_that_it_was(server: Server, runs: Path) -> None:
+    small(runs / "a.json")
+    first = imported(server, runs / "a.json")["result"]["traces"]
+
+    assert imported(server, runs / "*.json")["result"]["traces"] == first
+    assert imported(server, runs / "a.json", group="another")["result"]["traces"] != first
+
+
+def test_a_single_file_may_be_given_a_name(server: Server, runs: Path) -> None:
+    small(runs / "a.json")
+
+    (trace,) = taken(server, runs / "a.json", name="better.json")
+    refused = server.api.post("/traces/import", json={"path": str(runs), "name": "x.json", "watch": True})
+
+    assert trace["name"] == "better.json"
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_name")
+    assert server.api.get("/imports").json()["imports"] == []
+
+
+@pytest.mark.parametrize("name", ["plain.tar", "packed.tar.gz"])
+def test_a_tar_of_ranks_becomes_one_group(server: Server, runs: Path, name: str) -> None:
+    with tarfile.open(runs / name, "w:gz" if name.endswith("gz") else "w") as archive:
+        for rank in range(2):
+            archive.add(small(runs / "x" / f"rank{rank}.json", rank), f"../../etc/rank{rank}.json")
+        link = tarfile.TarInfo("rank2.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        readme = tarfile.TarInfo("README")
+        readme.size = 2
+        archive.addfile(readme, io.BytesIO(b"hi"))
+
+    job = imported(server, runs / name)
+
+    assert (len(job["result"]["traces"]), job["result"]["skipped"]) == (2, 2)
+    (group,) = server.api.get("/groups", params={"name": name.partition(".")[0]}).json()["groups"]
+    ranks = server.api.get(f"/groups/{group['id']}").json()["ranks"]
+    assert (group["name"], sorted(one["name"] for one in ranks)) == (
+        name.partition(".")[0],
+        ["rank0.json", "rank1.json"],
+    )
+    for one in ranks:
+        assert bytes_of(server, {"id": one["trace"]}) == (runs / "x" / one["name"]).read_bytes()
+
+
+def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: Path) -> None:
+    with tarfile.open(runs / "whole.tar", "w") as archive:
+        for rank in range(2):
+            archive.add(small(runs / "x" / f"rank{rank}.json", rank), f"rank{rank}.json")
+    whole = (runs / "whole.tar").read_bytes()
+    (runs / "cut.tar").write_bytes(whole[: len(whole) // 2])
+    (runs / "none.tar").write_bytes(b"no archive" * 100)
+
+    told = imported(server, runs / "cut.tar")["result"]
+    assert len(told["traces"]) == 1
+    assert told["skipped"] >= 1
+    told = imported(server, runs / "none.tar")["result"]
+    assert (told["traces"], told["skipped"]) == ([], 1)
+    assert "archive is damaged" in told["files"][0]["why"]
+    assert not list((server.data / "incoming").iterdir())
+
+
+def test_names_that_are_no_text_are_told_and_do_not_stop_the_rest(server: Server, runs: Path) -> None:
+    small(runs / "good.json")
+    (runs / os.fsdecode(b"caf\xe9.json")).write_bytes(b"{}")
+    (runs / "new\nline.json").write_bytes(b"{}")
+
+    told = imported(server, runs)["result"]
+
+    assert (len(told["traces"]), told["skipped"]) == (1, 2)
+    assert any("udce9" in one["path"] and "plain file name" in one["why"] for one in told["files"])
+
+
+def test_what_others_may_write_into_lends_its_bytes_to_nobody(server: Server, runs: Path) -> None:
+    file = small(runs / "a.json")
+    (linked,) = taken(server, file, mode="link")
+    kept = server.upload(file, "kept.json", wait=0)
+    with file.open("ab") as more:
+        more.write(b" ")
+
+    assert kept["sha256"] == linked["sha256"]
+    assert hashlib.sha256(bytes_of(server, kept)).hexdigest() == kept["sha256"]
+
+
+def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, runs: Path) -> None:
+    (runs / "a.json").write_text("no JSON at all")
+
+    (trace,) = taken(server, runs / "a.json", ready=True)
+
+    assert (trace["state"], trace["error"]["code"]) == ("failed", "not_json")
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "/etc", "out.json", "pipe.json", "null.json", "a/../../x"])
+def test_what_lies_elsewhere_or_is_no_file_is_refused(server: Server, runs: Path, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (runs / "out.json").symlink_to(tmp_path / "secret.json")
+    os.mkfifo(runs / "pipe.json")
+    (runs / "null.json").symlink_to("/dev/null")
+
+    before = server.api.get("/jobs").json()["jobs"]
+
+    for asked in (path, f"{runs.name}/{path}", f"{runs}/{path}") if path[0] != "/" else (path,):
+        answer = server.api.post("/traces/import", json={"path": asked})
+        assert answer.status_code == (404 if asked == path and path[0] not in "./" and ".." not in path else 403)
+    assert answer.json()["code"] == "import_refused"
+    assert server.api.get("/jobs").json()["jobs"] == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_is_refused(server: Server, runs: Path) -> None:
+    os.mknod(runs / "zero.json", 0o666 | 0o020000, os.makedev(1, 5))
+
+    assert server.api.post("/traces/import", json={"path": str(runs / "zero.json")}).status_code == 403
+
+
+def test_a_server_without_roots_imports_nothing(start_server: Start) -> None:
+    answer = start_server().api.post("/traces/import", json={"path": "/etc/passwd"})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "import_refused")
+
+
+def test_a_path_of_nothing_is_told_apart(server: Server, runs: Path) -> None:
+    answer = server.api.post("/traces/import", json={"path": f"{runs}/*.json"})
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "nothing_to_import")
+
+
+def test_a_file_that_is_swapped_for_a_link_is_not_followed(server: Server, runs: Path) -> None:
+    small(runs / "a.json")
+    (trace,) = taken(server, runs / "a.json", mode="reference")
+    (runs / "a.json").unlink()
+    (runs / "a.json").symlink_to("/etc/passwd")
+
+    assert server.api.get(f"/traces/{trace['id']}/download").json()["code"] == "original_changed"
+
+
+def test_an_import_is_noted_with_its_path_and_needs_more_than_a_token_that_reads(
+    start_server: Start, root: Path, runs: Path
+) -> None:
+    own = start_server(import_roots=root, token="0123456789abcdef")
+    with closing(Tokens(own.data / "tokens.sqlite")) as tokens:
+        secret = tokens.add("reader", Scope.READ)
+    asked = {"path": str(small(runs / "a.json"))}
+
+    refused = own.api.post("/traces/import", headers={"Authorization": f"Bearer {secret}"}, json=asked)
+    assert refused.json()["code"] == "forbidden_scope"
+    allowed = {"Authorization": "Bearer 0123456789abcdef"}
+    job = own.api.post("/traces/import", headers=allowed, json=asked).json()["id"]
+
+    noted = [json.loads(line) for line in (own.data / "audit.log").read_text().splitlines()]
+    assert [(one["did"], one.get("path"), one.get("job"), one["status"]) for one in noted] == [
+        ("import", None, None, 403), ("import", str(runs / "a.json"), job, 202),
+    ]  # fmt: skip
+
+
+# -- watching -----------------------------------------------------------------------------------------------------
+
+
+def watched(own: Server, path: Path, **asked: object) -> str:
+    """The id of an import that watches."""
+    answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | asked)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["request"]["import"])
+
+
+def names(own: Server) -> list[str]:
+    return sorted(trace["name"] for trace in own.api.get("/traces").json()["traces"])
+
+
+def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path) -> None:
+    small(runs / "0.json", 0)
+    order = watched(own, runs, group="live")
+    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+
+    small(runs / "1.json.tmp", 1)
+    small(runs / "2.json", 2)
+    until(own, lambda: names(own) == ["0.json", "2.json"], within_s=PATIENCE_S)
+    (runs / "1.json.tmp").rename(runs / "1.json")
+    until(own, lambda: names(own) == ["0.json", "1.json", "2.json"], within_s=PATIENCE_S)
+
+    listed = own.api.get("/imports").json()
+    shapes.Imports.model_validate(listed)
+    (told,) = listed["imports"]
+    assert (told["id"], told["taken"], told["watching"], told["group"]) == (order, 3, True, "live")
+    ended = own.api.delete(f"/imports/{order}").json()
+    assert (ended["watching"], own.api.get("/imports").json()["imports"]) == (False, [])
+
+
+def test_a_watch_does_not_take_a_file_that_grows(own: Server, runs: Path, tmp_path: Path) -> None:
+    watched(own, runs)
+    begun = small(tmp_path / "begun.json").read_bytes()
+    with (runs / "a.json").open("ab", buffering=0) as file:
+        file.write(begun)
+        small(runs / "b.json")
+
+        def looked() -> bool:
+            file.write(b" ")
+            return "b.json" in names(own)
+
+        until(own, looked, within_s=PATIENCE_S)
+        assert names(own) == ["b.json"]
+
+    until(own, lambda: names(own) == ["a.json", "b.json"], within_s=PATIENCE_S)
+
+    (trace,) = own.api.get("/traces", params={"name": "a.json"}).json()["traces"]
+    assert trace["sha256"] == hashlib.sha256((runs / "a.json").read_bytes()).hexdigest()
+
+
+def test_a_watch_goes_on_after_a_restart_and_takes_nothing_twice(own: Server, runs: Path) -> None:
+    small(runs / "0.json", 0)
+    watched(own, runs / "*.json")
+    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+    own.kill()
+    small(runs / "1.json", 1)
+    own.start()
+
+    until(own, lambda: names(own) == ["0.json", "1.json"], within_s=PATIENCE_S)
+    small(runs / "2.json", 2)
+    until(own, lambda: len(names(own)) == 3, within_s=PATIENCE_S)
+
+    assert names(own) == ["0.json", "1.json", "2.json"]
+
+
+def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, runs: Path) -> None:
+    small(runs / "0.json", 0)
+    watched(own, runs)
+    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+    (trace,) = own.api.get("/traces").json()["traces"]
+    own.api.delete(f"/traces/{trace['id']}")
+    small(runs / "1.json", 1)
+    until(own, lambda: names(own) == ["1.json"], within_s=PATIENCE_S)
+
+    small(runs / "new", 2).replace(runs / "0.json")
+
+    until(own, lambda: names(own) == ["0.json", "1.json"], within_s=PATIENCE_S)
+
+
+# -- kills and cancels --------------------------------------------------------------------------------------------
+
+
+def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, tmp_path: Path) -> None:
+    source = small(tmp_path / "source.json", size=30_000)
+    for number in range(30):
+        shutil.copyfile(source, runs / f"{number:02}.json")
+    job = own.api.post("/traces/import", json={"path": str(runs)}).json()
+    until(own, lambda: 3 <= len(names(own)) < 30, within_s=PATIENCE_S)
+    own.kill()
+    own.start()
+
+    told = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+
+    assert (told["state"], len(told["result"]["traces"])) == ("done", 30)
+    assert names(own) == [f"{number:02}.json" for number in range(30)]
+    assert sorted(one.name for one in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
+
+
+def test_an_import_that_is_cancelled_leaves_nothing_half(own: Server, runs: Path) -> None:
+    write_trace(runs / "large.json", sized(TraceShape(), 60_000_000))
+    job = own.api.post("/traces/import", json={"path": str(runs / "large.json"), "mode": "copy"}).json()
+
+    told = own.api.delete(f"/jobs/{job['id']}").json()
+
+    if told["state"] == "cancelled":
+        assert names(own) in ([], ["large.json"])
+    assert not list((own.data / "incoming").iterdir())
+    assert len(list((own.data / "originals").iterdir())) == len(names(own))

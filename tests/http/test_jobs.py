@@ -1,0 +1,336 @@
+"""The queue as a client sees it: listed, followed over a link that breaks, cancelled, and brought to an end."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import DATA
+from tests.http.conftest import connected, until
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+SMALL = DATA / "cpu_train_steps.pt.trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes seconds to read and to split."""
+    return write_trace(tmp_path_factory.mktemp("large") / "large.json", sized(TraceShape(), 60_000_000))
+
+
+@pytest.fixture(scope="module")
+def held(server: Server, large: Path) -> str:
+    """The id of a trace of it."""
+    return str(server.upload(large)["id"])
+
+
+def split(server: Server, trace_id: object, parts: int = 20, **params: Any) -> dict[str, Any]:
+    answer = server.api.post(f"/traces/{trace_id}/split", params=params, json={"by": "parts", "value": parts})
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+def job_of(server: Server, job_id: object, **params: Any) -> dict[str, Any]:
+    job: dict[str, Any] = server.api.get(f"/jobs/{job_id}", params=params).json()
+    return job
+
+
+def listed(server: Server, **params: Any) -> list[dict[str, Any]]:
+    page = server.api.get("/jobs", params=params)
+    assert page.status_code == 200, page.text
+    jobs: list[dict[str, Any]] = page.json()["jobs"]
+    return jobs
+
+
+class Events:
+    """The events of a job, read off a real socket."""
+
+    def __init__(self, server: Server, job_id: object, last: str | None = None) -> None:
+        self._socket = connected(server)
+        self._socket.settimeout(60)
+        told = f"Last-Event-ID: {last}\r\n" if last else ""
+        head = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n{told}\r\n"
+        self._socket.sendall(head.encode())
+        self._file = self._socket.makefile("rb")
+        self.status = int(self._file.readline().split()[1])
+        self.headers = dict(line.decode().strip().split(": ", 1) for line in iter(self._file.readline, b"\r\n"))
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each event's id and job, up to the end of the stream."""
+        id_, data = "", ""
+        for line in self._lines():
+            field, _, value = line.partition(": ")
+            if field == "id":
+                id_ = value
+            elif field == "data":
+                data = value
+            elif not line and data:
+                yield id_, json.loads(data)
+                data = ""
+
+    def _lines(self) -> Iterator[str]:
+        rest = ""
+        while size := int(self._file.readline() or b"0", 16):
+            rest += self._file.read(size).decode()
+            self._file.readline()
+            *lines, rest = rest.split("\n")
+            yield from lines
+
+
+# -- what a job is ----------------------------------------------------------------------------------------------
+
+
+def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
+    trace = server.upload(SMALL, "of job.json.gz")
+    other = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
+    job = job_of(server, other["job"])
+    assert (job["id"], job["kind"], job["state"], job["trace"]) == (other["job"], "ingest", "failed", other["id"])
+    assert (job["error"], job["result"]) == (other["error"], None)
+    if trace["job"]:  # else another test had uploaded the same bytes, and nothing was to be read
+        job = job_of(server, trace["job"])
+        assert (job["state"], job["result"], job["attempts"]) == ("done", {"traces": [trace["id"]]}, 1)
+        assert job["progress"] == {
+            "bytes": SMALL.stat().st_size, "bytes_total": SMALL.stat().st_size,
+            "events": trace["events"]["kept"], "events_total": trace["events"]["kept"],
+        }  # fmt: skip
+        assert job["created_at"] <= job["started_at"] <= job["ended_at"]
+        assert job["eta_s"] is None
+    server.api.delete(f"/traces/{other['id']}")
+    assert job_of(server, other["job"])["state"] == "failed"  # what was is not changed
+
+
+def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
+    jobs = [split(server, held, 2, wait=60) for _ in range(3)]
+    found = listed(server, trace=held, kind="split", limit=3)
+    assert [one["id"] for one in found] == [one["id"] for one in jobs[::-1]]
+    child = found[0]["result"]["traces"][0]
+    assert [one["id"] for one in listed(server, trace=child)] == [found[0]["id"]]
+    assert listed(server, state="running") == []
+    assert {one["state"] for one in listed(server, state=["done", "failed"])} <= {"done", "failed"}
+    assert server.api.get("/jobs", params={"state": "lost"}).status_code == 422
+    assert server.api.get("/jobs", params={"cursor": "x"}).json()["code"] == "bad_cursor"
+
+
+def test_a_list_of_thousands_is_paged(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    server.stop()
+    fill = """
+import sys
+from pathlib import Path
+from service.store.catalog import Catalog
+from service.store.jobs import Jobs
+catalog = Catalog(Path(sys.argv[1]))
+jobs = Jobs(catalog.connection)
+with catalog.connection.transaction() as db:
+    db.executemany("INSERT INTO job (kind, state, created_ns, ended_ns) VALUES ('merge', 'cancelled', ?, 1)",
+                   [(number,) for number in range(1, 5001)])
+"""
+    subprocess.run([sys.executable, "-c", fill, str(server.data / "catalog.sqlite")], check=True)
+    server.api = httpx.Client(timeout=60, trust_env=False)
+    server.start()
+    ids: list[int] = []
+    cursor: str | None = None
+    while not ids or cursor:
+        page = server.api.get("/jobs", params={"limit": 500} | ({"cursor": cursor} if cursor else {})).json()
+        ids += [int(job["id"]) for job in page["jobs"]]
+        cursor = page["next"]
+    assert ids == list(range(5000, 0, -1))
+
+
+# -- cancel -----------------------------------------------------------------------------------------------------
+
+
+def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Server, large: Path) -> None:
+    content = large.read_bytes().replace(b"{", b" {", 1)  # no other test's bytes
+    trace = server.api.put("/traces/cancelled.json", content=content).json()
+    cancelled = server.api.delete(f"/jobs/{trace['job']}")
+    assert cancelled.json()["state"] == "cancelled", cancelled.text
+    trace = server.api.get(f"/traces/{trace['id']}").json()
+    assert (trace["state"], trace["error"]["code"]) == ("failed", "cancelled")
+    assert not (server.data / "columns" / trace["id"]).exists()
+    assert server.api.get(f"/traces/{trace['id']}/download").content == content
+    assert server.children("service.jobs.worker") == []
+    assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
+
+
+def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, held: str) -> None:
+    busy = [split(server, held) for _ in range(2)]  # as many as work at once
+    waiting = split(server, held)
+    assert waiting["state"] == "queued"
+    failing = server.api.post(f"/traces/{held}/split", json={"selection": {"steps": [77777]}}).json()
+    assert failing["state"] == "queued"  # nobody had time to look
+    assert server.api.delete(f"/jobs/{waiting['id']}").json()["state"] == "cancelled"
+    for one in busy:
+        assert server.api.delete(f"/jobs/{one['id']}").json()["state"] == "cancelled"
+    failed = job_of(server, failing["id"], wait=60)
+    assert (failed["state"], failed["error"]["code"]) == ("failed", "unknown_choice")
+
+
+# -- who goes first ---------------------------------------------------------------------------------------------
+
+
+def test_what_somebody_waits_for_goes_before_bulk(server: Server, held: str) -> None:
+    busy = [split(server, held) for _ in range(2)]
+    bulk = [split(server, held, 2, priority="bulk") for _ in range(2)]
+    urgent = [split(server, held, 2) for _ in range(2)]
+    assert [one["priority"] for one in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
+    for one in busy:
+        server.api.delete(f"/jobs/{one['id']}")
+    done = [job_of(server, one["id"], wait=60) for one in (*bulk, *urgent)]
+    assert [one["state"] for one in done] == ["done"] * 4
+    assert max(one["started_at"] for one in done[2:]) < min(one["started_at"] for one in done[:2])
+
+
+def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) -> None:
+    first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()  # holds the one worker
+    content = SMALL.read_bytes()
+    later = []
+    for number, priority in enumerate(("bulk", "bulk", "interactive")):
+        params = {"priority": priority}
+        other = content + bytes(number + 1)  # no bytes that were read already
+        later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
+    jobs = [job_of(server, one["job"], wait=60) for one in later]
+    assert [one["priority"] for one in jobs] == ["bulk", "bulk", "interactive"]
+    assert jobs[2]["started_at"] < jobs[0]["started_at"] < jobs[1]["started_at"]
+    assert job_of(server, first["job"], wait=60)["state"] == "done"
+
+
+# -- events -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
+    job = split(server, held, 4)
+    events = Events(server, job["id"])
+    assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert events.headers["cache-control"] == "no-store"
+    told = list(events)
+    events.close()
+    ids = [id_ for id_, _ in told]
+    assert len(set(ids)) == len(ids)
+    written = [one["progress"]["events"] for _, one in told]
+    assert written == sorted(written)
+    assert [one["state"] for _, one in told[:-1]] == ["running"] * (len(told) - 1)
+    assert told[-1][1] == job_of(server, job["id"])
+    assert told[-1][1]["state"] == "done"
+
+
+def test_who_comes_back_hears_only_what_is_new(server: Server, held: str) -> None:
+    job = split(server, held)
+    first = Events(server, job["id"])
+    heard = next(iter(first))[0]
+    first.close()  # the link breaks
+
+    second = Events(server, job["id"], last=heard)
+    told = list(second)
+    second.close()
+    assert heard not in [id_ for id_, _ in told]
+    assert told[-1][1]["state"] == "done"
+
+    third = Events(server, job["id"], last=told[-1][0])
+    assert third.status == 204  # so that a browser stops asking
+    third.close()
+    fourth = Events(server, job["id"], last="of another server")
+    assert [one["state"] for _, one in fourth] == ["done"]
+    fourth.close()
+
+
+def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Server], large: Path) -> None:
+    server = start_server()
+    trace = server.upload(large)
+    job = split(server, trace["id"], 4)
+    events = Events(server, job["id"])
+    heard = next(iter(events))[0]
+    server.kill()
+    events.close()
+    server.start()
+
+    again = Events(server, job["id"], last=heard)
+    told = [one for _, one in again]
+    again.close()
+    assert told[-1]["state"] == "done"
+    assert told[-1]["attempts"] == 1  # that the server was killed was not the job's fault
+
+
+def test_events_end_when_the_server_stops(start_server: Callable[..., Server], large: Path) -> None:
+    server = start_server()
+    job = split(server, server.upload(large)["id"], 60)
+    events = Events(server, job["id"])
+    assert next(iter(events))[1]["state"] == "running"
+    assert server.stop() == 0
+    assert all(one["state"] == "running" for _, one in events)
+    events.close()
+
+
+def test_an_ingest_tells_its_bytes_and_in_the_end_its_trace(server: Server, large: Path) -> None:
+    trace = server.api.put("/traces/told-by-events.json", content=b"  " + large.read_bytes()).json()
+    events = Events(server, trace["job"])
+    told = [one for _, one in events]
+    events.close()
+    assert told[-1]["result"] == {"traces": [trace["id"]]}
+    assert told[-1]["progress"]["bytes"] == told[-1]["progress"]["bytes_total"] == trace["size"]
+    assert all(one["progress"]["bytes_total"] == trace["size"] for one in told)
+
+
+def test_with_its_trace_an_ingest_ends_and_says_so(server: Server, large: Path) -> None:
+    trace = server.api.put("/traces/deleted.json", content=b"   " + large.read_bytes()).json()
+    events = Events(server, trace["job"])
+    told = iter(events)
+    assert next(told)[1]["state"] in ("queued", "running")
+    assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
+    assert [one["state"] for _, one in told][-1] == "cancelled"
+    events.close()
+
+
+def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
+    busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
+    [worker] = server.children("service.jobs.worker")
+    worker.suspend()
+    waits = server.api.put("/traces/waits.json", content=b"{}").json()
+    events = Events(server, waits["job"])
+    told = iter(events)
+    assert next(told)[1]["state"] == "queued"
+    server.api.delete(f"/traces/{waits['id']}")
+    assert [one["state"] for _, one in told] == ["cancelled"]
+    events.close()
+    server.api.delete(f"/traces/{busy['id']}")
+
+
+def test_a_job_that_there_is_not_has_no_events(server: Server) -> None:
+    answer = server.api.get("/jobs/123456/events")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
+
+
+# -- what dies --------------------------------------------------------------------------------------------------
+
+
+def test_an_ingest_whose_workers_die_fails_after_so_many_attempts(
+    start_server: Callable[..., Server], large: Path
+) -> None:
+    server = start_server(ingest_attempts=2)
+    trace = server.api.put("/traces/a.json", content=large.read_bytes()).json()
+    killed: set[psutil.Process] = set()
+
+    def kill_another() -> bool:
+        for worker in server.children("service.jobs.worker"):
+            if worker not in killed:
+                killed.add(worker)
+                worker.kill()
+        return len(killed) == 2
+
+    until(server, kill_another, within_s=30)
+    job = job_of(server, trace["job"], wait=60)
+    assert (job["state"], job["attempts"], job["error"]["code"]) == ("failed", 2, "worker_died")
+    assert "was killed by SIGKILL, 2 times" in job["error"]["detail"]
+    assert server.api.get(f"/traces/{trace['id']}").json()["error"] == job["error"]

@@ -1,0 +1,75 @@
+"""What Prometheus reads: counters that count what was done, and gauges that tell what is."""
+
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from tests.conftest import DATA
+from tests.http.conftest import connected, until
+from tests.server import Server
+
+TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
+
+
+def metrics(server: Server) -> dict[tuple[str, ...], float]:
+    """The values, by name and what is told of them."""
+    answer = server.api.get(f"{server.url}/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name.removeprefix("tracedock_"), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in parsed(answer.text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    """One that nobody else asks."""
+    return start_server()
+
+
+def test_what_was_done_is_counted(server: Server) -> None:
+    trace = server.upload(TRACE)
+    server.api.post(f"/traces/{trace['id']}/split", params={"wait": 60}, json={"selection": {"steps": [3]}})
+    assert server.api.get("/traces/nowhere").status_code == 404
+    assert server.api.get("/nothing/here").status_code == 404
+    assert server.rows(trace["id"], "select 1") == [[1]]
+
+    found = metrics(server)
+
+    assert found["jobs_ended_total", "ingest", "done"] == found["jobs_ended_total", "split", "done"] == 1
+    assert found["events_total", "ingest"] == trace["events"]["kept"]
+    assert 0 < found["events_total", "split"] < trace["events"]["kept"]
+    assert found["errors_total", "unknown_trace"] == found["errors_total", "not_found"] == 1
+    assert found["http_requests_total", "PUT", "/api/v1/traces/{filename:path}", "201"] == 1
+    assert found["http_requests_total", "GET", "/api/v1/traces/{trace_id}", "404"] == 1
+    assert found["http_requests_total", "GET", "(none)", "404"] == 1
+    assert found["http_request_seconds_count", "PUT", "/api/v1/traces/{filename:path}"] == 1
+    assert found["received_bytes_total",] >= TRACE.stat().st_size
+    assert found["sent_bytes_total",] > 1000
+
+
+def test_what_is_now_is_told(server: Server) -> None:
+    trace = server.upload(TRACE)
+    server.rows(trace["id"], "select 1")
+    head = "PUT /api/v1/traces/a.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+    with connected(server) as upload:
+        upload.sendall(head.encode())
+        until(server, lambda: metrics(server)["uploads_under_way",] == 1)
+        found = metrics(server)
+    assert found["engines", "ready"] == 1
+    assert 0 < found["engine_memory_bytes",] < found["engine_memory_max_bytes",]
+    assert found["process_resident_memory_bytes",] > 10_000_000
+    assert found["disk_bytes",] > found["disk_free_bytes",] > 0
+    assert found["uploads_unfinished",] == 0
+    until(server, lambda: metrics(server)["data_bytes",] > TRACE.stat().st_size)
+    until(server, lambda: metrics(server)["uploads_under_way",] == 0)
+
+
+def test_jobs_that_wait_and_run_are_told(server: Server) -> None:
+    held = b'{"traceEvents": [' + b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1},' * 400_000
+    for end in (b"{}]}", b"{} ]}"):
+        server.api.put("/traces/a.json", content=held + end)
+    found = metrics(server)
+    assert found.get(("jobs", "ingest", "running"), 0) + found.get(("jobs", "ingest", "queued"), 0) > 0

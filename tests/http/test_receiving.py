@@ -1,0 +1,45 @@
+"""A body is read in blocks, to the last byte that came of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from service.http.receiving import BLOCK, Body
+from service.trace.errors import IncompleteBody
+
+
+async def pieces(*content: bytes, leaves: bool = False, stalls: bool = False) -> AsyncGenerator[bytes]:
+    for piece in content:
+        yield piece
+    if leaves:
+        raise ClientDisconnect
+    if stalls:
+        await asyncio.Event().wait()
+
+
+async def read(body: Body, into: list[bytes]) -> None:
+    async for block in body.blocks():
+        into += [bytes(block)]
+
+
+def test_blocks_have_a_size_and_nothing_is_lost() -> None:
+    piece, found = bytes(range(256)) * 256, list[bytes]()
+    asyncio.run(read(Body(pieces(*[piece] * 40), None), found))
+    assert b"".join(found) == piece * 40
+    assert [len(block) for block in found] == [BLOCK, BLOCK, 8 * len(piece)]
+
+
+def test_what_came_before_a_client_left_is_told() -> None:
+    found: list[bytes] = []
+    with pytest.raises(IncompleteBody):
+        asyncio.run(read(Body(pieces(b"some", b"thing", leaves=True), None), found))
+    assert found == [b"something"]
+
+
+def test_a_client_of_which_nothing_comes_counts_as_gone() -> None:
+    found: list[bytes] = []
+    with pytest.raises(IncompleteBody, match="Nothing came"):
+        asyncio.run(read(Body(pieces(b"something", stalls=True), 0.001), found))
+    assert found == [b"something"]

@@ -1,0 +1,286 @@
+"""Room: what goes beyond quota and floor is refused with the numbers; old traces make room; what is gone is gone."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.conftest import until
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+Start = Callable[..., Server]
+
+PATIENCE_S = 60
+_numbers = count(1)
+
+
+def body(size: int = 100_000) -> bytes:
+    """A trace of about so many bytes, of which there is no other."""
+    return json.dumps({"traceEvents": [{"ph": "X", "ts": next(_numbers), "dur": 1, "pid": 1, "tid": 1, "name": "x"}]}
+                      ).encode() + b" " * size  # fmt: skip
+
+
+def put(server: Server, name: str = "t.json", content: bytes | None = None, **asked: object) -> httpx.Response:
+    content = body() if content is None else content
+    return server.api.put(f"/traces/{name}", params=asked, content=content)  # type: ignore[arg-type]
+
+
+def kept(server: Server, name: str = "t.json", content: bytes | None = None) -> str:
+    answer = put(server, name, content, wait=60)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def names(server: Server) -> list[str]:
+    return [trace["name"] for trace in server.api.get("/traces").json()["traces"]]
+
+
+def bytes_on_disk(server: Server) -> set[str]:
+    """Names of all that lies in the folders of traces."""
+    return {
+        str(path.relative_to(server.data))
+        for part in ("originals", "columns", "incoming", "making")
+        for path in (server.data / part).rglob("*")
+        if path.is_file()
+    }
+
+
+# -- the same bytes -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without bounds."""
+    one = Server(tmp_path_factory.mktemp("room") / "data").start()
+    yield one
+    assert one.stop() == 0
+
+
+def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> None:
+    content = body()
+    first = kept(open_server, "a.json", content)
+
+    answer = open_server.api.put("/traces/b.json", content=content)
+
+    second = answer.json()
+    assert (second["state"], second["name"], second["job"]) == ("ready", "b.json", None)
+    for path in ("originals/{}", "columns/{}/events.parquet", "columns/{}/envelope.json"):
+        assert (open_server.data / path.format(first)).samefile(open_server.data / path.format(second["id"]))
+    described = open_server.api.get(f"/traces/{first}").json()
+    told = open_server.api.get(f"/traces/{second['id']}").json()
+    own = ("id", "name", "created_at", "job")
+    assert {k: v for k, v in told.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
+
+
+def test_what_shares_its_bytes_lives_as_long_as_its_last_trace(open_server: Server) -> None:
+    content = body()
+    first, second = kept(open_server, "a.json", content), kept(open_server, "b.json", content)
+
+    open_server.api.delete(f"/traces/{first}")
+
+    assert open_server.api.get(f"/traces/{second}/download").content == content
+    assert open_server.rows(second, "select count(*) from slice") == [[1]]
+    open_server.api.delete(f"/traces/{second}")
+    assert not [one for one in bytes_on_disk(open_server) if first in one or second in one]
+
+
+def test_a_name_that_tells_another_rank_is_read_anew(open_server: Server) -> None:
+    content = body()
+    first = put(open_server, "rank3.json", content, wait=60).json()
+    second = put(open_server, "rank4.json", content, wait=60).json()
+
+    assert (first["rank"], second["rank"]) == (3, 4)
+    assert (open_server.data / "originals" / first["id"]).samefile(open_server.data / "originals" / second["id"])
+
+
+def test_the_same_bytes_at_once_are_stored_once_and_all_come_through(open_server: Server) -> None:
+    content = body(3_000_000)
+    answers = [open_server.api.put("/traces/c.json", content=content) for _ in range(4)]  # none is read yet
+    ids = [answer.json()["id"] for answer in answers]
+
+    for one in ids:
+        assert open_server.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
+    assert len({(open_server.data / "originals" / one).stat().st_ino for one in ids}) == 1
+
+
+def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> None:
+    content = b"no trace" + str(next(_numbers)).encode()
+    first, second = (put(open_server, "x.json", content, wait=60).json() for _ in range(2))
+
+    assert (first["state"], second["state"]) == ("failed", "failed")
+    assert second["job"] != first["job"]
+
+
+# -- quota and floor ----------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_server: Start) -> None:
+    server = start_server(quota_bytes=10_000_000)
+    kept(server, content=body(3_000_000))
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b" " * 1_000_000
+
+    announced = put(server, content=body(9_000_000))
+    unannounced = server.api.put("/traces/t.json", content=pieces())
+
+    for answer in (announced, unannounced):
+        problem = answer.json()
+        assert (answer.status_code, problem["code"], problem["quota"]) == (507, "no_room", 10_000_000)
+        assert problem["needed"] > 0
+        assert 3_000_000 < problem["used"] <= 10_000_000
+        assert problem["free"] > 0
+    assert len(bytes_on_disk(server)) == 3
+    assert len(names(server)) == 1
+
+
+def test_what_is_deleted_makes_room_at_once(start_server: Start) -> None:
+    server = start_server(quota_bytes=18_000_000)
+    trace = kept(server, content=body(10_000_000))
+    assert put(server, content=body(10_000_000)).status_code == 507
+
+    server.api.delete(f"/traces/{trace}")
+
+    assert put(server, content=body(10_000_000)).status_code == 201
+
+
+def test_the_same_bytes_count_once(start_server: Start) -> None:
+    server = start_server(quota_bytes=18_000_000)
+    content = body(5_000_000)
+
+    for _ in range(5):
+        assert put(server, content=content).status_code == 201
+
+
+def test_the_floor_of_the_disk_stays_free(start_server: Start, tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    server = start_server(min_free_bytes=free * 2)
+
+    answer = put(server)
+
+    assert (answer.status_code, answer.json()["code"], answer.json()["floor"]) == (507, "no_room", free * 2)
+    assert bytes_on_disk(server) == set()
+
+
+def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    large = write_trace(runs / "large.json", sized(TraceShape(seed=next(_numbers)), 2_000_000))
+    server = start_server(import_roots=runs)
+    ids = [kept(server, f"rank{rank}.json", large.read_bytes() + b" " * rank) for rank in range(2)]
+    server.kill()
+    server._settings["quota_bytes"] = 4_100_000
+    server.start()
+
+    split = server.api.post(f"/traces/{ids[0]}/split", json={})
+    merge = server.api.post("/traces/merge", json={"traces": ids})
+    job = server.api.post("/traces/import", params={"wait": 60}, json={"path": "large.json", "mode": "copy"}).json()
+
+    assert [(one.status_code, one.json()["code"]) for one in (split, merge)] == [(507, "no_room")] * 2
+    assert (job["state"], job["error"]["code"], job["error"]["quota"]) == ("failed", "no_room", 4_100_000)
+    assert len(names(server)) == 2
+
+
+def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_disk: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for number in range(3):
+        (runs / f"{number}.json").write_bytes(body(1_000_000))
+    server = Server(small_disk / "data", import_roots=runs).start()
+    ballast = small_disk / "ballast"
+    try:
+        ballast.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - 1_700_000, 0)))
+        asked = {"path": "*.json", "mode": "copy"}
+        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+        assert (job["state"], job["error"]["code"]) == ("failed", "no_room")
+        taken = names(server)
+        assert len(taken) < 3
+        assert {one.name for one in (server.data / "originals").iterdir()} == {
+            trace["id"] for trace in server.api.get("/traces").json()["traces"]
+        }
+        assert not list((server.data / "incoming").iterdir())
+
+        ballast.unlink()
+        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+
+        assert (job["state"], job["result"]["skipped"]) == ("done", 0)
+        assert sorted(names(server)) == ["0.json", "1.json", "2.json"]
+    finally:
+        ballast.unlink(missing_ok=True)
+        assert server.stop() == 0
+
+
+# -- retention ----------------------------------------------------------------------------------------------------
+
+
+def audit_of(server: Server) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
+
+
+def test_the_oldest_goes_while_all_take_too_much_and_the_pinned_stay(start_server: Start) -> None:
+    server = start_server(retain_bytes=20_000_000)  # of which the catalog may take four
+    pinned = kept(server, "pinned.json", body(5_000_000))
+    server.api.patch(f"/traces/{pinned}", json={"pinned": True})
+    old = kept(server, "old.json", body(5_000_000))
+    kept(server, "young.json", body(5_000_000))
+
+    kept(server, "new.json", body(5_000_000))
+
+    until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
+    assert names(server) == ["new.json", "young.json", "pinned.json"]
+    assert not [one for one in bytes_on_disk(server) if old in one]
+    told = [(one["who"], one["did"], one["trace"], one["why"]) for one in audit_of(server) if one["who"] == "retention"]
+    assert told == [("retention", "delete", old, "size")]
+
+
+def test_what_is_too_old_goes_and_the_pinned_stay(start_server: Start) -> None:
+    server = start_server()
+    ids = [kept(server, f"{number}.json") for number in range(3)]
+    server.api.patch(f"/traces/{ids[0]}", json={"pinned": True})
+    server.kill()
+    server._settings["retain_days"] = 1e-9
+    server.start()
+
+    until(server, lambda: names(server) == ["0.json"], within_s=PATIENCE_S)
+
+    assert {one.name for one in (server.data / "originals").iterdir()} == {ids[0]}
+    assert {one["why"] for one in audit_of(server) if one["who"] == "retention"} == {"age"}
+
+
+def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Start) -> None:
+    server = start_server(retain_bytes=10_000_000)
+    content = body(6_000_000)
+    for name in ("a.json", "b.json"):
+        kept(server, name, content)
+
+    kept(server, "c.json", body(6_000_000))
+
+    until(server, lambda: names(server) == ["c.json"], within_s=PATIENCE_S)
+
+
+# -- gone is gone -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_deleted_is_gone_from_the_disk(start_server: Start, step_trace: Path) -> None:
+    server = start_server(keep_ready=True)
+    before = bytes_on_disk(server)
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "select count(*) from slice")
+    server.api.get(f"/traces/{trace}/download", params={"format": "json"})
+    job = server.api.post(f"/traces/{trace}/split", params={"wait": 60}, json={"by": "step"}).json()
+    assert job["state"] == "done"
+
+    for one in (trace, *job["result"]["traces"]):
+        assert server.api.delete(f"/traces/{one}").status_code == 204
+
+    assert bytes_on_disk(server) == before
+    held = [os.readlink(one) for one in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
+    assert not [one for one in held if one.endswith("(deleted)") and str(server.data) in one]

@@ -1,0 +1,90 @@
+"""How long the rest takes is told from how fast it went of late, and only where anybody can know."""
+
+import pytest
+
+from service.jobs.pace import Pace, share_of
+from service.streaming.source import Progress
+
+
+def at(share: float) -> Progress:
+    return Progress(bytes=round(share * 1e9), bytes_total=10**9)
+
+
+def test_the_rest_takes_as_long_as_the_pace_of_late_says() -> None:
+    pace = Pace()
+    for second in range(11):
+        pace.note(at(second / 20), now=second)
+    assert pace.left_s(now=10) == pytest.approx(10)
+
+
+def test_what_went_faster_long_ago_does_not_count() -> None:
+    pace = Pace()
+    for second in range(11):
+        pace.note(at(second * 0.05), now=second)
+    for second in range(11, 31):
+        pace.note(at(0.5 + (second - 10) * 0.01), now=second)
+    assert pace.left_s(now=30) == pytest.approx(30, rel=0.02)
+
+
+def test_while_nothing_moves_the_time_left_grows_and_is_then_unknown() -> None:
+    pace = Pace()
+    for second in range(6):
+        pace.note(at(second / 10), now=second)
+    assert pace.left_s(now=5) == pytest.approx(5)
+    assert pace.left_s(now=10) == pytest.approx(10)
+    assert pace.left_s(now=16) is None
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        [],
+        [(0.0, 0.0)],
+        [(0.0, 0.0), (0.5, 0.3)],  # too short a time
+        [(0.0, 0.2), (5.0, 0.2)],  # nothing moved
+        [(0.0, 0.0), (5.0, 0.005)],  # hardly anything
+        [(0.0, 0.0), (5.0, 1.0)],  # all is read, and there is no more to come
+        [(0.0, 0.8), (5.0, 0.1)],  # begun anew
+    ],
+)
+def test_what_nobody_can_know_is_not_told(marks: list[tuple[float, float]]) -> None:
+    pace = Pace()
+    for now, share in marks:
+        pace.note(at(share), now)
+    assert pace.left_s(now=marks[-1][0] if marks else 0) is None
+
+
+def test_the_end_of_which_nothing_is_told_counts_too() -> None:
+    pace = Pace(end=0.5)
+    for second in range(11):
+        pace.note(at(second / 10), now=second)
+        assert pace.left_s(second) == (pytest.approx(15 - second) if second else None)
+    assert pace.left_s(now=12) == pytest.approx(3)
+    assert pace.left_s(now=16) is None
+    assert pace.end_seen(now=15) == pytest.approx(0.5)
+    assert Pace(end=None).left_s(now=3) is None
+
+
+def test_the_time_before_anything_was_done_does_not_count() -> None:
+    pace = Pace()
+    for second in range(20):
+        pace.note(at(0), now=second)
+    for second in range(20, 25):
+        pace.note(at((second - 19) / 10), now=second)
+    assert pace.left_s(now=24) == pytest.approx(5)
+    assert pace.end_seen(now=29) == pytest.approx(0.0)
+    assert pace.end_seen(now=34) == pytest.approx(0.5)
+
+
+def test_a_job_that_tells_of_no_whole_has_no_share() -> None:
+    assert share_of(Progress(bytes=5, events=7)) is None
+    assert share_of(Progress(events=5, events_total=10)) == 0.5
+    assert share_of(Progress(bytes=20, bytes_total=10)) == 1
+
+
+def test_of_many_marks_few_are_kept() -> None:
+    pace = Pace()
+    for step in range(100_000):
+        pace.note(at(step / 200_000), now=step / 1000)
+    assert len(pace._marks) < 250
+    assert pace.left_s(now=100) == pytest.approx(100, rel=0.02)

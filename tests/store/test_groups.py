@@ -1,0 +1,109 @@
+"""Groups hold traces together by name; no two have one name, and a trace is in one at most."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.store.catalog import Catalog, new_trace_id
+from service.store.groups import Groups
+from service.trace.errors import GroupExists, UnknownGroup, UnknownTrace
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    one = Catalog(tmp_path / "catalog.sqlite")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def groups(catalog: Catalog) -> Groups:
+    return Groups(catalog.connection)
+
+
+def add(catalog: Catalog, group: str | None = None, size: int = 5) -> str:
+    return catalog.add(new_trace_id(), name="t.json", size=size, sha256="00", group=group).id
+
+
+def members(catalog: Catalog, group_id: str) -> set[str]:
+    return {one.id for one in catalog.page(limit=99, group=group_id)}
+
+
+def test_the_first_trace_that_names_a_group_makes_it(catalog: Catalog, groups: Groups) -> None:
+    traces = {add(catalog, "run 7", size) for size in (5, 7)}
+    add(catalog)
+
+    (group,) = groups.page(limit=9)
+    assert (group.name, group.run_id, group.traces, group.size) == ("run 7", None, 2, 12)
+    assert members(catalog, group.id) == traces
+    trace = catalog.get(traces.pop())
+    assert (trace.group_id, trace.group_name) == (group.id, "run 7")
+
+
+def test_a_group_is_made_of_traces_which_leave_their_old_one(catalog: Catalog, groups: Groups) -> None:
+    one, two = add(catalog, "old"), add(catalog)
+
+    made = groups.add("new", run_id="job-17", traces=[one, two])
+
+    assert (made.run_id, made.traces) == ("job-17", 2)
+    assert members(catalog, made.id) == {one, two}
+    assert {group.name: group.traces for group in groups.page(limit=9)} == {"new": 2, "old": 0}
+
+
+def test_a_name_is_given_once(catalog: Catalog, groups: Groups) -> None:
+    first, second = groups.add("a"), groups.add("b")
+
+    with pytest.raises(GroupExists) as refused:
+        groups.add("a")
+    assert refused.value.extra == {"group": first.id}
+    with pytest.raises(GroupExists):
+        groups.change(second.id, name="a")
+    assert groups.change(first.id, name="a") == first
+
+
+def test_a_group_with_a_trace_that_there_is_not_is_not_made(groups: Groups) -> None:
+    with pytest.raises(UnknownTrace, match="nowhere"):
+        groups.add("a", traces=["nowhere"])
+
+    assert groups.page(limit=9) == []
+
+
+def test_a_group_changes_as_told_and_no_further(catalog: Catalog, groups: Groups) -> None:
+    one, two = add(catalog, "a"), add(catalog)
+    (group,) = groups.page(limit=9)
+
+    assert groups.change(group.id, run_id="7").run_id == "7"
+    assert groups.change(group.id, name="b", traces=[two]).name == "b"
+
+    assert members(catalog, group.id) == {two}
+    assert catalog.get(one).group_id is None
+    assert groups.change(group.id, run_id="").run_id is None
+
+
+def test_a_group_goes_and_its_traces_stay(catalog: Catalog, groups: Groups) -> None:
+    trace = add(catalog, "a")
+    groups.remove(str(catalog.get(trace).group_id))
+
+    assert catalog.get(trace).group_id is None
+    assert groups.page(limit=9) == []
+
+
+def test_a_group_that_there_is_not_is_unknown(groups: Groups) -> None:
+    for ask in (groups.get, groups.change, groups.remove):
+        with pytest.raises(UnknownGroup, match="'x'"):
+            ask("x")
+
+
+def test_pages_of_groups_are_complete_and_in_order(groups: Groups) -> None:
+    names = [f"run {number}" for number in range(7)]
+    for name in names:
+        groups.add(name)
+
+    found, after = [], None
+    while page := groups.page(limit=3, after=after):
+        found += [group.name for group in page]
+        after = page[-1].created_ns, page[-1].id
+
+    assert found == names[::-1]
+    assert [group.name for group in groups.page(limit=9, name="RUN 3")] == ["run 3"]

@@ -1,0 +1,68 @@
+"""Orders to import, and what became of their files, outlive the server."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.store import imports
+from service.store.catalog import Catalog
+from service.store.imports import ARRIVING, File, Imports
+from service.store.jobs import Jobs
+from service.trace.errors import UnknownImport
+
+REQUEST = {"path": "a", "mode": "auto", "group": None, "name": None}
+
+
+def test_orders_and_files_are_there_after_a_restart(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path / "c")) as first:
+        orders = Imports(first.connection)
+        watching, done = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
+        orders.note(watching.id, File("a", "1", "t", None))
+        orders.note(watching.id, File("b", "2", None, "why"))
+        orders.note(watching.id, File("b", "3", "u", ARRIVING))
+        orders.worked_on(watching.id, 7)
+
+    with closing(Catalog(tmp_path / "c")) as second:
+        orders = Imports(second.connection)
+        (found,) = orders.watching()
+        assert (found.id, found.request, found.job, found.watches) == (watching.id, REQUEST, 7, True)
+        assert not orders.get(done.id).watches
+        assert orders.file(watching.id, "b") == File("b", "3", "u", ARRIVING)
+        assert orders.file(watching.id, "c") is None
+        assert orders.marks(watching.id) == {"a": "1", "b": "3"}
+        assert orders.counts(watching.id) == (2, 0)
+        assert [file.path for file in orders.files(watching.id, limit=1, after="a")] == ["b"]
+        ended = orders.end(watching.id)
+        assert orders.end(watching.id) == ended
+        assert orders.watching() == []
+
+
+def test_an_import_that_there_is_not_is_unknown(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path / "c")) as catalog:
+        orders = Imports(catalog.connection)
+        for ask in (orders.get, orders.end):
+            with pytest.raises(UnknownImport, match="'x'"):
+                ask("x")
+
+
+def test_the_oldest_orders_are_forgotten_with_their_files_but_not_those_that_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "KEPT", 2)
+    with closing(Catalog(tmp_path / "c")) as catalog:
+        orders, jobs = Imports(catalog.connection), Jobs(catalog.connection)
+        watching, old = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
+        orders.note(old.id, File("a", "1", "t", None))
+        job = jobs.add("import", {})
+        orders.worked_on(old.id, job.id)
+        for _ in range(3):
+            orders.add(REQUEST, watch=False)
+        assert orders.get(old.id).job == job.id  # which is not over
+        jobs.done(job, {"traces": []})
+        orders.add(REQUEST, watch=False)
+
+        with pytest.raises(UnknownImport):
+            orders.get(old.id)
+        assert orders.files(old.id, limit=9) == []
+        assert orders.get(watching.id) == watching

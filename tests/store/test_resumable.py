@@ -1,0 +1,212 @@
+"""An upload in chunks: its offset is what lies on disk, and its digest that of what lies there."""
+
+import hashlib
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.store.folder import Folder
+from service.store.resumable import Announced, Chunk, Resumable, finished, forget_old, unfinished
+from service.trace.errors import ChecksumMismatch, DiskFull, EmptyBody, TooLarge, UnknownUpload, UploadGone
+
+ID = "9f2c41d07a3b"
+LIMIT = 1 << 30
+
+
+def begun(folder: Folder, length: int | None = None) -> Resumable:
+    return Resumable.begun(folder, Announced(ID, "a.json", length))
+
+
+def add(folder: Folder, upload: Resumable, content: bytes, promised: bytes | None = None) -> None:
+    """Add a chunk, which is to be what was promised."""
+    checksum = ("sha1", hashlib.sha1(promised).digest()) if promised is not None else None
+    chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
+    chunk.write(content)
+    chunk.keep()
+
+
+steps = st.lists(st.tuples(st.binary(max_size=40), st.sampled_from(["plain", "verified", "damaged", "restart"])))
+
+
+@given(steps)
+def test_whatever_comes_the_digest_is_that_of_the_bytes_that_count(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bytes, str]]
+) -> None:
+    folder = Folder(tmp_path_factory.mktemp("data"))
+    folder.open()
+    upload, counted = begun(folder), b""
+
+    for content, how in [*steps, (b"end", "plain")]:
+        if how == "restart":
+            upload = Resumable.found(folder, ID)
+        elif how == "damaged":
+            with pytest.raises(ChecksumMismatch):
+                add(folder, upload, content, content + b" ")
+        else:
+            add(folder, upload, content, content if how == "verified" else None)
+            counted += content
+        assert upload.offset == len(counted)
+
+    received = upload.keep()
+    assert folder.original(ID).read_bytes() == counted
+    assert (received.size, received.sha256) == (len(counted), hashlib.sha256(counted).hexdigest())
+    folder.close()
+
+
+def test_it_is_whole_once_all_bytes_are_there(folder: Folder) -> None:
+    upload = begun(folder)
+    add(folder, upload, b"0123")
+    assert not upload.whole
+    upload.announce(6)
+    add(folder, upload, b"45")
+    assert upload.whole
+    assert Resumable.found(folder, ID).announced == Announced(ID, "a.json", 6)
+
+
+def test_no_more_is_taken_than_was_announced(folder: Folder) -> None:
+    upload = begun(folder, 6)
+    add(folder, upload, b"0123")
+    chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
+    chunk.check_size(2)
+    with pytest.raises(TooLarge):
+        chunk.check_size(3)
+    chunk.write(b"4")
+    with pytest.raises(TooLarge):
+        chunk.write(b"56")
+    chunk.leave()
+    assert upload.offset == 5
+
+
+def test_a_chunk_that_is_left_early_counts_unless_it_was_to_be_verified(folder: Folder) -> None:
+    upload = begun(folder)
+    for checksum, counts in ((None, 4), (("md5", b""), 4)):
+        chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
+        chunk.write(b"0123")
+        chunk.leave()
+        assert (upload.offset, folder.received(ID).stat().st_size) == (counts, counts)
+
+
+def test_a_chunk_that_was_not_verified_when_the_server_died_does_not_count(folder: Folder) -> None:
+    upload = begun(folder)
+    add(folder, upload, b"0123")
+    chunk = Chunk(folder, upload, limit=LIMIT, checksum=("md5", b""))
+    chunk.write(b"45678")
+    chunk._file.close()  # all that is left when a process dies
+
+    folder.sweep([])
+
+    assert Resumable.found(folder, ID).offset == 4
+    assert sorted(path.name for path in folder.incoming.iterdir()) == [ID, f"{ID}.upload"]
+
+
+def test_a_full_disk_keeps_what_came(folder: Folder) -> None:
+    upload, content = begun(folder), os.urandom(1 << 17)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel's own refusal to write more
+    chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
+    try:
+        with pytest.raises(DiskFull):
+            chunk.write(content)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    chunk.leave()
+    assert upload.offset == 100_000
+
+    add(folder, upload, content[100_000:])
+
+    assert upload.keep().sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_an_upload_of_no_bytes_is_no_trace(folder: Folder) -> None:
+    with pytest.raises(EmptyBody):
+        begun(folder).keep()
+
+
+def test_what_could_not_be_recorded_goes_back(folder: Folder) -> None:
+    upload = begun(folder, 4)
+    add(folder, upload, b"0123")
+    first = upload.keep()
+    upload.take_back()
+    assert folder.received(ID).read_bytes() == b"0123"
+    assert upload.keep() == first
+
+
+# -- from start to start -----------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_leaves_what_can_be_resumed(folder: Folder) -> None:
+    add(folder, begun(folder, 10), b"0123")
+    (folder.incoming / "aaaaaaaaaaaa").write_bytes(b"of a PUT")
+    (folder.incoming / f".{ID}.upload.partial").write_bytes(b"half a note")
+    folder.sweep([])
+    assert unfinished(folder) == [ID]
+    assert sorted(path.name for path in folder.incoming.iterdir()) == [ID, f"{ID}.upload"]
+
+
+def test_a_sweep_tells_what_was_recorded_from_what_was_not(folder: Folder) -> None:
+    upload = begun(folder, 4)
+    add(folder, upload, b"0123")
+    upload.keep()
+
+    folder.sweep([])
+    assert Resumable.found(folder, ID).whole
+    assert not folder.original(ID).exists()
+
+    Resumable.found(folder, ID).keep()
+    folder.sweep([ID])
+    assert folder.original(ID).exists()
+    assert finished(folder, ID).name == "a.json"
+    assert unfinished(folder) == []
+
+
+def test_what_is_done_is_known_for_a_while(folder: Folder) -> None:
+    upload = begun(folder, 4)
+    add(folder, upload, b"0123")
+    upload.keep()
+    upload.done()
+    forget_old(folder, 60)
+    assert finished(folder, ID).length == 4
+    with pytest.raises(UnknownUpload):
+        Resumable.found(folder, ID)
+
+    age(folder)
+    forget_old(folder, 60)
+    with pytest.raises(UnknownUpload):
+        finished(folder, ID)
+
+
+def test_what_has_expired_is_gone_for_a_while(folder: Folder) -> None:
+    begun(folder, 4).expire()
+    forget_old(folder, 60)
+    with pytest.raises(UploadGone):
+        Resumable.found(folder, ID)
+
+    age(folder)
+    forget_old(folder, 60, but=[ID])
+    with pytest.raises(UploadGone):
+        Resumable.found(folder, ID)
+    forget_old(folder, 60)
+    with pytest.raises(UnknownUpload):
+        Resumable.found(folder, ID)
+
+
+def test_what_is_removed_leaves_nothing(folder: Folder) -> None:
+    upload = begun(folder, 4)
+    add(folder, upload, b"0123")
+    upload.remove()
+    assert list(folder.incoming.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../catalog", "", "9F2C41D07A3B", "9f2c41d07a3b0"])
+def test_what_is_no_id_is_unknown(folder: Folder, name: str) -> None:
+    with pytest.raises(UnknownUpload):
+        Resumable.found(folder, name)
+
+
+def age(folder: Folder) -> None:
+    for path in (*folder.incoming.iterdir(), Path(folder.incoming)):
+        os.utime(path, (0, 0))

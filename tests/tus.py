@@ -1,0 +1,86 @@
+"""A client of tus that does as it is told, right or wrong."""
+
+import base64
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.server import Server
+
+VERSION = {"Tus-Resumable": "1.0.0"}
+CHUNK = VERSION | {"Content-Type": "application/offset+octet-stream"}
+
+
+def metadata(**values: str) -> str:
+    return ",".join(f"{name} {base64.b64encode(value.encode()).decode()}" for name, value in values.items())
+
+
+def creation(server: Server, length: int | None, name: str = "a.json", **headers: str) -> httpx.Response:
+    """Ask for an upload; a header's name has underscores."""
+    told = {"Upload-Length": str(length)} if length is not None else {"Upload-Defer-Length": "1"}
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    return server.api.post("/uploads", headers=VERSION | told | {"Upload-Metadata": metadata(filename=name)} | more)
+
+
+def begin(server: Server, length: int | None, name: str = "a.json", **headers: str) -> str:
+    """The URL of a new upload."""
+    answer = creation(server, length, name, **headers)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Upload-Offset"] == "0"
+    return f"{server.url}{answer.headers['Location']}"
+
+
+def id_of(upload: str) -> str:
+    return upload.rpartition("/")[2]
+
+
+def send(server: Server, upload: str, offset: int, content: bytes, **headers: str) -> httpx.Response:
+    """Send a chunk."""
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    return server.api.patch(upload, content=content, headers=CHUNK | {"Upload-Offset": str(offset)} | more)
+
+
+def head(server: Server, upload: str) -> httpx.Response:
+    return server.api.head(upload, headers=VERSION)
+
+
+def offset(server: Server, upload: str) -> int:
+    """How far the upload is."""
+    answer = head(server, upload)
+    assert answer.status_code == 200
+    return int(answer.headers["Upload-Offset"])
+
+
+def chunk_head(upload: str, offset: int, length: int | None, *more: str) -> bytes:
+    """The head of a chunk, as it goes over the wire; of a body in pieces where its length is not told."""
+    parts = urlsplit(upload)
+    how = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    fields = [f"Host: {parts.netloc}", how, f"Upload-Offset: {offset}", *more]
+    fields += [f"{name}: {value}" for name, value in CHUNK.items()]
+    return "\r\n".join([f"PATCH {parts.path} HTTP/1.1", *fields, "", ""]).encode()
+
+
+def _send_all(upload: str, path: Path, log: Path, chunk: int) -> None:
+    """Send what is missing of a file, whatever breaks meanwhile; the log tells of each chunk before and after."""
+    size, offset = path.stat().st_size, None
+    with path.open("rb") as file, log.open("a", buffering=1) as told, httpx.Client(trust_env=False) as client:
+        while offset != size:
+            try:
+                if offset is None:
+                    offset = int(client.head(upload, headers=VERSION).raise_for_status().headers["Upload-Offset"])
+                file.seek(offset)
+                piece = file.read(chunk)
+                told.write(f"send {offset} {len(piece)}\n")
+                answer = client.patch(upload, content=piece, headers=CHUNK | {"Upload-Offset": str(offset)})
+                offset = int(answer.raise_for_status().headers["Upload-Offset"])
+                told.write(f"kept {offset} 0\n")
+            except httpx.HTTPError:
+                offset = None
+                time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    _send_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

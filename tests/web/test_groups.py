@@ -1,0 +1,103 @@
+"""The page of a group shows the ranks of a run, merges them, and deletes them together."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def run(server: Server, tmp_path: Path) -> tuple[str, list[str]]:
+    """A group of two ranks of three, and their ids."""
+    ids = []
+    group = f"run <b>{next(_numbers)}</b>".replace("/", "")
+    for rank in range(2):
+        file = write_trace(tmp_path / f"rank{rank}.json", TraceShape(rank=rank, world_size=3, seed=next(_numbers)))
+        answer = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": group}, content=file.read_bytes())
+        ids.append(answer.json()["id"])
+    return answer.json()["group"]["id"], ids
+
+
+def test_a_group_is_reached_from_the_list_and_shows_its_ranks(
+    page: Page, server: Server, run: tuple[str, list[str]]
+) -> None:
+    group_id, ids = run
+    name = server.api.get(f"/groups/{group_id}").json()["name"]
+    page.goto(server.url)
+
+    page.get_by_test_id("trace-row").filter(has_text="rank0.json").get_by_role("link", name=name).first.click()
+
+    expect(page).to_have_url(f"{server.url}/groups/{group_id}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    rows = page.get_by_test_id("group-table").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("rank0.json")
+    expect(page.get_by_test_id("group-facts")).to_contain_text("Missing ranks2")
+    rows.first.get_by_role("link", name="rank0.json", exact=True).click()
+    expect(page).to_have_url(f"{server.url}/traces/{ids[0]}")
+    page.get_by_test_id("trace-facts").get_by_role("link", name=name).click()
+    expect(page).to_have_url(f"{server.url}/groups/{group_id}")
+
+
+def test_the_ranks_of_a_group_become_one_trace(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+    page.goto(f"{server.url}/groups/{run[0]}")
+
+    page.get_by_test_id("group-merge").click()
+
+    made = page.get_by_test_id("job-made").get_by_role("link")
+    expect(made).to_have_text("merged-2.pt.trace.json.gz")
+    made.click()
+    expect(page.get_by_test_id("trace-ranks")).to_be_visible()
+
+
+def test_a_group_is_deleted_with_its_traces_only_when_told_so_twice(
+    page: Page, server: Server, run: tuple[str, list[str]]
+) -> None:
+    group_id, ids = run
+    page.goto(f"{server.url}/groups/{group_id}")
+    page.get_by_test_id("group-delete").click()
+    page.get_by_test_id("confirm-cancel").click()
+    assert server.api.get(f"/groups/{group_id}").status_code == 200
+
+    page.get_by_test_id("group-delete").click()
+    page.get_by_test_id("confirm-ok").click()
+
+    expect(page).to_have_url(f"{server.url}/")
+    assert [server.api.get(f"/traces/{one}").status_code for one in ids] == [404, 404]
+    assert server.api.get(f"/groups/{group_id}").status_code == 404
+
+
+def test_a_group_is_dissolved_and_its_traces_stay(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+    group_id, ids = run
+    page.goto(f"{server.url}/groups/{group_id}")
+
+    page.get_by_test_id("group-dissolve").click()
+    page.get_by_test_id("confirm-ok").click()
+
+    expect(page).to_have_url(f"{server.url}/")
+    assert [server.api.get(f"/traces/{one}").json()["group"] for one in ids] == [None, None]
+
+
+def test_a_trace_is_pinned_and_loosened(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+    trace = f"/traces/{run[1][0]}"
+    page.goto(f"{server.url}{trace}")
+    pin = page.get_by_test_id("pin-trace")
+
+    pin.click()
+    expect(pin).to_have_text("Unpin")
+    assert server.api.get(trace).json()["pinned"]
+    pin.click()
+    expect(pin).to_have_text("Pin")
+    assert not server.api.get(trace).json()["pinned"]
+
+
+def test_a_group_that_there_is_not_is_told(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/groups/{'0' * 12}")
+
+    expect(page.get_by_test_id("group-problem")).to_contain_text("There is no such group")

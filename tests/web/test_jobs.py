@@ -1,0 +1,76 @@
+"""A person follows a job on the page: by its events, without them, and over a restart of the server."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.http.conftest import connected, until
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that takes seconds to read and to split."""
+    return write_trace(tmp_path_factory.mktemp("large") / "large.json", sized(TraceShape(), 60_000_000))
+
+
+def asked(page: Page) -> list[str]:
+    """The addresses that the page asks of the API, as it goes on."""
+    found: list[str] = []
+    page.on("request", lambda request: found.append(request.url.partition("/api/v1")[2]))
+    return found
+
+
+def test_a_trace_that_is_read_is_followed_by_events_and_not_asked_for_again_and_again(
+    page: Page, server: Server, large: Path
+) -> None:
+    body = b"\n" + large.read_bytes()
+    half = len(body) // 2
+    with connected(server) as upload:
+        head = f"PUT /api/v1/traces/followed.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        upload.sendall(head.encode() + body[:half])
+        until(server, lambda: server.children("service.jobs.worker") != [])
+        [worker] = server.children("service.jobs.worker")
+        worker.suspend()  # so that the page is there in time
+        upload.sendall(body[half:])
+        assert upload.recv(1 << 16).startswith(b"HTTP/1.1 201")
+    [trace] = server.api.get("/traces", params={"name": "followed.json"}).json()["traces"]
+    requests = asked(page)
+    page.goto(f"{server.url}/traces/{trace['id']}")
+    state = page.get_by_test_id("trace-state").first
+    expect(state).to_have_text("ingesting")
+    expect(page.locator("#progress")).to_contain_text(re.compile(r" of [\d.]+ MB"))
+    worker.resume()
+    expect(state).to_have_text("ready")
+    assert requests.count(f"/jobs/{trace['job']}/events") == 1
+    assert requests.count(f"/traces/{trace['id']}") == 2
+
+
+def test_where_events_do_not_come_the_page_asks(page: Page, server: Server, large: Path) -> None:
+    trace = server.api.put("/traces/asked.json", content=b"\n\n" + large.read_bytes()).json()
+    page.route("**/events", lambda route: route.fulfill(status=502, body="a proxy that knows no events"))
+    requests = asked(page)
+    page.goto(f"{server.url}/traces/{trace['id']}")
+    expect(page.get_by_test_id("trace-state").first).to_have_text("ready")
+    assert f"/jobs/{trace['job']}" in requests
+
+
+def test_a_split_is_followed_over_a_restart_of_the_server(
+    page: Page, start_server: Callable[..., Server], large: Path
+) -> None:
+    server = start_server()
+    trace = server.upload(large)
+    page.goto(f"{server.url}/traces/{trace['id']}")
+    page.get_by_test_id("cut-by").select_option("parts")
+    page.get_by_test_id("cut-value").fill("12")
+    page.get_by_test_id("cut-split").click()
+    job = page.get_by_test_id("job")
+    expect(job).to_contain_text(" events")
+    server.kill()
+    expect(job).to_contain_text("The server does not answer")
+    server.start()
+    expect(job).to_contain_text("Made 12 traces")

@@ -1,0 +1,144 @@
+"""A person uploads a trace over a link that is slow, that drops, and to a server that dies."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.link import Link
+from tests.server import Server
+from tests.traces import TraceShape, sized, write_trace
+
+SIZE = 6 * 10**6
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_trace(tmp_path_factory.mktemp("slow") / "slow.pt.trace.json", sized(TraceShape(), SIZE))
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Server]) -> Server:
+    """A server of the test's own."""
+    return start_server()
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[Link]:
+    """The way to it, which is slow."""
+    with Link(server.url, SIZE // 10) as one:
+        yield one
+
+
+def came(server: Server) -> int:
+    """How much of the one upload lies on disk."""
+    found = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
+    return found[0].stat().st_size if found else 0
+
+
+def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
+    """The row of an upload that is slow, once some of it has come."""
+    page.on("dialog", lambda dialog: dialog.accept())  # who leaves is warned
+    link.bytes_per_s = 1 << 30
+    page.goto(link.url)
+    link.bytes_per_s = SIZE // 10
+    page.get_by_test_id("file-input").set_input_files(path)
+    row = page.get_by_test_id("upload-row")
+    expect(row).to_contain_text(re.compile(r"MB of .*/s · \d+ s left"))
+    while not came(server):
+        page.evaluate("1")
+    return row
+
+
+def stored(page: Page, link: Link, server: Server, path: Path) -> None:
+    """The upload ends well."""
+    link.bytes_per_s = 1 << 30
+    expect(page.get_by_test_id("upload-row")).to_have_attribute("data-state", "stored")
+    [trace] = server.api.get("/traces").json()["traces"]
+    assert (trace["name"], trace["sha256"]) == (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert page.evaluate("localStorage.length") == 0
+
+
+def offsets(page: Page) -> list[int]:
+    """Where the chunks begin that the page sends from now on."""
+    found: list[int] = []
+    page.on("request", lambda request: found.append(int(request.headers.get("upload-offset", -1))))
+    return found
+
+
+def test_an_upload_is_paused_and_goes_on_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:
+    row = begun(page, link, server, path)
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_have_attribute("data-state", "paused")
+    expect(row).to_contain_text("paused")
+    expect(row.get_by_role("button", name="Resume")).to_be_focused()
+    sent = offsets(page)
+    row.get_by_role("button", name="Resume").click()
+    stored(page, link, server, path)
+    assert max(sent) > 0
+    assert 0 not in sent
+
+
+def test_an_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
+    begun(page, link, server, path)
+    page.reload()
+    left = page.get_by_test_id("upload-left")
+    expect(left).to_contain_text(re.compile(r"B of 6.* MB · choose the file again"))
+    sent = offsets(page)
+    page.get_by_test_id("file-input").set_input_files(path)
+    stored(page, link, server, path)
+    expect(left).to_have_count(0)
+    assert max(sent) > 0
+    assert 0 not in sent
+
+
+def test_an_upload_survives_a_restart_of_the_server(page: Page, link: Link, server: Server, path: Path) -> None:
+    row = begun(page, link, server, path)
+    sent = offsets(page)
+    server.kill()
+    expect(row).to_contain_text(re.compile(r"trying again in \d+ s"))
+    server.start()
+    stored(page, link, server, path)
+    assert max(sent) > 0
+    assert 0 not in sent
+
+
+def test_an_upload_survives_a_link_that_drops(page: Page, link: Link, server: Server, path: Path) -> None:
+    row = begun(page, link, server, path)
+    for share in (0.1, 0.3):
+        while came(server) < share * SIZE:
+            page.evaluate("1")
+        link.cut()
+        expect(row).to_contain_text(re.compile(r"trying again in \d+ s"))
+    stored(page, link, server, path)
+
+
+def test_an_upload_is_cancelled_and_nothing_stays(page: Page, link: Link, server: Server, path: Path) -> None:
+    row = begun(page, link, server, path)
+    with page.expect_response(lambda response: response.request.method == "DELETE"):
+        row.get_by_role("button", name="Cancel").click()
+    expect(row).to_contain_text("Cancelled")
+    assert list((server.data / "incoming").iterdir()) == []
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_what_is_left_of_an_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
+    begun(page, link, server, path)
+    page.reload()
+    left = page.get_by_test_id("upload-left")
+    left.get_by_role("button", name="Discard").click()
+    expect(left).to_have_count(0)
+    assert list((server.data / "incoming").iterdir()) == []
+
+
+def test_an_upload_that_the_server_forgot_begins_anew(page: Page, link: Link, server: Server, path: Path) -> None:
+    row = begun(page, link, server, path)
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_have_attribute("data-state", "paused")
+    [upload] = [one.stem for one in (server.data / "incoming").glob("*.upload")]
+    assert server.api.delete(f"/uploads/{upload}", headers={"Tus-Resumable": "1.0.0"}).status_code == 204
+    row.get_by_role("button", name="Resume").click()
+    stored(page, link, server, path)
