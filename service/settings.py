@@ -86,8 +86,8 @@ class Settings(BaseSettings):
     engine_load_timeout_s: float = Field(900.0, gt=0, description="an engine must have loaded its trace by then")
     keep_ready: bool = Field(
         True,
-        description="keep processes ready that write downloads, feed engines and answer analyses, about 300 MB of"
-        " memory; without them the first byte of each comes a second later",
+        description="keep processes ready that read traces, write downloads, feed engines and answer analyses, about"
+        " 400 MB of memory; without them each of these begins a second later",
     )
     engine_stop_s: float = Field(2.0, gt=0, description="grace of each step when an engine is stopped")
     shutdown_s: float = Field(10.0, gt=0, description="deadline of the service's own shutdown")

@@ -70,36 +70,31 @@ FROM work LEFT JOIN kernel_shapes USING (position)
 
 An External id that is the correlation was made of it, where no op was known.
 """
+_OPS = f"""
+SELECT external_id AS ids, coalesce(enum_code(name::event_names)::INTEGER, -1) AS names
+FROM events WHERE {_IS_OP} AND external_id NOTNULL
+"""
+_WANTED = "SELECT DISTINCT external_id FROM launched WHERE external_id > 0"
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
 SELECT
-    device, type, is_kernel, shape, min(position) AS position, min(op_position) AS op_position,
+    device, type, is_kernel, shape, op, min(position) AS position,
     count(*) AS events, sum(dur_ns) AS total, min(dur_ns) AS shortest, max(dur_ns) AS longest,
     var_pop(dur_ns) AS variance
-FROM launched LEFT JOIN ($ops) USING (external_id)
-GROUP BY device, type, is_kernel, shape, name_hash, op_hash
+FROM launched LEFT JOIN ops USING (external_id)
+GROUP BY device, type, is_kernel, shape, name_hash, op
 """
 _NAMED_GROUPS = """
 CREATE OR REPLACE TEMP TABLE grouped AS
 SELECT
-    counted.* EXCLUDE (shape, position, op_position),
-    shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy), work.name, ops.name AS op
+    counted.* EXCLUDE (shape, position, op), work.name, op_names.name AS op,
+    shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy)
 FROM counted
 LEFT JOIN shapes USING (shape)
+LEFT JOIN op_names USING (op)
 LEFT JOIN (
     SELECT position, name FROM events WHERE position IN (SELECT position FROM counted)
 ) AS work ON work.position = counted.position
-LEFT JOIN (
-    SELECT position, name FROM events WHERE position IN (SELECT op_position FROM counted)
-) AS ops ON ops.position = op_position
-"""
-_OPS = f"""
-SELECT external_id, hash(name) AS op_hash, position AS op_position FROM events
-WHERE {_IS_OP} AND external_id NOTNULL
-"""
-_LAST_OPS = f"""
-SELECT external_id, arg_max(hash(name), ts_ns) AS op_hash, arg_max(position, ts_ns) AS op_position FROM events
-WHERE {_IS_OP} AND external_id IN (SELECT external_id FROM launched) GROUP BY external_id
 """
 _AGGREGATED = f"""
 WITH keyed AS (
@@ -161,11 +156,27 @@ def _group(scope: Scope) -> None:
     """Make the table ``grouped`` of work that is alike, with its number and durations."""
     kernel_shapes(scope)
     scope.db.execute(_WORK)
-    scope.db.execute(_GROUPED.replace("$ops", _OPS))
-    [counted] = scope.table("SELECT sum(events) = (SELECT count(*) FROM launched) AS once FROM counted").to_pylist()
-    if not counted["once"]:  # several ops have one External id, and their work was counted for each of them
-        scope.db.execute(_GROUPED.replace("$ops", _LAST_OPS))
+    names = pa.array(scope.names(), pa.string())
+    tables = {"ops": _ops(scope), "op_names": pa.table({"op": np.arange(len(names), dtype=np.int32), "name": names})}
+    for name, table in tables.items():
+        scope.db.register(name, table)
+    scope.db.execute(_GROUPED)
     scope.db.execute(_NAMED_GROUPS)
+    for name in tables:
+        scope.db.unregister(name)
+
+
+def _ops(scope: Scope) -> pa.Table:
+    """The number of the name of the op of each External id that work has: of several ops, of the last."""
+    from service.analysis.facts.host import read  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.nesting import owners  # noqa: PLC0415 - likewise
+
+    ops, _ = read(scope, _OPS)
+    wanted = scope.table(_WANTED)["external_id"].to_numpy()
+    places = owners(np.ascontiguousarray(ops["ids"][::-1]), wanted)
+    named = np.append(ops["names"][::-1], np.int32(-1))[places]
+    known = named >= 0
+    return pa.table({"external_id": wanted[known], "op": named[known]})
 
 
 def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
