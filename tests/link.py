@@ -56,10 +56,14 @@ class Link:
                     threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
     def _pass(self, one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError):
+        try:
             while piece := one.recv(PIECE):
                 other.sendall(piece)
                 time.sleep(len(piece) / self.bytes_per_s)
+        except OSError:  # one end is gone: the other hears of it as if there were no link
+            for end in (one, other):
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
         for end in (one, other):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

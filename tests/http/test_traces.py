@@ -257,7 +257,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None
         answer = server.api.put("/traces/big", content=bytes(8_000_000))
         assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
         answer = server.api.put("/traces/big", content=sent(bytes(8_000_000)))
-        assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+        assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
         assert files(server) == []
         assert traces(server) == []
         assert taken(server)["state"] == "ready"
