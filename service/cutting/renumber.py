@@ -208,6 +208,8 @@ class Renumbered:
                 continue
             time = int(part.ints("ts_ns")[row]) + self._shift
             changed = Members([("pid", Number(pids[row]))])
+            if naming[row] and "args" not in dict(event):
+                event.append(("args", Members()))
             for key, value in event:
                 if key == "ts" and part.has("ts_ns")[row]:
                     changed.append((key, Number(decimal(time, decimals_of(time)))))

@@ -15,7 +15,7 @@ from unittest import mock
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 from service.cutting.merge import merge
@@ -497,6 +497,7 @@ def test_parts_of_ranks_become_the_merged_ranks(tmp_path: Path) -> None:
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), documents(), st.sampled_from(["none", "base"]))
+@example('{"traceEvents": [{"ts": 2.0015, "pid": 1, "ph": "M", "name": "process_name"}]}', "[]", "none")
 def test_hostile_ranks_stay_apart(one: str, other: str, align: Align) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
