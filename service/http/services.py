@@ -98,7 +98,6 @@ class Services:
         return self.board.jobs
 
     def _arrived(self) -> None:
-        self.analyses.prepare()
         self.retention.wake()
 
     def _read(self) -> None:

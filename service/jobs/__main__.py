@@ -2,6 +2,7 @@
 
 import io
 import tempfile
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,9 @@ def main() -> None:
         text = orjson.dumps({"schemaVersion": 1, "traceEvents": EVENTS})
         summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "compile.json", lambda _: None)
         one = Asked(columns, orjson.loads(orjson.dumps(asdict(summary))))
-        for question in QUESTIONS.values():
-            readings = Readings(Path(scratch, "spill"))
-            try:
+        with closing(Readings(Path(scratch, "spill"))) as readings:
+            for question in QUESTIONS.values():
                 answered(question, parameters_of(question, {}), [one] * question.traces, readings)
-            finally:
-                readings.close()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from service.jobs.process import kill
 from service.store.export import spill_of
 from service.trace.errors import ExportFailed, again, fate
 
@@ -30,7 +31,7 @@ class Analyses:
 
     Args:
         spill: the folder for what does not fit into memory.
-        keep_ready: whether a process is kept ready, once there is a trace.
+        keep_ready: whether a process is kept ready.
         idle_s: seconds without a question after which it ends, or another one takes its place.
         dropped_s: seconds after which it does where it works on what nobody waits for.
     """
@@ -168,9 +169,7 @@ class Answering:
     def kill(self) -> None:
         """End the process."""
         self.over = True
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        kill(self._process)
 
     def _say(self, what: dict[str, Any]) -> None:
         if self._process.stdin and not self.over:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from service.jobs.process import kill
 from service.store.export import Order, spill_of
 from service.trace.errors import ExportFailed, TracedockError, again, fate
 from service.trace.selection import Selection
@@ -98,7 +99,7 @@ class Writers:
             with suppress(ExportFailed):
                 await self._end(await spare)
         for process in self._running:
-            _kill(process)
+            kill(process)
         await asyncio.gather(*self._ending)
 
     async def _take(self) -> Process:
@@ -126,7 +127,7 @@ class Writers:
     async def _end(
         self, process: Process, saying: asyncio.Task[bytes] | None = None, spill: Path | None = None
     ) -> None:
-        _kill(process)
+        kill(process)
         for pipe in (process.stdout, None if saying else process.stderr):
             while pipe and await pipe.read(READ_SIZE):  # with something in its pipes, a process does not count as ended
                 pass
@@ -198,12 +199,6 @@ class Renderings(Writers):
         chosen = None if selection is None else selection.as_dict()
         request = {"columns": str(columns), "summary": summary, "selection": chosen, "args": args}
         return self.written(request, columns, lambda said: on_account(orjson.loads(said)))
-
-
-def _kill(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
 
 
 def _failure(status: int, said: bytes) -> TracedockError:

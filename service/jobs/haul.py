@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from service.jobs.arrivals import Arrivals
 from service.jobs.board import Board
-from service.jobs.receiving import unbroken
+from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.imports import ARRIVING, File, Imports, Order

@@ -7,7 +7,7 @@ is cancelled, or killed with its server, leaves nothing, and the latter is begun
 import asyncio
 import shutil
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from service.jobs.board import Board
 from service.jobs.lane import Lane
 from service.jobs.process import WorkerProcess
+from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
 from service.store.jobs import Job, Priority
@@ -107,7 +108,7 @@ class Making:
                 raise again(why)
             if "result" not in answer:
                 raise JobDied(f"The process {ending.how}.")
-            await self._kept(asyncio.to_thread(self._keep, job, making, answer["result"]))
+            await unbroken(asyncio.to_thread(self._keep, job, making, answer["result"]))
         finally:
             if process:
                 await process.end()
@@ -115,15 +116,6 @@ class Making:
 
     def _moved(self, job: Job, process: WorkerProcess) -> None:
         self._board.moved(job.id, process.progress)
-
-    @staticmethod
-    async def _kept(keeping: Coroutine[Any, Any, None]) -> None:
-        """Wait for it, also when this is cancelled: it can't be stopped half way."""
-        task = asyncio.ensure_future(keeping)
-        try:
-            await asyncio.shield(task)
-        finally:
-            await asyncio.wait([task])
 
     def _told(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a process is told of the traces that a request names; raises `UnknownTrace` and `NotReady`."""

@@ -60,12 +60,17 @@ async def started(module: str, *arguments: str) -> Process:
     )
 
 
-async def killed(process: Process) -> None:
-    """End a process if it lives, and return once it is gone."""
+def kill(process: Process) -> None:
+    """End a process if it lives."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+
+
+async def killed(process: Process) -> None:
+    """End a process if it lives, and return once it is gone."""
+    kill(process)
+    await process.wait()
 
 
 class WorkerProcess:

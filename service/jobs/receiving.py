@@ -6,10 +6,11 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from service.jobs.arrivals import Arrivals
 from service.jobs.runner import Following, Runner
+from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.resumable import Announced, Chunk, Resumable, finished, forget_old, unfinished
@@ -32,8 +33,6 @@ FOLLOW_FROM = 1 << 20
 FOLLOW_FOR_S = 30.0
 """How long a worker waits for the next chunk: others may want its place."""
 TEND_EVERY_S = 3600.0
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -347,12 +346,3 @@ class Receiving:
 def _check_offset(there: int, told: int) -> None:
     if there != told:
         raise WrongOffset(f"The upload is at {there}, not {told}.", offset=there)
-
-
-async def unbroken(work: Coroutine[Any, Any, _T]) -> _T:
-    """Wait for it to its end, also when this is cancelled: what a thread does can't be stopped half way."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    finally:
-        await asyncio.wait([task])

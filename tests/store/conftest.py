@@ -1,11 +1,13 @@
-"""What the tests of the store share: a data folder."""
+"""What the tests of the store share: a data folder, and a catalog with its jobs."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from service.store.catalog import Catalog
 from service.store.folder import Folder
+from service.store.jobs import Jobs
 
 
 @pytest.fixture
@@ -14,3 +16,15 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     one.open()
     yield one
     one.close()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    one = Catalog(tmp_path / "catalog.sqlite")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def jobs(catalog: Catalog) -> Jobs:
+    return Jobs(catalog.connection)

@@ -3,7 +3,6 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
@@ -19,18 +18,6 @@ from service.trace.errors import DiskFull, TracedockError, UnknownTrace
 from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def jobs(catalog: Catalog) -> Jobs:
-    return Jobs(catalog.connection)
 
 
 def add(catalog: Catalog, trace_id: str = "", name: str = "t.json") -> Trace:

@@ -1,20 +1,10 @@
 """Groups hold traces together by name; no two have one name, and a trace is in one at most."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from service.store.catalog import Catalog, new_trace_id
 from service.store.groups import Groups
 from service.trace.errors import GroupExists, UnknownGroup, UnknownTrace
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
 
 
 @pytest.fixture

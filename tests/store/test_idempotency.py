@@ -1,8 +1,6 @@
 """Keys of requests: what was answered is found again for a day, and what was made even if it was not answered."""
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +10,6 @@ from service.store.jobs import Jobs
 
 KEY = Key("k", "somebody")
 ANSWER = Answer(201, [("location", "/x"), ("content-type", "application/json")], b'{"id": "\xc3\xa4"}')
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The queue: jobs and their traces change together, who waits goes first, and what is over stays so."""
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,18 +12,6 @@ from service.trace.errors import Cancelled, UnknownJob
 from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def jobs(catalog: Catalog) -> Jobs:
-    return Jobs(catalog.connection)
 
 
 def add(catalog: Catalog, trace_id: str = "", priority: Priority = Priority.INTERACTIVE) -> Trace:
