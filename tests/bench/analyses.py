@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench.figures import Row, drain, run_alone, timed
+from tests.bench.figures import Row, drain, run_alone, settle, timed
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -35,6 +35,7 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
     names = [one["name"] for one in listed if one["applies"] or one["name"] == "compare"]
     others = {one["name"] for one in listed} - {*names}
     sys.stdout.write(f"analyses that do not apply: {', '.join(sorted(others)) or 'none'}\n")
+    settle(server)
     for name in names:
         _forget(server, small)
         with timed(ANALYSIS + name, server, rows):
@@ -76,6 +77,7 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
     try:
         small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)  # it has run a while
         drain(server, f"/traces/{small['id']}/analysis/operators")
+        settle(server)
         with timed(OURS, server, rows):
             trace = server.upload(path, wait=3600)["id"]
             answers = [server.api.get(f"/traces/{trace}/analysis/{name}") for name in HEADLINES]
@@ -101,6 +103,7 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
         others = "&".join(f"traces={one}" for one in traces[1:])
         where = f"/traces/{traces[0]}/analysis/temporal_breakdown?{others}"
         drain(server, where)  # so that the process is there
+        settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
             drain(server, where)
     finally:

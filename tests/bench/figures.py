@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import psutil
 from tests.server import Server
 
 SAMPLE_EVERY_S = 0.25  # a look takes some milliseconds, of a processor that the step may need
+QUIET_S, BUSY_S = 5, 0.1
 
 
 @dataclass
@@ -72,6 +73,21 @@ class Memory:
             self.together_mb = max(self.together_mb, together)
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             return  # it ended while it was looked at
+
+
+def settle(server: Server) -> None:
+    """Wait until a server and what it keeps ready have done nothing for a while: it starts others after a trace."""
+    quiet, before = 0, 0.0
+    while quiet < QUIET_S:
+        time.sleep(1)
+        top = psutil.Process(server.pid)
+        now = 0.0
+        for process in (top, *top.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                now += times.user + times.system
+        quiet = quiet + 1 if abs(now - before) < BUSY_S else 0
+        before = now
 
 
 def run_alone(step: str, command: list[str]) -> Row:
