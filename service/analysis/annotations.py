@@ -1,20 +1,15 @@
 """How much time is spent in the regions that the program names, on the host and on devices?"""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Columns, count, made, ns, number, pct, word
-from service.store.census import END
 from service.trace.summary import ANNOTATION_CATEGORIES
-
-if TYPE_CHECKING:
-    from service.analysis.facts.nesting import Places  # which loads numba; who only describes questions need not
 
 _SIDE = word("side", "host, or gpu: where the region's work runs")
 _SELF = ns("self", "of these, without regions that are nested in them")
@@ -44,13 +39,6 @@ NESTED = (
 
 _HOST = ", ".join(f"'{category}'" for category in sorted(ANNOTATION_CATEGORIES))
 _IS_ANNOTATION = f"ph = 'X' AND ts_ns NOTNULL AND cat IN ('gpu_user_annotation', {_HOST})"
-_REGIONS = f"""
-SELECT
-    CASE WHEN cat = 'gpu_user_annotation' THEN 'gpu' ELSE 'host' END AS side, coalesce(name, '') AS name,
-    ts_ns AS start_ns, {END} AS end_ns,
-    hash(cat = 'gpu_user_annotation', pid, pid_text, tid, tid_text)::VARCHAR AS track
-FROM events WHERE {_IS_ANNOTATION} AND {{}}
-"""
 _NAMES = """
 WITH placed AS (
     SELECT side, name, least(row_number() OVER (PARTITION BY side ORDER BY sum(dur_ns) DESC, name), $top + 1) AS slot
@@ -88,36 +76,35 @@ def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     """The regions of a rank."""
     from service.analysis.facts.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
 
-    start = scope.last_step_start(parameters.types) if parameters.last_step == "drop" else None
-    found = scope.table(_REGIONS.format("true" if start is None else f"ts_ns < {start}"))
-    found = found.take(np.arange(len(found))[in_order(found["start_ns"].to_numpy(), found["end_ns"].to_numpy())])
-    starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    slices = scope.slices()
+    host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
+    sides = [[column[host] for column in slices.host], slices.regions]
+    starts, ends, _, _, names, _, threads = (np.concatenate(each) for each in zip(*sides, strict=True))
+    gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
+    rows = np.arange(len(starts))[in_order(starts, ends)]
+    if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:
+        rows = rows[starts[rows] < start]
+    starts, ends, names, threads, gpu = (column[rows] for column in (starts, ends, names, threads, gpu))
     lasting = ends - starts
-    parents = parents_of(_coded(found["track"]), starts, ends)
+    parents = parents_of(threads * 2 + gpu, starts, ends)
     own = lasting - below(parents, lasting)
-    named = _coded(pa.chunked_array([pc.binary_join_element_wise(found["side"], found["name"], ":")]))
-    numbers, _ = paths(parents, named)
+    numbers, _ = paths(parents, names * 2 + gpu)
+    words = pa.array([*slices.names, ""])
     regions = {
-        "side": found["side"],
-        "name": found["name"],
+        "side": pa.array(["host", "gpu"]).take(gpu),
+        "name": words.take(names),
         "dur_ns": lasting,
         "self_ns": own,
         "path": numbers,
         "parent_path": np.where(parents < 0, -1, numbers[parents]),
     }
     scope.db.register("regions", pa.table(regions))
-    names, told = scope.table(_NAMES, top=parameters.top), scope.table(_PATHS)
+    by_name, by_path = scope.table(_NAMES, top=parameters.top), scope.table(_PATHS)
     scope.db.unregister("regions")
     return {
-        "annotations": _ranked(ANNOTATIONS, scope, names),
-        "nested": _nested(scope, told.to_pylist(), parameters.top),
+        "annotations": _ranked(ANNOTATIONS, scope, by_name),
+        "nested": _nested(scope, by_path.to_pylist(), parameters.top),
     }
-
-
-def _coded(words: pa.ChunkedArray) -> "Places":
-    """A number for each word, the same for the same."""
-    coded: Places = words.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int32)
-    return coded
 
 
 def _nested(scope: Scope, found: list[dict[str, Any]], top: int) -> pa.Table:

@@ -15,7 +15,6 @@ from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import kernels_on_tensor_cores
 from service.analysis.question import Question, Tables
 from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, rows_made, word
-from service.store.census import END
 
 COLUMNS = (
     RANK,
@@ -36,9 +35,9 @@ COLUMNS = (
 )
 
 
-_KERNELS = f"""
+_KERNELS = """
 SELECT
-    device, ts_ns AS start_ns, {END} AS end_ns, {{on_cores}} AS on_cores,
+    device, start_ns, end_ns, {on_cores} AS on_cores,
     coalesce(estimated_blocks, -1) AS blocks, coalesce(estimated_occupancy, -1) AS occupancy
 FROM device_events JOIN kernel_shapes USING (position) JOIN shapes USING (shape)
 """
@@ -57,7 +56,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
     first, last = int(windows.starts[0]), int(windows.ends[-1])
-    scope.device_events()
+    scope.slices()
     kernel_shapes(scope)
     names = kernels_on_tensor_cores(scope)
     on_cores = "coalesce(list_contains($names, name::VARCHAR), false)" if names else "false"

@@ -12,6 +12,7 @@ from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
+from service.trace.summary import OPERATOR_CATEGORIES
 
 _DURATIONS = (
     count("count", "how many ran"),
@@ -58,7 +59,6 @@ _TENSOR_CORES = "|".join(KERNEL_PARTS)
 """A regular expression: these are letters and digits."""
 
 _NAMED = ("COMP", "COMM", "MEM")
-_IS_OP = "ph = 'X' AND cat IN ('cpu_op', 'Operator')"
 _WORK = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
@@ -69,10 +69,6 @@ FROM work LEFT JOIN kernel_shapes USING (position)
 """Work by how it was launched; names are long, and stay where they are.
 
 An External id that is the correlation was made of it, where no op was known.
-"""
-_OPS = f"""
-SELECT external_id AS ids, coalesce(enum_code(name::event_names)::INTEGER, -1) AS names
-FROM events WHERE {_IS_OP} AND external_id NOTNULL
 """
 _WANTED = "SELECT DISTINCT external_id FROM launched WHERE external_id > 0"
 _GROUPED = """
@@ -93,8 +89,9 @@ FROM counted
 LEFT JOIN shapes USING (shape)
 LEFT JOIN op_names USING (op)
 LEFT JOIN (
-    SELECT position, name FROM events WHERE position IN (SELECT position FROM counted)
+    SELECT position, name::VARCHAR AS name FROM work WHERE position IN (SELECT position FROM counted)
 ) AS work ON work.position = counted.position
+ORDER BY ALL  -- sums of doubles are the same only in the same order
 """
 _AGGREGATED = f"""
 WITH keyed AS (
@@ -129,6 +126,7 @@ class KernelParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: KernelParameters) -> Tables:
     """The tables of a rank."""
+    kernel_shapes(scope)  # which another question's reading need not wait for
     scope.work(parameters)
     _group(scope)
     kernels = _AGGREGATED.format(
@@ -154,7 +152,6 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 
 def _group(scope: Scope) -> None:
     """Make the table ``grouped`` of work that is alike, with its number and durations."""
-    kernel_shapes(scope)
     scope.db.execute(_WORK)
     names = pa.array(scope.names(), pa.string())
     tables = {"ops": _ops(scope), "op_names": pa.table({"op": np.arange(len(names), dtype=np.int32), "name": names})}
@@ -168,14 +165,14 @@ def _group(scope: Scope) -> None:
 
 def _ops(scope: Scope) -> pa.Table:
     """The number of the name of the op of each External id that work has: of several ops, of the last."""
-    from service.analysis.facts.host import read  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.nesting import owners  # noqa: PLC0415 - likewise
+    from service.analysis.facts.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
 
-    ops, _ = read(scope, _OPS)
+    slices = scope.slices()
+    chosen = slices.of_categories(OPERATOR_CATEGORIES.__contains__)[::-1]
     wanted = scope.table(_WANTED)["external_id"].to_numpy()
-    places = owners(np.ascontiguousarray(ops["ids"][::-1]), wanted)
-    named = np.append(ops["names"][::-1], np.int32(-1))[places]
-    known = named >= 0
+    places = owners(slices.host.external_ids[::-1][chosen], wanted)
+    named = np.append(slices.host.names[::-1][chosen], len(slices.names))[places]
+    known = named < len(slices.names)
     return pa.table({"external_id": wanted[known], "op": named[known]})
 
 

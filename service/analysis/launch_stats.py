@@ -1,14 +1,15 @@
 """What does launching cost the host, and how long does work wait?"""
 
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
+from service.analysis.facts.intervals import quarters, total
 from service.analysis.facts.launches import launched, linked, missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, word
+from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, rows_made, word
 
 _STATISTICS = (
     ns("sum", "of all"),
@@ -54,11 +55,13 @@ LAUNCHES = (
     ns("launch_delay", "from the end of the call to the start of the work, at least 0"),
 )
 
-HTA_CALLS = (
-    "name IN ('cudaLaunchKernel', 'cudaLaunchKernelExC', 'runFunction - job_prep_and_submit_for_execution',"
-    " 'cudaMemcpyAsync', 'cudaMemsetAsync')"
+HTA_CALLS = frozenset(
+    {
+        *("cudaLaunchKernel", "cudaLaunchKernelExC", "runFunction - job_prep_and_submit_for_execution"),
+        *("cudaMemcpyAsync", "cudaMemsetAsync"),
+    }
 )
-"""SQL for the calls that HTA knows here."""
+"""The calls that HTA knows here."""
 
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
@@ -69,17 +72,7 @@ SELECT
          END AS launch_delay_ns
 FROM found
 """
-_SUMMARY = """
-SELECT
-    time, count(*) AS count, least(sum(value), 9223372036854775807)::BIGINT AS sum_ns, avg(value) AS mean_ns,
-    coalesce(stddev_samp(value), 0) AS stddev_ns, min(value) AS min_ns, quantile_cont(value, 0.25) AS p25_ns,
-    quantile_cont(value, 0.5) AS p50_ns, quantile_cont(value, 0.75) AS p75_ns, max(value) AS max_ns
-FROM (
-    SELECT unnest(['cpu_duration', 'gpu_duration', 'launch_delay']) AS time,
-           unnest([cpu_duration_ns, gpu_duration_ns, launch_delay_ns]) AS value
-    FROM launched
-) GROUP BY time ORDER BY time
-"""
+_TIMES = ("cpu_duration", "gpu_duration", "launch_delay")
 _COUNTS = """
 SELECT
     count(*) AS launches, count(*) FILTER (gpu_duration_ns < cpu_duration_ns) AS short_work,
@@ -97,9 +90,9 @@ SELECT
 FROM launched GROUP BY launched.call ORDER BY 3 DESC, 1
 """
 _TOP = """
-SELECT listed.*, events.name
+SELECT listed.*, work.name
 FROM (SELECT * FROM launched ORDER BY {order}, position LIMIT $top) AS listed
-JOIN events USING (position)
+JOIN work USING (position)
 ORDER BY {order}, position
 """
 _ORDERS = {
@@ -124,8 +117,9 @@ class LaunchParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     """The launches of a rank."""
-    calls = HTA_CALLS if parameters.types == "hta" else "true"
+    calls = HTA_CALLS if parameters.types == "hta" else None
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
+    scope.work(parameters, typed=False)
     found = linked(launched(scope, parameters, calls=calls, where=counted))
     scope.db.register("found", found)
     scope.db.execute(_LAUNCHED)
@@ -133,11 +127,25 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
     listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
     return {
-        "summary": _ranked(SUMMARY, scope, scope.table(_SUMMARY)),
+        "summary": rows_made(SUMMARY, _summary(scope)),
         "counts": _ranked(COUNTS, scope, counts if len(found) else counts.slice(0, 0)),
         "calls": _ranked(CALLS, scope, scope.table(_CALLS)),
         "launches": _ranked(LAUNCHES, scope, listed),
     }
+
+
+def _summary(scope: Scope) -> list[list[Any]]:
+    """How long calls and work last, and the delays between them."""
+    found = scope.table(f"SELECT {', '.join(f'{time}_ns' for time in _TIMES)} FROM launched")
+    return [
+        [
+            *(scope.rank, time, len(values), total(values), float(values.mean())),
+            *(float(values.std(ddof=1)) if len(values) > 1 else 0.0, int(values.min()), *quarters(values)),
+            int(values.max()),
+        ]
+        for time, values in ((time, found[f"{time}_ns"].to_numpy()) for time in _TIMES)
+        if len(values)
+    ]
 
 
 def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:

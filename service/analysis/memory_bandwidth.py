@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, bounded, covered, groups, peaks, quarters, series, total
@@ -72,8 +73,8 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
         scope.work(parameters, typed=False, args=True)  # which may tell what can't be worked out
         found = scope.table(_TRANSFERS.format(wanted))
-    kinds = found["transfer"].combine_chunks().dictionary_encode()
-    names = kinds.dictionary.to_pylist()
+    names = sorted(found["transfer"].unique().to_pylist())
+    kinds = pc.index_in(found["transfer"], pa.array(names, pa.string())).cast(pa.int64())
     starts, ends, lasting = (found[name].to_numpy() for name in ("start_ns", "end_ns", "dur_ns"))
     sizes, told = (
         found[name].cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() for name in ("bytes", "told_gbps")
@@ -88,7 +89,7 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     summary: list[list[Any]] = []
     times_told: list[Ints] = []
     rates_told: list[Doubles] = []
-    for (device, kind), mine in groups(found["device"], pa.chunked_array([kinds.indices])):
+    for (device, kind), mine in groups(found["device"], kinds):
         name = names[kind or 0]
         times, running = _at_once(starts[mine], ends[mine], rates[mine], exact=not hta)
         known = np.isfinite(sizes[mine]) & (lasting[mine] > 0)

@@ -6,12 +6,9 @@ from typing import Literal
 from pydantic import Field
 
 from service.analysis.facts.host import (
-    ANNOTATION,
-    CALLS,
     IS_ANNOTATION,
     IS_OP,
     IS_PYTHON,
-    OP,
     SHAPES,
     host_of,
     host_where,
@@ -90,7 +87,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     if plugin or by_shapes or scope.has(["python_function"]):
         host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
     else:
-        host = host_of(scope, {OP, ANNOTATION, CALLS}, lambda name: name not in LEFT_OUT)
+        host = host_of(scope, named=lambda name: name not in LEFT_OUT)
     rows = OperatorRows(host, plugin)
     rows.add_time(work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin))
     rows.add_memory(scope.table(CHANGES))

@@ -36,12 +36,14 @@ SERIES = (
     count("length", "of the queue from then on"),
 )
 
-HTA_CALLS = (
-    "name IN ('cudaLaunchKernel', 'cudaLaunchKernelExC', 'cuLaunchKernel', 'cuLaunchKernelEx',"
-    " 'cudaMemcpyAsync', 'cudaMemsetAsync', 'runFunction - job_prep_and_submit_for_execution', 'hipLaunchKernel',"
-    " 'hipExtModuleLaunchKernel', 'hipMemcpyAsync', 'hipMemsetAsync', 'hipMemcpyWithStream')"
+HTA_CALLS = frozenset(
+    {
+        *("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaMemcpyAsync"),
+        *("cudaMemsetAsync", "runFunction - job_prep_and_submit_for_execution", "hipLaunchKernel"),
+        *("hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemsetAsync", "hipMemcpyWithStream"),
+    }
 )
-"""SQL for the calls that HTA knows here."""
+"""The calls that HTA knows here."""
 
 
 class QueueParameters(WorkParameters):
@@ -58,7 +60,7 @@ class QueueParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: QueueParameters) -> Tables:
     """The queues of a rank."""
-    calls = HTA_CALLS if parameters.types == "hta" else "true"
+    calls = HTA_CALLS if parameters.types == "hta" else None
     found = linked(launched(scope, parameters, calls=calls))
     began, ended = found["call_start_ns"].to_numpy(), found["start_ns"].to_numpy()
     summary: list[list[Any]] = []

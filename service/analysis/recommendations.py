@@ -2,33 +2,36 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from service.analysis.facts.activity import (
     CATEGORIES,
-    COLLECTIVE,
     COMMUNICATION,
     DATALOADER,
     KERNEL,
-    LOADING,
-    OPS,
-    TB_COLLECTIVES,
+    TB_NAMES,
+    Rules,
     Spans,
     activity_of,
+    category_of,
 )
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
-from service.analysis.facts.tensor_cores import CAN_USE_TENSOR_CORES, kernels_on_tensor_cores
+from service.analysis.facts.tensor_cores import OPERATORS, kernels_on_tensor_cores
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
 from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
-from service.store.census import END
+from service.trace.summary import OP_CATEGORIES, OPERATOR_CATEGORIES
+
+if TYPE_CHECKING:
+    from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
 
 _FOUND = (
     word("rule", "that was checked"),
@@ -71,27 +74,18 @@ ADVICE = {
 }
 """What each rule advises, in the order in which they are checked."""
 
-_ELIGIBLE = f"cat IN ('cpu_op', 'Operator') AND {CAN_USE_TENSOR_CORES}"
-_COULD = f"""
+_COULD = """
 SELECT
     sum(lasting) AS whole, sum(lasting) FILTER (eligible) AS could,
     arg_max(position, lasting) FILTER (eligible) AS longest
 FROM (
     SELECT
         position, (end_ns - start_ns)::DOUBLE AS lasting,
-        coalesce(external_id IN (SELECT external_id FROM events WHERE {_ELIGIBLE}), false) AS eligible
+        coalesce(external_id IN (SELECT external_id FROM eligible), false) AS eligible
     FROM work WHERE kind = 'kernel' AND external_id <> 0
 )
 """
-_AT = f"SELECT name, ts_ns AS start_ns, {END} AS end_ns FROM events WHERE position = $position"
-_LONGEST = f"""
-SELECT name, ts_ns AS start_ns, {END} AS end_ns FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}} ORDER BY {END} - ts_ns DESC, ts_ns, position LIMIT 1
-"""
-_NAMED = f"""
-SELECT name, min(ts_ns) AS start_ns, arg_min({END}, ts_ns) AS end_ns FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND name IN {{names}} GROUP BY name
-"""
+_AT = "SELECT name, start_ns, end_ns FROM work WHERE position = $position"
 _LONGEST_COMMUNICATION = """
 SELECT name, start_ns, end_ns FROM work WHERE type = 'COMM' ORDER BY end_ns - start_ns DESC, start_ns, position LIMIT 1
 """
@@ -107,6 +101,10 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 """
 
 
+Place = tuple[str | None, int, int]
+"""A name, and when it starts and ends."""
+
+
 @dataclass(frozen=True)
 class _Check:
     """What a rule found: `applies` is None where the trace can't tell; `place` is name, start and end."""
@@ -118,7 +116,7 @@ class _Check:
     reason: str = ""
     unit: str = "%"
     device: int | None = None
-    place: tuple[str | None, int, int] | None = None
+    place: Place | None = None
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
@@ -150,25 +148,37 @@ def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints
 def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[_Check]:
     """Whether steps wait for data, or for communication, for too long."""
     whole = sum((windows.ends - windows.starts).tolist())
-    collectives = scope.named(COLLECTIVE) if parameters.rules == "exact" else f"name IN {TB_COLLECTIVES}"
-    for category, limit, places, what in (
-        (DATALOADER, LOADING_MAX, [_LONGEST.format(named=scope.named(LOADING))], "in waiting for a DataLoader"),
-        (
-            COMMUNICATION,
-            COMMUNICATION_MAX,
-            [_LONGEST_COMMUNICATION, _LONGEST.format(named=collectives)],
-            "in communication that nothing hides",
-        ),
+    for category, limit, what in (
+        (DATALOADER, LOADING_MAX, "in waiting for a DataLoader"),
+        (COMMUNICATION, COMMUNICATION_MAX, "in communication that nothing hides"),
     ):
         value = 100 * sum(lengths[category].tolist()) / whole if whole else None
         applies = None if value is None else value > limit
-        found = next((row for sql in places for row in scope.table(sql).to_pylist()), None) if applies else None
+        found = None
+        if applies and category == COMMUNICATION:
+            found = next((_place(row) for row in scope.table(_LONGEST_COMMUNICATION).to_pylist()), None)
+        if applies and not found:
+            found = _longest(scope, category, parameters.rules)
         reason = f"{value or 0:.1f} % of the steps are {what}."
-        yield _Check(CATEGORIES[category], applies, value, limit, reason, place=_place(found))
+        yield _Check(CATEGORIES[category], applies, value, limit, reason, place=found)
 
 
-def _place(found: Mapping[str, Any] | None) -> tuple[str | None, int, int] | None:
-    return (found["name"], found["start_ns"], found["end_ns"]) if found else None
+def _place(found: Mapping[str, Any]) -> Place:
+    return found["name"], found["start_ns"], found["end_ns"]
+
+
+def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
+    """The longest operator or annotation of a category."""
+    slices = scope.slices()
+    rows = np.flatnonzero(
+        slices.of_categories(OP_CATEGORIES.__contains__)
+        & slices.host_named(lambda name: category_of(name, rules) == category)
+    )
+    return _at(slices, int(rows[np.argmax((slices.host.ends - slices.host.starts)[rows])])) if len(rows) else None
+
+
+def _at(slices: "Slices", row: int) -> Place:
+    return slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row])
 
 
 def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[_Check]:
@@ -191,11 +201,15 @@ def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[_Ch
 
 def _of_tensor_cores(scope: Scope) -> Iterator[_Check]:
     """Whether operators could use tensor cores, and none does."""
+    slices = scope.slices()
+    eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
+    scope.db.register("eligible", pa.table({"external_id": slices.host.external_ids[eligible]}))
     [found] = scope.table(_COULD).to_pylist()
+    scope.db.unregister("eligible")
     capabilities = _capabilities(scope)
     used = bool(kernels_on_tensor_cores(scope))
     value = 100 * (found["could"] or 0) / found["whole"] if found["whole"] else None
-    if not value and scope.happens(_ELIGIBLE):
+    if not value and eligible.any():
         value = None  # there are such operators, but nothing tells which kernels are theirs
     wanting = bool(capabilities and capabilities[0] >= TENSOR_CORES_SINCE and not used and value)
     unknown = not capabilities or (value is None and not used)
@@ -203,9 +217,9 @@ def _of_tensor_cores(scope: Scope) -> Iterator[_Check]:
         f"{value or 0:.0f} % of the time of kernels is in those of operators that could use tensor cores; none does."
     )
     at = scope.table(_AT, position=found["longest"]).to_pylist() if wanting else []
-    longest = at[0] if at else None
+    longest = _place(at[0]) if at else None
     if scope.has_work:
-        yield _Check("tensor_cores", None if unknown else wanting, value, 0, reason, place=_place(longest))
+        yield _Check("tensor_cores", None if unknown else wanting, value, 0, reason, place=longest)
 
 
 def _longest_gap(cover: Coverage, first: int, last: int) -> tuple[str, int, int]:
@@ -233,16 +247,18 @@ def _of_memory(scope: Scope) -> Iterator[_Check]:
 def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Iterator[_Check]:
     """Whether the program uses several GPUs as it should."""
     parallel, distributed = "DataParallel.forward", "DistributedDataParallel.forward"
-    sql = _NAMED.format(names=f"('{parallel}', '{distributed}')")
-    known = {parallel, distributed}.intersection(scope.names())
-    places = {row["name"]: _place(row) for row in scope.table(sql).to_pylist()} if known else {}
+    slices = scope.slices()
+    places: dict[str, Place] = {}
+    for name in (parallel, distributed):
+        named = np.flatnonzero(slices.of_categories(OP_CATEGORIES.__contains__) & slices.host_named(name.__eq__))
+        if len(named):
+            places[name] = _at(slices, int(named[0]))
     reason = f"DataParallel runs a model on {devices} GPUs."
     place = places.get(parallel)
     yield _Check("data_parallel", place is not None and devices > 1, devices, 1, reason, "devices", place=place)
     if distributed in places:
-        named = "starts_with(name, 'nccl:')"
         exact = parameters.rules == "exact"
-        nccl = scope.happens(named if exact else f"{named} AND name IN {TB_COLLECTIVES}")
+        nccl = any(name.startswith("nccl:") and (exact or name in TB_NAMES) for name in slices.names)
         nccl = nccl or (exact and scope.has_communication)
         able = sum(one >= NCCL_SINCE for one in _capabilities(scope))
         reason = "DistributedDataParallel communicates, and nothing of NCCL is in the trace."

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ METADATA = frozenset({"M"}).__contains__
 UNTIMED = ALWAYS[0]
 """The time of what has none: before all else."""
 
+_AT_ONCE = 8
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -115,18 +117,25 @@ def _valid(values: pa.ChunkedArray) -> Flags:
     return flags
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Where columns can't be read, that is an `ExportFailed`."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+
+
 class Parts:
     """The parts of ``events.parquet`` in a folder of columns.
 
     Raises:
-        ExportFailed: the file can't be read.
+        ExportFailed: the file can't be read, now or later.
     """
 
     def __init__(self, events: Path) -> None:
-        try:
+        with _readable():
             self._file = pq.ParquetFile(events, read_dictionary=WORDS)
-        except (OSError, pa.ArrowException) as error:
-            raise ExportFailed(f"The trace's columns can't be read: {error}") from error
         told = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
         self._groups = [told.row_group(index) for index in range(told.num_row_groups)]
@@ -143,17 +152,42 @@ class Parts:
 
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
         """Yield some parts, or all, with some columns; the next one is read meanwhile."""
-        wanted = list(columns)
+        chosen = [*range(len(self))] if indexes is None else [*indexes]
+        tables = self._ahead(columns, ([index] for index in chosen), use_threads=True)
+        for index, table in zip(chosen, tables, strict=True):
+            yield Part(index, int(self._firsts[index]), table)
+
+    def tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of all events, many at a time: so they are read in less time than by parts."""
+        several = (range(first, min(first + _AT_ONCE, len(self))) for first in range(0, len(self), _AT_ONCE))
+        return self._ahead(columns, several, use_threads=False)
+
+    def _ahead(
+        self, columns: Sequence[str], reads: Iterable[Sequence[int]], *, use_threads: bool
+    ) -> Iterator[pa.Table]:
+        """Yield some columns of some parts at a time; the next ones are read meanwhile."""
         ahead: Future[pa.Table] | None = None
-        index = -1
         with ThreadPoolExecutor(1, "parts") as thread:
-            for following in range(len(self)) if indexes is None else indexes:
-                before, ahead = ahead, thread.submit(self._file.read_row_group, following, columns=wanted)
+            for indexes in reads:
+                before, ahead = ahead, thread.submit(self._read, columns, [*indexes], use_threads=use_threads)
                 if before:
-                    yield Part(index, int(self._firsts[index]), before.result())
-                index = following
+                    yield before.result()
             if ahead:
-                yield Part(index, int(self._firsts[index]), ahead.result())
+                yield ahead.result()
+
+    def _read(self, columns: Sequence[str], indexes: list[int], *, use_threads: bool) -> pa.Table:
+        """Some columns of some parts; what is null in all of them is not read."""
+        told = [name for name in columns if not all(self._is_null(index, name) for index in indexes)]
+        with _readable():
+            table = self._file.read_row_groups(indexes, columns=told or [columns[0]], use_threads=use_threads)
+        for name in set(columns).difference(table.column_names):
+            table = table.append_column(name, pa.nulls(len(table), self.schema.field(name).type))
+        return table.select(columns)
+
+    def _is_null(self, index: int, column: str) -> bool:
+        """Whether statistics tell that a column is null in a part."""
+        told = self._groups[index].column(self._places[column]).statistics
+        return told is not None and told.has_null_count and told.null_count == self.length(index)
 
     def holding(self, rows: Flags) -> list[int]:
         """The parts in which any of the rows is set."""

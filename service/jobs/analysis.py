@@ -103,6 +103,12 @@ class Answering:
             sys.stdout.buffer.flush()
 
 
+def _import() -> None:
+    """Import what most questions need, and with it numba and Parquet, which takes a while."""
+    for name in ("path_edges", "slices"):
+        importlib.import_module(f"service.analysis.facts.{name}")
+
+
 def main(spill: Path) -> None:
     """Answer what the input asks, until it closes.
 
@@ -110,8 +116,7 @@ def main(spill: Path) -> None:
         spill: the folder beside which there is room for what does not fit into memory.
     """
     answering = Answering(Readings(spill_of(spill, os.getpid())))
-    importing = threading.Thread(target=importlib.import_module, args=["service.analysis.facts.path_edges"])
-    importing.start()  # and with it numba, which some questions need, and takes a while
+    threading.Thread(target=_import).start()
     for line in sys.stdin.buffer:
         answering.heed(line)
 

@@ -33,7 +33,7 @@ _ENCODINGS = {  # measured: each is the smallest for its column, and no slower t
 WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
 """Columns that are written, and best read, as words of a dictionary."""
 _PRUNED = [  # what questions filter by: statistics of the others cost a seventh of the writing
-    *("position", "cat", "name", "pid", "tid", "ts_ns", "dur_ns", "id"),
+    *("position", "cat", "name", "pid", "pid_text", "tid", "tid_text", "ts_ns", "dur_ns", "id"),
     *("device", "stream", "correlation", "external_id", "bytes"),
 ]
 _SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)

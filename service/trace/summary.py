@@ -18,6 +18,9 @@ HOST_CATEGORIES = OP_CATEGORIES | {"python_function"}
 ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
 """Categories of the regions that a program names, on the host."""
 
+OPERATOR_CATEGORIES = OP_CATEGORIES - ANNOTATION_CATEGORIES
+"""Categories of operators alone."""
+
 FLOW_PHASES = frozenset({"s", "t", "f"})
 """The ends of arrows, and what lies on their way."""
 

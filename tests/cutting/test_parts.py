@@ -1,16 +1,22 @@
 """Columns are read part by part, but for what their statistics rule out; tracks mean the same in all parts."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.cutting.parts import TRACK, UNTIMED, Parts, Tracks, Words, mixed, packed
+from service.store.folder import EVENTS
+from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from tests.cutting.choices import cut, text_of
+from tests.cutting.test_cut import ingested
 
 ints = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 3) | st.sampled_from([1 << 20, 1 << 42, (1 << 42) - 1])
 pairs = st.lists(st.tuples(ints, ints), min_size=1, max_size=20)
@@ -30,6 +36,22 @@ def test_parts_come_in_order_each_with_its_rows() -> None:
     assert [time for _, _, times in read for time in times] == [at * 1000 for at in range(10)]
     assert some == [2, 0]
     assert none == []
+
+
+def test_tables_hold_all_events_in_order_also_where_a_column_is_null_in_some_or_all_parts() -> None:
+    events = [*moments(*range(100)), *moments(*range(100, 140), args={"correlation": 7})]
+    with cut(text_of(*events), row_group=4) as columns:
+        names = ["tid_text", "correlation", "ts_ns", "name", "device"]
+        tables = list(columns.parts.tables(names))
+        nothing = list(columns.parts.tables(["tid_text"]))
+        schema = columns.parts.schema
+    assert all(table.schema == pa.schema([schema.field(name) for name in names]) for table in tables)
+    read = pa.concat_tables(tables).to_pydict()
+    assert read["ts_ns"] == [at * 1000 for at in range(140)]
+    assert read["correlation"] == [None] * 100 + [7] * 40
+    assert read["tid_text"] == read["name"] == read["device"] == [None] * 140
+    assert sum(map(len, nothing)) == 140
+    assert nothing[0]["tid_text"].null_count == len(nothing[0])
 
 
 @pytest.mark.parametrize("untimed_apart", [True, False])
@@ -127,5 +149,19 @@ def test_columns_that_can_t_be_read_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "events.parquet").write_bytes(b"PAR1 but no more")
 
     for name in ("events.parquet", "absent.parquet"):
-        with pytest.raises(ExportFailed):
+        with pytest.raises(ExportFailed, match="can't be read"):
             Parts(tmp_path / name)
+
+
+def test_so_are_those_that_break_off_later(tmp_path: Path) -> None:
+    columns = ingested(text_of(*moments(*range(1000))), tmp_path / "trace").columns / EVENTS
+    told = pq.ParquetFile(columns).metadata.row_group(0).column(SCHEMA.names.index("ts_ns"))
+    with columns.open("r+b") as file:
+        file.seek(told.data_page_offset)
+        file.write(b"\xff" * told.total_compressed_size)
+
+    with closing(Parts(columns)) as parts:
+        for read in (parts.read, parts.tables):
+            with pytest.raises(ExportFailed, match="can't be read"):
+                list(read(["ts_ns"]))
+            assert list(read(["pid"]))

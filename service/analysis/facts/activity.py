@@ -1,7 +1,6 @@
 """What a rank does, on its devices and its host, sorted into the categories that a step's time goes to."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,10 +35,13 @@ COLLECTIVE = "^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):"
 """A regular expression of the names of the annotations of what a process group does."""
 
 _TB_KINDS = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
-TB_COLLECTIVES = "(" + ", ".join(f"'{backend}:{name}'" for backend in ("nccl", "gloo") for name in _TB_KINDS) + ")"
-"""SQL for the only annotations that communicate to TensorBoard."""
+TB_NAMES = frozenset(f"{backend}:{name}" for backend in ("nccl", "gloo") for name in _TB_KINDS)
+"""The names of the only annotations that communicate to TensorBoard."""
 
-_TB_RUNTIMES = re.compile("Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime")
+TB_COLLECTIVES = "(" + ", ".join(f"'{name}'" for name in sorted(TB_NAMES)) + ")"
+"""SQL for these."""
+
+_TB_RUNTIMES = "Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime"
 
 _WORK = f"""
 SELECT
@@ -49,15 +51,6 @@ SELECT
 FROM work
 """
 _UNSORTED_WORK = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
-_OPS = f"""
-SELECT
-    CASE WHEN starts_with(name, 'aten::') THEN {CPU_EXEC} WHEN starts_with(name, '{STEP_PREFIX}') THEN {OTHER}
-        WHEN {{loading}} THEN {DATALOADER} WHEN {{collective}} THEN {COMMUNICATION}
-        ELSE {CPU_EXEC} END::TINYINT AS category,
-    ts_ns AS start_ns, {END} AS end_ns
-FROM events
-WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {{ops}}
-"""
 _STEPS = f"""
 SELECT TRY_CAST(regexp_extract(name, '^{STEP_PREFIX}([0-9]{{1,18}})$', 1) AS BIGINT) AS step, ts_ns AS start_ns,
     {END} AS end_ns
@@ -136,16 +129,13 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
 
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
-    known = {key.partition("|")[2] for key in scope.summary["counts"]}
-    launching = _TB_RUNTIMES if rules == "tensorboard" else re.compile(LAUNCH_PATTERN)
-    launchers = _listed(one for one in known if launching.fullmatch(one))
     numbers, steps = steps_of(scope)
     categories = categories or not len(numbers)
     scope.work(WorkParameters(), typed=categories)
     communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
     found = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
     work, kinds = Spans.of(found), found["category"].fill_null(-1).to_numpy()
-    called = calls_of(scope, f"cat IN {launchers}" if rules == "tensorboard" else "true")
+    called = calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
     calls = Spans.of(called, "call_")
     places = _launches(found["correlation"], called["correlation"])
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, calls.bounds(), list[int]()
@@ -156,10 +146,7 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     devices = found["device"].fill_null(-1).to_numpy()
     del called, calls, found
     if categories:
-        collective = f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else scope.named(COLLECTIVE)
-        ops = _listed([*OP_CATEGORIES, *(["gpu_user_annotation"] if rules == "tensorboard" else [])])
-        done = scope.table(_OPS.format(ops=ops, collective=collective, loading=scope.named(LOADING)))
-        spans, kinds_of_ops = Spans.of(done), done["category"].to_numpy()
+        spans, kinds_of_ops = _ops(scope, rules)
         bounds += spans.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
             chosen = spans.only(kinds_of_ops == category)
@@ -167,6 +154,32 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
             op_bounds = chosen.bounds() if category == CPU_EXEC else op_bounds
     bounds = [min(bounds), max(bounds)] if bounds else []
     return Activity(work, kinds, devices, launchings, places >= 0, steps, numbers, covers, bounds, op_bounds)
+
+
+def _ops(scope: Scope, rules: Rules) -> tuple[Spans, npt.NDArray[np.int8]]:
+    """The operators and annotations of a rank, and the category of each."""
+    slices = scope.slices()
+    chosen = slices.of_categories(OP_CATEGORIES.__contains__)
+    kinds = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
+    host, regions = slices.host, slices.regions
+    spans, found = Spans(host.starts[chosen], host.ends[chosen]), kinds[host.names[chosen]]
+    if rules == "exact":
+        return spans, found
+    # to TensorBoard, regions on devices are operators too
+    both = Spans(np.concatenate([spans.starts, regions.starts]), np.concatenate([spans.ends, regions.ends]))
+    return both, np.concatenate([found, kinds[regions.names]])
+
+
+def category_of(name: str, rules: Rules) -> int:
+    """The category to which an operator or an annotation belongs, by its name."""
+    if name.startswith("aten::"):
+        return CPU_EXEC
+    if name.startswith(STEP_PREFIX):
+        return OTHER
+    if re.search(LOADING, name):
+        return DATALOADER
+    communicates = name in TB_NAMES if rules == "tensorboard" else re.search(COLLECTIVE, name)
+    return COMMUNICATION if communicates else CPU_EXEC
 
 
 def steps_of(scope: Scope) -> tuple[Ints, Spans]:
@@ -184,7 +197,3 @@ def _launches(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
     known = np.flatnonzero(calls.is_valid().to_numpy())
     places = first_places(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
     return np.where(correlations.is_valid().to_numpy() & (places >= 0), np.append(known, -1)[places], -1)
-
-
-def _listed(words: Iterable[str]) -> str:
-    return "(" + (", ".join("'" + word.replace("'", "''") + "'" for word in words) or "NULL") + ")"

@@ -90,8 +90,8 @@ SELECT correlation, min(ts_ns) AS launch_ns FROM events
 WHERE ph = 'X' AND {calls} AND correlation IN (SELECT correlation FROM work WHERE type = 'COMM') GROUP BY correlation
 """
 _ANNOTATIONS = f"""
-SELECT name, external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}} ORDER BY ts_ns, -end_ns, position
+SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
+WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}}
 """
 _OF_ANNOTATIONS = f"""
 SELECT external_id, start_ns, end_ns FROM work
@@ -110,11 +110,16 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
     """
     if rules == "exact" and scope.has_communication:
         return _kernels(scope)
+    plugin = rules == "tensorboard"
     annotations = scope.table(
-        _ANNOTATIONS.format(named=f"name IN {TB_COLLECTIVES}" if rules == "tensorboard" else scope.named(COLLECTIVE))
+        _ANNOTATIONS.format(
+            named=f"name IN {TB_COLLECTIVES}" if plugin else scope.named(COLLECTIVE),
+            external_id="external_id" if plugin else "NULL",
+        )
     ).to_pylist()
+    annotations.sort(key=lambda one: (one["start_ns"], -one["end_ns"]))
     ranges: Mapping[int, list[tuple[int, int]]] = {}
-    if rules == "tensorboard":
+    if plugin:
         scope.work(WorkParameters(), typed=False)
         kernels = scope.table(_OF_ANNOTATIONS).to_pylist()
         ranges = {

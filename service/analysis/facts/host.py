@@ -1,6 +1,5 @@
 """What the host does, as arrays: the slices of its threads in order of time, those that enclose before the enclosed."""
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import numpy as np
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.store.census import END
-from service.trace.summary import ANNOTATION_CATEGORIES, OP_CATEGORIES
+from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
     from service.analysis.facts.nesting import Places
@@ -27,7 +26,7 @@ def _categories(names: Collection[str]) -> str:
     return "cat IN (" + ", ".join(f"'{name}'" for name in sorted(names)) + ")"
 
 
-IS_OP = _categories(OP_CATEGORIES - ANNOTATION_CATEGORIES)
+IS_OP = _categories(OPERATOR_CATEGORIES)
 IS_ANNOTATION = _categories(ANNOTATION_CATEGORIES)
 IS_PYTHON = "cat = 'python_function'"
 IS_MODULE = f"{IS_PYTHON} AND starts_with(name, 'nn.Module: ')"
@@ -59,7 +58,8 @@ class Host:
         words: the names by their numbers.
         kinds: what it is.
         external_ids: its External id; 0 where it has none, and for calls, which have that of their operator.
-        correlations: what it has in common with what it launched or waited for, 0 for none, or if not asked for.
+        correlations: what it has in common with what it launched or waited for; of none, or if these are not asked
+            for, no number above 0.
         extras: the number of what else was asked for, if something was.
         extra_words: these by their numbers.
     """
@@ -85,20 +85,20 @@ class Host:
         return self.ends - self.starts
 
 
-def host_of(scope: Scope, kinds: Collection[int], named: Callable[[str], bool] = lambda _: True) -> Host:
+def host_of(
+    scope: Scope, kinds: Collection[int] = (OP, ANNOTATION, CALLS), named: Callable[[str], bool] = lambda _: True
+) -> Host:
     """The slices of the host of some kinds and names, with correlations; not to be written to: others share them.
 
     Args:
         scope: what is asked.
-        kinds: which; not `PYTHON`, of which there can be many times as many as of all others.
+        kinds: which, but for `PYTHON`, of which there can be many times as many as of all others.
         named: whether a name counts.
 
     Raises:
         NotApplicable: their durations add up to more than can be counted.
     """
-    every = f"({IS_OP} OR {IS_ANNOTATION} OR {scope.calls})"
-    scope.names()
-    host = scope.once("host", lambda: host_where(scope, every, names="event_names", correlations=True))
+    host = scope.once("host", lambda: _host(scope))
     of_names = np.array([named(word) for word in host.words], bool)
     of_kinds = np.array([kind in kinds for kind in range(len(KINDS))], bool)
     chosen = of_kinds[host.kinds] & of_names[host.names]
@@ -108,16 +108,44 @@ def host_of(scope: Scope, kinds: Collection[int], named: Callable[[str], bool] =
     return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
 
 
-def host_where(
-    scope: Scope, where: str, extra: str | None = None, *, names: str = "host_names", correlations: bool = False
-) -> Host:
+def _host(scope: Scope) -> Host:
+    """All slices of the host but functions of Python."""
+    from service.analysis.facts.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
+
+    slices = scope.slices()
+    host = slices.host
+    countable(host.ends - host.starts, "The time of what the host does")
+    kinds = np.array([_kind(category) for category in slices.categories] or [CALLS], np.int8)[host.categories]
+    scope.db.register("threads", slices.threads)
+    keys = scope.table(f"SELECT {THREAD} AS key FROM threads")["key"].to_numpy().view(np.int64)
+    scope.db.unregister("threads")
+    thread_keys, numbers = np.unique(keys, return_inverse=True)
+    return Host(
+        starts=host.starts,
+        ends=host.ends,
+        threads=numbers.astype(np.int32)[host.threads],
+        thread_keys=thread_keys,
+        names=host.names,
+        words=[*slices.names, ""],
+        kinds=kinds,
+        external_ids=np.where((kinds == CALLS) | (host.external_ids < 0), 0, host.external_ids),
+        correlations=host.correlations,
+        extras=None,
+        extra_words=[],
+    )
+
+
+def _kind(category: str) -> int:
+    return ANNOTATION if category in ANNOTATION_CATEGORIES else OP if category in OPERATOR_CATEGORIES else CALLS
+
+
+def host_where(scope: Scope, where: str, extra: str | None = None, *, correlations: bool = False) -> Host:
     """The slices of the host for which a condition holds, in SQL.
 
     Args:
         scope: what is asked.
         where: the condition.
         extra: SQL for a text to number beside the names.
-        names: the type of the names; by default one is made of them.
         correlations: whether these are asked for.
 
     Raises:
@@ -126,15 +154,14 @@ def host_where(
     from service.analysis.facts.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
 
     known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
-    if names == "host_names":
-        scope.db.execute(f"CREATE OR REPLACE TEMP TYPE {names} AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
-    words = scope.table(f"SELECT unnest(enum_range(NULL::{names})) AS word")["word"].to_pylist()
+    scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
+    words = scope.table("SELECT unnest(enum_range(NULL::host_names)) AS word")["word"].to_pylist()
     columns, more = read(
         scope,
         f"""
         SELECT
             ts_ns AS starts, {END} AS ends, {THREAD} AS threads,
-            coalesce(enum_code(name::{names}), {len(words)})::INTEGER AS names,
+            coalesce(enum_code(name::host_names), {len(words)})::INTEGER AS names,
             {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids
             {f", {extra} AS extras" if extra else ""}
             {", coalesce(correlation, 0) AS correlations" if correlations else ""}
@@ -174,12 +201,6 @@ def read(scope: Scope, sql: str, numbered_: Collection[str] = ()) -> tuple[dict[
     }
     columns = {name: np.concatenate(parts.pop(name) or [empty[name]]) for name in list(parts)}
     return columns, {name: numbering.words for name, numbering in numberings.items()}
-
-
-def categories_like(scope: Scope, pattern: str) -> str:
-    """SQL for whether an event's category matches a regular expression as a whole."""
-    known = {key.partition("|")[2] for key in scope.summary["counts"]}
-    return _categories(frozenset(one for one in known if re.fullmatch(pattern, one) and "'" not in one) or {""})
 
 
 def in_doubles(host: Host) -> Host:

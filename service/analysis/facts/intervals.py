@@ -80,10 +80,11 @@ def peaks(values: npt.NDArray[Any], points: int) -> Ints:
 
 def quarters(values: npt.NDArray[Any]) -> list[float]:
     """What a quarter, half and three quarters of values are at most, between two of them in proportion."""
-    ordered = np.sort(values)
-    places = np.array([0.25, 0.5, 0.75]) * (len(ordered) - 1)
+    places = np.array([0.25, 0.5, 0.75]) * (len(values) - 1)
     below = places.astype(np.int64)
-    rests = ordered[np.minimum(below + 1, len(ordered) - 1)] - ordered[below]
+    above = np.minimum(below + 1, len(values) - 1)
+    ordered = np.partition(values, [*below, *above])
+    rests = ordered[above] - ordered[below]
     told: list[float] = (ordered[below] + rests * (places - below)).tolist()
     return told
 

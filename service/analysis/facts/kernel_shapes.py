@@ -19,7 +19,7 @@ _BLOCKS, _OCCUPANCY = _number("blocks per SM"), _number("est. achieved occupancy
 
 _KERNEL_SHAPES = f"""
 CREATE OR REPLACE TABLE kernel_shapes AS
-SELECT position, hash({{}}) AS shape FROM events WHERE ph = 'X' AND cat IN {KERNELS} AND ts_ns NOTNULL
+SELECT position, hash({{}}) AS shape FROM events WHERE cat IN {KERNELS}
 """
 _SHAPES = f"""
 CREATE OR REPLACE TABLE shapes AS

@@ -1,24 +1,22 @@
 """Which call of the host launched what a device does."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.question import WorkParameters
-from service.store.census import END
+from service.trace.summary import LAUNCH_PATTERN
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
-_CALLS = f"""
-SELECT correlation, name::event_names AS call, ts_ns AS call_start_ns, {END} AS call_end_ns FROM events
-WHERE ph = 'X' AND ts_ns NOTNULL AND {{}}
-"""
-
-
 _COLUMNS = ("call", "call_start_ns", "call_end_ns")
 
 
-def launched(scope: Scope, parameters: WorkParameters, *, calls: str = "true", where: str = "true") -> pa.Table:
+def launched(
+    scope: Scope, parameters: WorkParameters, *, calls: frozenset[str] | None = None, where: str = "true"
+) -> pa.Table:
     """Work with the call that launched it, the first one of its correlation.
 
     Databases join tables of any kind; these are of numbers that mostly follow one another, and are joined in a third of
@@ -27,7 +25,7 @@ def launched(scope: Scope, parameters: WorkParameters, *, calls: str = "true", w
     Args:
         scope: of the rank.
         parameters: which work counts.
-        calls: SQL for which calls count.
+        calls: the names of the calls that count; None for all.
         where: SQL for which of the work.
 
     Returns:
@@ -38,7 +36,7 @@ def launched(scope: Scope, parameters: WorkParameters, *, calls: str = "true", w
     return scope.once(key, lambda: _launched(scope, parameters, calls, where))
 
 
-def _launched(scope: Scope, parameters: WorkParameters, calls: str, where: str) -> pa.Table:
+def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | None, where: str) -> pa.Table:
     scope.work(parameters, typed=False)
     work = scope.table(_WORK.format(where))
     starts = work["start_ns"].to_numpy()
@@ -59,15 +57,36 @@ def linked(found: pa.Table) -> pa.Table:
     return found.filter(known.is_valid()) if known.null_count else found
 
 
-def calls_of(scope: Scope, which: str = "true") -> pa.Table:
+def calls_of(scope: Scope, names: frozenset[str] | None = None, categories: str = LAUNCH_PATTERN) -> pa.Table:
     """The calls of runtimes and drivers: ``correlation, call, call_start_ns, call_end_ns``, in order of time.
 
     Args:
         scope: of the rank.
-        which: SQL for which of them count.
+        names: of those that count; None for all.
+        categories: a regular expression of those of them that count.
     """
-    scope.names()
-    return scope.once(("calls", which), lambda: scope.table(_CALLS.format(f"{scope.calls} AND ({which})")))
+    return scope.once(("calls", names, categories), lambda: _calls(scope, names, categories))
+
+
+def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Table:
+    from service.analysis.facts.slices import UNKNOWN  # noqa: PLC0415 - loads numba, which the server does without
+
+    slices = scope.slices()
+    host = slices.host
+    chosen = slices.of_categories(lambda one: re.fullmatch(LAUNCH_PATTERN, one) and re.fullmatch(categories, one))
+    if names is not None:
+        chosen &= slices.host_named(names.__contains__)
+    correlations, called = host.correlations[chosen], host.names[chosen]
+    return pa.table(
+        {
+            "correlation": pa.array(correlations, mask=correlations == UNKNOWN),
+            "call": pa.DictionaryArray.from_arrays(
+                pa.array(called, mask=called == len(slices.names)), pa.array(slices.names, pa.string())
+            ),
+            "call_start_ns": host.starts[chosen],
+            "call_end_ns": host.ends[chosen],
+        }
+    )
 
 
 def missing_launches(scope: Scope) -> str | None:

@@ -69,7 +69,9 @@ def numbered(keys: Ints) -> tuple[Places, int]:
     return numbers, count
 
 
-def parents_of(threads: Places, starts: Ints, ends: Ints, *, drop: bool = False) -> Places:
+def parents_of(
+    threads: Places, starts: Ints, ends: Ints, *, drop: bool = False, left_out: Flags | None = None
+) -> Places:
     """The slice that encloses each, or `NONE`.
 
     Args:
@@ -77,10 +79,11 @@ def parents_of(threads: Places, starts: Ints, ends: Ints, *, drop: bool = False)
         starts: likewise.
         ends: likewise.
         drop: leave out what ends after the slice in which it starts; else that slice is over for it and what follows.
+        left_out: which slices are left out anyway.
     """
     parents = np.empty(len(starts), np.int32)
     tops = np.full(int(threads.max(initial=-1)) + 1, NONE, np.int32)
-    _nest(threads, starts, ends, tops, parents, drop)
+    _nest(threads, starts, ends, tops, parents, drop, np.empty(0, bool) if left_out is None else left_out)
     return parents
 
 
@@ -248,9 +251,14 @@ def _number(keys: Ints, numbers: Places, table: Ints, taken: Places) -> int:
 
 
 @compiled
-def _nest(threads: Places, starts: Ints, ends: Ints, tops: Places, parents: Places, drop: bool) -> None:
+def _nest(
+    threads: Places, starts: Ints, ends: Ints, tops: Places, parents: Places, drop: bool, left_out: Flags
+) -> None:
     """Put slices on the stacks of their threads: below the topmost is its parent, and so on."""
     for index in range(len(starts)):
+        if len(left_out) and left_out[index]:
+            parents[index] = DROPPED
+            continue
         thread, start, end = threads[index], starts[index], ends[index]
         top = tops[thread]
         while top >= 0 and (start >= ends[top] or (end > ends[top] and not drop)):

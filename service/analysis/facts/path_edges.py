@@ -1,13 +1,12 @@
 """The edges of the critical path, and what they add up to."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from service.analysis.facts.activity import STEP_PREFIX
-from service.analysis.facts.host import CALLS, OP, host_of, read
+from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
 from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.longest_path import (
     ALL,
@@ -71,28 +70,32 @@ class PathEdges:
         found = self.found
         countable(found["ends"] - found["starts"], "The time of what devices do")
         self.words = words["names"]
-        host = host_of(scope, {OP, CALLS}, lambda name: not name.startswith(STEP_PREFIX))
-        # what is not needed below would take half a GB of ten million slices
-        self.host = host = replace(host, external_ids=host.external_ids[:0])
-        self.start, self.end = _bounds(host.starts, host.ends, found["starts"], found["ends"])
+        self.host = host = host_of(scope)
+        is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
+        left_out = (host.kinds == ANNOTATION) | is_step[host.names]  # a copy of the others would take half a GB
+        taking_part = ~left_out
+        self.start, self.end = _bounds(
+            (host.starts, taking_part), (host.ends, taking_part), (found["starts"], True), (found["ends"], True)
+        )
         if self.end - self.start >= 1 << 62:
             raise NotApplicable("The trace spans more than 64 bits of nanoseconds can tell.")
-        self.parents = parents_of(host.threads, host.starts, host.ends, drop=True)
+        self.parents = parents_of(host.threads, host.starts, host.ends, drop=True, left_out=left_out)
+        del left_out, taking_part
         (devices, _), (streams, many) = numbered(found["devices"]), numbered(found["streams"])
         lanes, self.streams = numbered(devices.astype(np.int64) * many + streams)
         firsts = firsts_of(lanes, self.streams)
         told = zip(found["devices"][firsts].tolist(), found["streams"][firsts].tolist(), strict=True)
         self.lane_of = {lane: number for number, lane in enumerate(told)}
-        self.host = host = replace(host, correlations=np.where(self.parents == DROPPED, 0, host.correlations))
-        call = owners(host.correlations, found["correlations"])
+        correlations = np.where(self.parents == DROPPED, 0, host.correlations)
+        call = owners(correlations, found["correlations"])
         begun = _at(host.starts, call, 0)
         launch = np.where((call >= 0) & (begun <= found["starts"]), call, NONE)
         self.launched_at = np.where(launch >= 0, begun, found["starts"])
         self.work = np.zeros((len(launch), 10), np.int64)
         for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
             self.work[:, column] = values
-        waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [])
-        self.host = host = replace(host, correlations=host.correlations[:0])
+        waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [], correlations)
+        del correlations
         self.path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits)
         many = max(len(self.path.points) - 1, 0)
         self.at, self.until, self.length = (np.zeros(many, np.int64) for _ in range(3))
@@ -106,7 +109,7 @@ class PathEdges:
             self.at, self.until, self.length, self.kind, self.names, self.on_work,
         )  # fmt: skip
 
-    def _waits(self, told: list[dict[str, Any]]) -> Ints:
+    def _waits(self, told: list[dict[str, Any]], correlations: Ints) -> Ints:
         """The calls that wait, and for what; and for what work was told to wait."""
         host, work = self.host, self.work
         blocking = np.array([_BLOCKING.search(word) is not None for word in host.words], bool)
@@ -121,8 +124,8 @@ class PathEdges:
                 waits[call] = (OWN, one)
         order = np.lexsort((self.launched_at, work[:, 2])) if told else np.empty(0, np.int64)
         bounds = np.searchsorted(work[order, 2], np.arange(self.streams + 1)) if told else order
-        calls = owners(host.correlations, np.array([one["call"] for one in told], np.int64)).tolist()
-        records = owners(host.correlations, np.array([one["record"] for one in told], np.int64)).tolist()
+        calls = owners(correlations, np.array([one["call"] for one in told], np.int64)).tolist()
+        records = owners(correlations, np.array([one["record"] for one in told], np.int64)).tolist()
         for one, call, record in zip(told, calls, records, strict=True):
             lane = self.lane_of.get((one["device"], one["stream"]))
             other = self.lane_of.get((one["device"], one["other"]))
@@ -214,10 +217,12 @@ class PathEdges:
         return {"edges": edges, "length_ns": length, "length_pct": shares}
 
 
-def _bounds(*times: Ints) -> tuple[int, int]:
-    """The first and the last of some times; of none, nothing."""
-    told = [one for one in times if len(one)]
-    return min((int(one.min()) for one in told), default=0), max((int(one.max()) for one in told), default=0)
+def _bounds(*times: tuple[Ints, Any]) -> tuple[int, int]:
+    """The first and the last of some times, each told with which of them count; of none, nothing."""
+    known = np.iinfo(np.int64)
+    first = min(int(one.min(initial=known.max, where=counts)) for one, counts in times)
+    last = max(int(one.max(initial=known.min, where=counts)) for one, counts in times)
+    return (first, last) if first <= last else (0, 0)
 
 
 def _largest(values: Ints, many: int) -> Ints:

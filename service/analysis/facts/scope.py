@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -14,8 +14,13 @@ from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END
 from service.store.export import envelope
+from service.store.folder import EVENTS
+from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull, ExportFailed
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
+
+if TYPE_CHECKING:
+    from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
 
 COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
 """A regular expression of the names of kernels that communicate."""
@@ -31,9 +36,6 @@ NO_WORK = "Nothing in this trace runs on a GPU."
 
 TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
 
-CALL = f"regexp_full_match(cat, '{LAUNCH_PATTERN}')"
-"""SQL for whether an event is a call of a runtime or a driver."""
-
 HTA_TYPES = {
     "COMM": re.compile("nccl.*Kernel"),
     "MEM": re.compile("Memcpy|Memset|dma"),
@@ -48,17 +50,19 @@ _COLLECTIVE = '"Collective name"'
 _COMMUNICATING = "(SELECT name FROM communicating)"
 _TELLING = "(SELECT name FROM telling)"
 
-_NAMES = """
-CREATE TYPE event_names AS ENUM (
-    SELECT DISTINCT name FROM events WHERE cat IS DISTINCT FROM 'python_function' AND name NOTNULL)
+_NAMES = "CREATE TYPE event_names AS ENUM (SELECT name FROM names_read)"
+_KIND = f"""
+CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'
+     WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END::ENUM ('kernel', 'memcpy', 'memset', 'other')
 """
+_TIMES = f"ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns"
 _DEVICE_EVENTS = f"""
 CREATE TABLE device_events AS
 SELECT
-    position, ph, name::event_names AS name, cat, device, stream, correlation, external_id, bytes, ts_ns,
-    dur_ns, NULL::VARCHAR AS args
-FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND cat IN {WORK}
+    position, name::event_names AS name, {_KIND} AS kind, device, stream, correlation, external_id, bytes, {_TIMES}
+FROM work_read
 """
+_BATCH_ROWS = 1 << 15
 
 
 class Scope:
@@ -128,7 +132,7 @@ class Scope:
     def has_communication(self) -> bool:
         """Whether a kernel communicates."""
         if self._are_communicating:
-            kernels = f"SELECT 1 FROM device_events WHERE cat IN {KERNELS}"
+            kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
             if len(self.table(f"{kernels} AND name IN {_COMMUNICATING} LIMIT 1")):
                 return True
         return self._are_telling and self.happens(
@@ -139,42 +143,62 @@ class Scope:
     def calls(self) -> str:
         """SQL for whether an event is a call of a runtime or a driver, by the categories that the trace has.
 
-        It takes a third of the time of `CALL`, which looks for a pattern in the category of each event.
+        To look for the pattern in the category of each event takes three times as long.
         """
         known = {key.partition("|")[2] for key in self.summary["counts"]}
         return f"(cat IN {_listed(one for one in known if re.fullmatch(LAUNCH_PATTERN, one))})"
 
-    def names(self) -> list[str]:
-        """The names of all events, but for functions of Python; there is a type ``event_names`` of them then.
+    def slices(self) -> "Slices":
+        """The slices of the host and the regions of devices: all events are read for these once, and for work.
 
-        There are few, and to look at these is cheaper than to look at that of each event; and numbers of names come
-        cheaper from a type than from text, which would be made for each row.
+        There is then a table ``device_events`` of what runs on devices, with the columns of `work` but for ``type`` and
+        ``args``: many questions are about these, which are few of all events, and arguments are most of their bytes.
+        And there is a type ``event_names`` of the names of slices.
         """
+        return self.once("slices", self._read_slices)
 
-        def find() -> list[str]:
-            self.db.execute(_NAMES)
-            found: list[str] = self.table("SELECT unnest(enum_range(NULL::event_names)) AS name")["name"].to_pylist()
-            return found
+    def _read_slices(self) -> "Slices":
+        from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        return self.once("names", find)
+        counts = {key.partition("|")[2]: count for key, count in self.summary["counts"].items() if key.startswith("X|")}
+        slices, work = read_slices(self._events(), counts)
+        self.db.register("names_read", pa.table({"name": pa.array(slices.names, pa.string())}))
+        self.db.register("work_read", work)
+        self.db.execute(_NAMES)
+        self.db.execute(_DEVICE_EVENTS)
+        self.db.unregister("names_read")
+        self.db.unregister("work_read")
+        return slices
+
+    def _events(self) -> Iterator[pa.Table]:
+        """The columns that slices are read from, in order of time; words as dictionaries."""
+        from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - likewise
+        from service.cutting.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+
+        if not self.cut:
+            with closing(Parts(self.columns / EVENTS)) as parts:
+                yield from parts.tables(COLUMNS)
+            return
+        columns = pa.schema([SCHEMA.field(name) for name in COLUMNS])
+        for batch in self.db.sql(f"SELECT {', '.join(COLUMNS)} FROM events").to_arrow_reader(_BATCH_ROWS):
+            yield pa.Table.from_batches([batch]).cast(columns)
+
+    def names(self) -> list[str]:
+        """The names of all events, but for functions of Python.
+
+        There are few, and to look at these is cheaper than to look at that of each event.
+        """
+        return self.slices().names
 
     def named(self, pattern: str) -> str:
         """SQL for whether a regular expression is found in an event's name, which is no function of Python."""
         known = _listed(name for name in self.names() if re.search(pattern, name))
         return f"name IN {known}" if known != _listed([]) else "false"
 
-    def device_events(self) -> None:
-        """See to it that there is a table ``device_events`` of what runs on devices, whose ``args`` are null.
-
-        Many questions are about these, which are few of all events, and arguments are most of their bytes.
-        """
-        self.names()
-        self.once("device events", lambda: self.db.execute(_DEVICE_EVENTS))
-
     @property
     def device_names(self) -> list[str]:
         """The names of what runs on devices, each once."""
-        self.device_events()
+        self.slices()
         found: list[str] = self.table("SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE name NOTNULL")[
             "name"
         ].to_pylist()
@@ -183,14 +207,13 @@ class Scope:
     def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
-        Its columns: ``position, name, cat, device, stream, correlation, external_id, bytes, args, start_ns,
-        end_ns, dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others
-        are only there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes
-        a while, and can be left out: then ``type`` is null. Arguments may be null where they are not asked for.
+        Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, start_ns, end_ns,
+        dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others are only
+        there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes a while,
+        and can be left out: then ``type`` is null. Arguments may be null where they are not asked for.
         """
         hta = parameters.types == "hta"
-        conditions = ["ph = 'X'", "ts_ns NOTNULL"]
-        conditions += ["stream <> -1", "dur_ns NOTNULL", "cat <> 'Trace'"] if hta else [f"cat IN {WORK}"]
+        conditions = ["true"]
         if parameters.linked_only:
             conditions.append(f"correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {self.calls})")
         if parameters.last_step == "drop":
@@ -198,19 +221,19 @@ class Scope:
         type_ = "NULL"
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
-        source = "events"
-        if not (hta or args or (typed and self._are_telling)):
-            self.device_events()
-            source = "device_events"
+        if hta or args or (typed and self._are_telling):
+            counted = "stream <> -1 AND dur_ns NOTNULL AND cat <> 'Trace'" if hta else f"cat IN {WORK}"
+            source = f"""(
+                SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
+                WHERE ph = 'X' AND ts_ns NOTNULL AND {counted})"""
+        else:
+            self.slices()
+            source = "(SELECT *, NULL::VARCHAR AS args FROM device_events)"
         self.db.execute(f"""
             CREATE OR REPLACE TEMP VIEW work AS
             SELECT
-                position, name, cat, {"NULL::BIGINT" if hta else "device"} AS device, stream,
-                correlation, external_id, bytes, args,
-                ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns,
-                CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'
-                     WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END AS kind,
-                ({type_})::{TYPE} AS type
+                position, name, {"NULL::BIGINT" if hta else "device"} AS device, stream, correlation, external_id,
+                bytes, args, start_ns, end_ns, dur_ns, kind, ({type_})::{TYPE} AS type
             FROM {source} WHERE {" AND ".join(conditions)}""")
 
     def last_step_start(self, types: str) -> int | None:
@@ -241,12 +264,10 @@ class Scope:
 
         A kernel communicates by its name, or by what is told of its collective.
         """
-        memory = "('gpu_memcpy', 'Memcpy')"
-        if parameters.memset == "mem":
-            memory = "('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset')"
+        memory = "('memcpy', 'memset')" if parameters.memset == "mem" else "('memcpy')"
         named = f"name IN {_COMMUNICATING}" if self._are_communicating else "false"
         by_args = f" OR name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')" if self._are_telling else ""
-        return f"CASE WHEN cat IN {memory} THEN 'MEM' WHEN {named}{by_args} THEN 'COMM' ELSE 'COMP' END"
+        return f"CASE WHEN kind IN {memory} THEN 'MEM' WHEN {named}{by_args} THEN 'COMM' ELSE 'COMP' END"
 
     @cached_property
     def _are_communicating(self) -> bool:
@@ -269,13 +290,12 @@ class Scope:
     def _telling(self) -> list[dict[str, str]]:
         telling = []
         if "record_param_comms" in self.names() or self.cut:
-            told = self.table("SELECT external_id FROM events WHERE ph = 'X' AND name = 'record_param_comms'")
-            self.device_events()
-            self.db.register("told", told)
+            told = self.slices().host_named({"record_param_comms"}.__contains__)
+            self.db.register("told", pa.table({"external_id": self.slices().host.external_ids[told]}))
             linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
             others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._are_communicating else ""
             telling = self.table(
-                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE cat IN {KERNELS} {linked} {others}"
+                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' {linked} {others}"
             ).to_pylist()
             self.db.unregister("told")
         return telling

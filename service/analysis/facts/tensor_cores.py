@@ -26,9 +26,6 @@ OPERATORS = frozenset(
 )
 """The operators that can run on tensor cores."""
 
-CAN_USE_TENSOR_CORES = "name IN (" + ", ".join(f"'{name}'" for name in sorted(OPERATORS)) + ")"
-"""SQL for whether an operator can."""
-
 
 def kernels_on_tensor_cores(scope: Scope) -> list[str]:
     """The names of the kernels that use tensor cores."""

@@ -6,23 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.host import categories_like, lasting_in_doubles, read
+from service.analysis.facts.host import lasting_in_doubles, read
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.nesting import countable, owners
 from service.analysis.facts.scope import Scope
-from service.store.census import END
+from service.trace.summary import LAUNCH_PATTERN
 
 _RUNTIME = "Runtime|.*_runtime"
-_WORK = f"""
+_WORK = """
 SELECT
     coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
-    ts_ns AS starts, {END} - ts_ns AS lasting
+    start_ns AS starts, end_ns - start_ns AS lasting
 FROM device_events
-"""
-_CALLS = f"""
-SELECT
-    coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, ts_ns AS starts, {END} - ts_ns AS lasting
-FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {{}}
 """
 
 
@@ -76,10 +71,24 @@ def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_on
         runtime_only: read the calls of the runtime, and none of the driver; else calls are read if there is work that
             has no External id of its own.
     """
-    scope.device_events()
+    scope.slices()
     found, words = read(scope, _WORK, {"names"})
     cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
     calls = None
     if runtime_only or ((found["ids"] == 0) & (found["correlations"] != 0)).any():
-        calls, _ = read(scope, _CALLS.format(categories_like(scope, _RUNTIME) if runtime_only else scope.calls))
+        calls = _calls(scope, _RUNTIME if runtime_only else LAUNCH_PATTERN)
     return Work(calls=calls, on_cores=cores[found.pop("names")], **found)
+
+
+def _calls(scope: Scope, categories: str) -> dict[str, Ints]:
+    """The calls of some categories."""
+    slices = scope.slices()
+    chosen = slices.of_categories(lambda one: re.fullmatch(categories, one))
+    host = slices.host
+    starts = host.starts[chosen]
+    return {
+        "ids": np.maximum(host.external_ids[chosen], 0),
+        "correlations": host.correlations[chosen],
+        "starts": starts,
+        "lasting": host.ends[chosen] - starts,
+    }

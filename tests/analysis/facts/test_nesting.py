@@ -52,6 +52,17 @@ def test_parents_are_those_of_a_stack(rows: Slices, drop: bool) -> None:
     assert nesting.parents_of(threads, starts, ends, drop=drop).tolist() == expected
 
 
+@given(slices, st.sets(st.integers(0, 19)), st.booleans())
+def test_what_is_left_out_encloses_nothing(rows: Slices, out: set[int], drop: bool) -> None:
+    threads, starts, ends = _columns(rows)
+    left_out = np.isin(np.arange(len(rows)), [*out])
+    kept = np.flatnonzero(~left_out)
+    parents = nesting.parents_of(threads, starts, ends, drop=drop, left_out=left_out)
+    alone = nesting.parents_of(threads[kept], starts[kept], ends[kept], drop=drop)
+    assert (parents[left_out] == nesting.DROPPED).all()
+    assert parents[kept].tolist() == [one if one < 0 else kept[one] for one in alone.tolist()]
+
+
 @given(slices, st.lists(st.integers(0, 25)))
 def test_what_happens_in_slices_and_in_none(rows: Slices, times: list[int]) -> None:
     _, starts, ends = _columns(rows)
