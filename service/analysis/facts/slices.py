@@ -24,14 +24,15 @@ PYTHON = "python_function"
 """The category of functions of Python, of which there can be many times as many as of all others."""
 
 WORK = ("ts_ns", "dur_ns", "correlation", "external_id", "position", "device", "stream", "bytes")
-"""The integers that are read of work; the first four are read of all slices."""
-_INTS = (*WORK, "pid", "tid")
-_WORDS = ("name", "cat", "ph", "pid_text", "tid_text")
-COLUMNS = (*_INTS, *_WORDS)
+"""The integers that are read of work."""
+_INTS = WORK[:4]
+"""Those that are read of other slices."""
+COLUMNS = (*WORK, "name", "cat", "ph", *TRACK)
 """The columns from which slices are read."""
 
-_TS, _POSITION, _PID, _TID = (_INTS.index(name) for name in ("ts_ns", "position", "pid", "tid"))
-_NAME, _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_WORDS))
+_SORTED_BY = ("ts_ns", "pid", "tid"), ("cat", "ph", "pid_text", "tid_text")
+_TS, _PID, _TID = range(len(_SORTED_BY[0]))
+_CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_SORTED_BY[1]))
 
 _GROUPS = _HOST, _REGIONS, _WORK = range(3)
 _OTHER = len(_GROUPS)
@@ -116,14 +117,17 @@ class _Reader:
         for category, count in counts.items():
             if (group := _group_of(category)) != _OTHER:
                 room[group] += count
-        self._taken = {group: _Taken(size, len(WORK) if group == _WORK else _POSITION) for group, size in room.items()}
+        self._taken = {
+            group: _Taken(size, *((WORK, ("name", "cat")) if group == _WORK else (_INTS, ("name", "cat", "thread"))))
+            for group, size in room.items()
+        }
 
     def add(self, table: pa.Table) -> None:
         """Take the slices of a table."""
         columns = {name: _Column(table[name]) for name in COLUMNS}
         told = tuple(
             (tuple(columns[name].values for name in names), tuple(columns[name].valid for name in names))
-            for names in (_INTS, _WORDS)
+            for names in _SORTED_BY
         )
         categories, phases = columns["cat"].words, columns["ph"].words
         in_groups = np.array([*map(_group_of, categories), _OTHER], np.int8)
@@ -132,15 +136,14 @@ class _Reader:
         firsts, slots = np.empty(len(table), np.int64), np.full(2 << len(table).bit_length(), NONE, np.int32)
         many = _sort(told, in_groups, is_slice, groups, threads, firsts, slots)
         tracks = zip(*(table[name].take(pa.array(firsts[:many])).to_pylist() for name in TRACK), strict=True)
-        numbers = (
-            self._named(columns["name"], columns["cat"]),
-            _numbers(self._categories, categories),
-            np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32),
-        )
+        numbers = {
+            "name": self._named(columns["name"], columns["cat"]),
+            "cat": _numbers(self._categories, categories),
+            "thread": np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32),
+        }
+        columns["thread"] = _Column(pa.chunked_array([threads]))
         for group, taken in self._taken.items():
-            taken.count = _take(told, group, groups, threads, numbers, taken.count, taken.ints, taken.numbers)
-            if taken.count > taken.room:
-                raise ExportFailed("The trace's columns have more slices than its summary tells.")
+            taken.add(np.flatnonzero(groups == group), columns, numbers)
 
     def _named(self, name: "_Column", category: "_Column") -> Places:
         """The numbers of the names of a table, by those that they have in it; -1 of functions of Python."""
@@ -157,7 +160,7 @@ class _Reader:
         """What was taken of threads and regions."""
         threads = zip(*self._threads, strict=True) if self._threads else [()] * len(TRACK)
         tracks = {
-            name: pa.array(values, pa.int64() if name in _INTS else pa.string())
+            name: pa.array(values, pa.int64() if name in _SORTED_BY[0] else pa.string())
             for name, values in zip(TRACK, threads, strict=True)
         }
         return Slices([*self._names], [*self._categories], pa.table(tracks), self._rows(_HOST), self._rows(_REGIONS))
@@ -173,7 +176,7 @@ class _Reader:
 
     def work(self) -> pa.Table:
         """What was taken of work."""
-        ints, (names, categories, _) = self._taken[_WORK].columns()
+        ints, (names, categories) = self._taken[_WORK].columns()
         columns = {name: pa.array(values, mask=values == UNKNOWN) for name, values in zip(WORK, ints, strict=True)}
         for name, numbers, known in (("name", names, self._names), ("cat", categories, self._categories)):
             indices = pa.array(numbers, mask=numbers < 0)
@@ -184,15 +187,25 @@ class _Reader:
 class _Taken:
     """What is taken of a group: as much room as it may need, of which only what is written takes memory."""
 
-    def __init__(self, room: int, ints: int) -> None:
-        self.room = room
-        self.count = 0
-        self.ints = tuple(np.empty(room, np.int64) for _ in range(ints))
-        self.numbers = tuple(np.empty(room, np.int32) for _ in range(3))
+    def __init__(self, room: int, ints: Iterable[str], words: Iterable[str]) -> None:
+        self._room = room
+        self._count = 0
+        self._ints = {name: np.empty(room, np.int64) for name in ints}
+        self._words = {name: np.empty(room, np.int32) for name in words}
+
+    def add(self, rows: Ints, columns: Mapping[str, "_Column"], numbers: Mapping[str, Places]) -> None:
+        """Write some rows of a table behind those that were taken before; of words, the numbers of those in it."""
+        if self._count + len(rows) > self._room:
+            raise ExportFailed("The trace's columns have more slices than its summary tells.")
+        for name, ints in self._ints.items():
+            _take(columns[name].values, columns[name].valid, rows, ints[self._count :])
+        for name, words in self._words.items():
+            _take_words(columns[name].values, columns[name].valid, numbers[name], rows, words[self._count :])
+        self._count += len(rows)
 
     def columns(self) -> tuple[list[Ints], list[Places]]:
         """What was written."""
-        return [one[: self.count] for one in self.ints], [one[: self.count] for one in self.numbers]
+        return [one[: self._count] for one in self._ints.values()], [one[: self._count] for one in self._words.values()]
 
 
 class _Column:
@@ -277,22 +290,17 @@ def _sort(told: Any, in_groups: Any, is_slice: Flags, groups: Any, threads: Plac
 
 
 @compiled
-def _take(  # noqa: PLR0913, PLR0917 - likewise
-    told: Any, group: int, groups: Any, threads: Places, numbers: Any, count: int, ints: Any, words: Any
-) -> int:
-    """Write the slices of a group behind those that were taken before, as far as there is room, and count all."""
-    names, categories, of_threads = numbers
-    for row in range(len(groups)):
-        if groups[row] == group:
-            if count < len(words[0]):
-                for column in range(len(ints)):
-                    ints[column][count] = _int(told, column, row)
-                words[0][count] = names[_word(told, _NAME, row)]
-                words[1][count] = categories[_word(told, _CAT, row)]
-                if group != _WORK:
-                    words[2][count] = of_threads[threads[row]]
-            count += 1
-    return count
+def _take(values: Ints, valid: Any, rows: Ints, into: Ints) -> None:
+    """Write the integers of some rows, or `UNKNOWN`."""
+    for index in range(len(rows)):
+        into[index] = values[rows[index]] if _has(valid, rows[index]) else UNKNOWN
+
+
+@compiled
+def _take_words(codes: Places, valid: Any, numbers: Places, rows: Ints, into: Places) -> None:
+    """Write the numbers of the words of some rows."""
+    for index in range(len(rows)):
+        into[index] = numbers[codes[rows[index]] if _has(valid, rows[index]) else NONE]
 
 
 @compiled
