@@ -4,13 +4,13 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
+from tests.processes import living
 from tests.server import Server, bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 from tests.tus import begin, id_of, send
@@ -79,12 +79,7 @@ def files(server: Server) -> set[str]:
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(server.pid).children():
-        with suppress(psutil.NoSuchProcess):
-            if "service.jobs.worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
-    return found
+    return living("service.jobs.worker", server.pid)
 
 
 def until(condition: Callable[[], bool]) -> None:

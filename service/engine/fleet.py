@@ -269,8 +269,8 @@ class Fleet:
 
     async def _keep_within_budget(self) -> None:
         """Engines grow after they were let in: one that is idle has to go, or the one that has grown most."""
-        if self._leaving or self.held_bytes <= self.budget_bytes:
-            return
+        if self.held_bytes <= self.budget_bytes or self._leaving or any(one.ending for one in self.sessions()):
+            return  # to give much memory back takes a while, in which no other engine has to go
         if self._spare.memory_bytes:
             await self._spare.close()
             return

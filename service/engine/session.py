@@ -200,6 +200,11 @@ class Session:
         return self._main.done()
 
     @property
+    def ending(self) -> bool:
+        """Whether its engine is about to end, and may take memory until then."""
+        return not self.gone and (self.over or self._verdict is not None)
+
+    @property
     def busy(self) -> bool:
         """Whether someone uses it or waits for it."""
         if self.over:

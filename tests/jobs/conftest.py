@@ -15,6 +15,7 @@ from service.jobs.runner import Runner
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from tests.processes import living
 
 
 @dataclass
@@ -91,11 +92,7 @@ class Pipe:
 
 def workers() -> list[psutil.Process]:
     """The worker processes of this one."""
-    return [
-        one
-        for one in psutil.Process().children(recursive=True)
-        if one.status() != psutil.STATUS_ZOMBIE and "service.jobs.worker" in one.cmdline()
-    ]
+    return living("service.jobs.worker")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from service.jobs.analyses import Analyses
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
 from service.trace.errors import BadQuestion, ExportFailed, NotApplicable
+from tests.processes import living
 from tests.traces import TraceShape, write_trace
 
 MODULE = "service.jobs.analysis"
@@ -34,9 +35,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def processes() -> list[psutil.Process]:
     """Those that answer questions of this process and live."""
-    return [
-        one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE and MODULE in one.cmdline()
-    ]
+    return living(MODULE)
 
 
 async def until(count: int) -> list[psutil.Process]:
@@ -142,7 +141,7 @@ def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tm
         await answered(mine, trace)
         [before] = processes()
         async with asyncio.timeout(20):
-            while before.is_running() and before.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - likewise
+            while before in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
         await until(int(keep_ready))
 
@@ -172,7 +171,7 @@ def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
         assert stdin
         stdin.close()
         async with asyncio.timeout(20):
-            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - likewise
+            while process in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
 
     run(tmp_path, use)

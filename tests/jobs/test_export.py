@@ -19,6 +19,7 @@ from service.store.export import document, spill_of
 from service.trace.errors import ExportFailed, UnknownChoice
 from service.trace.selection import Selection
 from tests.columns import write_columns
+from tests.processes import living
 from tests.traces import TraceShape, sized, trace_chunks
 
 MODULE = "service.jobs.export"
@@ -56,9 +57,7 @@ def started(columns: Path) -> "subprocess.Popen[bytes]":
 
 def exports() -> list[psutil.Process]:
     """The exports that this process has started and that live."""
-    return [
-        one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE and MODULE in one.cmdline()
-    ]
+    return living(MODULE)
 
 
 async def taken(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:

@@ -16,6 +16,8 @@ from service.rendering.document import rendering
 from service.trace.errors import ExportFailed, NothingSelected
 from service.trace.selection import Args, Selection
 from tests.cutting.test_cut import ingested
+from tests.processes import living
+from tests.traces import TraceShape, sized, trace_chunks
 
 LANES = 16_000  # whose account is more than pipes and their readers hold
 
@@ -76,15 +78,16 @@ def test_an_account_of_many_lanes_holds_nothing_up(tmp_path: Path) -> None:
     assert document.count(b'"ph":"X"') == len(heard["tracks"]) == LANES
 
 
-def test_who_leaves_ends_the_process(trace: Source) -> None:
-    async def leave() -> list[psutil.Process]:
-        renderings, before = Renderings(), psutil.Process().children()
+def test_who_leaves_ends_the_process(tmp_path: Path) -> None:
+    text = b"".join(trace_chunks(sized(TraceShape(), 8_000_000)))  # more than pipes and their readers hold
+    trace = ingested(text, tmp_path / "trace")
+
+    async def leave() -> psutil.Process:
+        renderings = Renderings()
         async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
             await anext(document)
-            begun = [one for one in psutil.Process().children() if one not in before]
+            (begun,) = living("service.jobs.rendering")
         await renderings.close()
         return begun
 
-    begun = asyncio.run(leave())
-    assert begun
-    assert not any(one.is_running() for one in begun)
+    assert not asyncio.run(leave()).is_running()
