@@ -16,7 +16,7 @@ from service.engine.memory import BASE_BYTES, MemoryModel
 from service.engine.session import Session, SessionState
 from service.trace.errors import EngineFailed, EngineOutgrew, EngineUnavailable, NothingSelected, TooLargeForEngine
 from tests.conftest import DATA
-from tests.engine.conftest import DOUBLES, ENDLESS_ROWS, all_rows, asked, fed, gone, launch, limits, within
+from tests.engine.conftest import DOUBLES, ENDLESS, ENDLESS_ROWS, all_rows, asked, fed, gone, launch, limits, within
 
 TRACE = partial(fed, DATA / "cpu_train_steps.pt.trace.json.gz")
 
@@ -24,6 +24,12 @@ TRACE = partial(fed, DATA / "cpu_train_steps.pt.trace.json.gz")
 def trace_of(name: str) -> str:
     """A trace of one slice of that name."""
     return f'{{"traceEvents":[{{"ph":"X","name":"{name}","pid":1,"tid":1,"ts":1,"dur":1}}]}}'
+
+
+def table(rows: int) -> str:
+    """A statement that makes a large table."""
+    counted = ENDLESS_ROWS.replace("FROM c)", f"FROM c LIMIT {rows})")
+    return f"CREATE TABLE much AS SELECT x, x || 'and a rather long text' AS y FROM ({counted})"
 
 
 @asynccontextmanager
@@ -249,17 +255,17 @@ async def test_a_load_teaches_what_to_expect_of_the_next(engine: Path) -> None:
 async def test_engines_that_have_grown_beyond_the_budget_go(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "TEND_EVERY_S", 0.05)
     async with fleet_of(engine, max_engines=9, memory_bytes=200 * MIB) as fleet:
-        idle, *used = (open_one(fleet, name, events=0) for name in "abc")
+        idle, grown, growing = (open_one(fleet, name, events=0) for name in "abc")
+        growing.clients += 1
         await asked(idle, "SELECT 1")
-        rows = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 2500000)")
-        much = f"CREATE TABLE much AS SELECT x, x || 'and a rather long text' AS y FROM ({rows})"
-        answers = await asyncio.gather(*(asked(session, much) for session in used), return_exceptions=True)
-        grown, other = sorted(used, key=lambda session: session.over, reverse=True)
-        assert isinstance(grown.error, EngineOutgrew)
-        assert grown.error in answers
+        await asked(grown, table(3_000_000))  # 150 MiB with it
+        working = grown.query(ENDLESS, limit=None, timeout_s=60)
+        await asked(growing, table(2_500_000))  # 127 MiB
+        with pytest.raises(EngineOutgrew):
+            await within(20, all_rows(working))
         assert idle not in fleet.sessions()
         assert fleet.held_bytes <= 200 * MIB
-        assert await asked(other, "SELECT count(*) FROM much") == [(2_500_000,)]
+        assert await asked(growing, "SELECT count(*) FROM much") == [(2_500_000,)]
 
 
 async def test_an_engine_that_leaks_is_closed_once_idle(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +275,7 @@ async def test_an_engine_that_leaks_is_closed_once_idle(engine: Path, monkeypatc
         session = open_one(fleet, "a", events=0)
         await asked(session, "SELECT 1")
         session.most_bytes = 60 * MIB
-        await asked(session, f"CREATE TABLE much AS {ENDLESS_ROWS.replace('FROM c)', 'FROM c LIMIT 2000000)')}")
+        await asked(session, table(700_000))
         assert await gone(session)
         assert fleet.sessions() == []
 
