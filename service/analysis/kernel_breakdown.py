@@ -165,15 +165,17 @@ def _group(scope: Scope) -> None:
 
 def _ops(scope: Scope) -> pa.Table:
     """The number of the name of the op of each External id that work has: of several ops, of the last."""
-    from service.analysis.facts.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.nesting import NONE, owners  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
-    chosen = slices.of_categories(OPERATOR_CATEGORIES.__contains__)[::-1]
+    chosen = slices.of_categories(OPERATOR_CATEGORIES.__contains__)
+    ids = np.where(chosen, slices.host.external_ids, 0)[::-1].copy()
     wanted = scope.table(_WANTED)["external_id"].to_numpy()
-    places = owners(slices.host.external_ids[::-1][chosen], wanted)
-    named = np.append(slices.host.names[::-1][chosen], len(slices.names))[places]
-    known = named < len(slices.names)
-    return pa.table({"external_id": wanted[known], "op": named[known]})
+    places = owners(ids, wanted)
+    known = places != NONE
+    ops = slices.host.names[len(ids) - 1 - places[known]]
+    named = ops < len(slices.names)
+    return pa.table({"external_id": wanted[known][named], "op": ops[named]})
 
 
 def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:

@@ -153,33 +153,31 @@ class Parts:
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
         """Yield some parts, or all, with some columns; the next one is read meanwhile."""
         chosen = [*range(len(self))] if indexes is None else [*indexes]
-        tables = self._ahead(columns, ([index] for index in chosen), use_threads=True)
+        tables = self._ahead(columns, ([index] for index in chosen))
         for index, table in zip(chosen, tables, strict=True):
             yield Part(index, int(self._firsts[index]), table)
 
     def tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all events, many at a time: so they are read in less time than by parts."""
         several = (range(first, min(first + _AT_ONCE, len(self))) for first in range(0, len(self), _AT_ONCE))
-        return self._ahead(columns, several, use_threads=False)
+        return self._ahead(columns, several)
 
-    def _ahead(
-        self, columns: Sequence[str], reads: Iterable[Sequence[int]], *, use_threads: bool
-    ) -> Iterator[pa.Table]:
+    def _ahead(self, columns: Sequence[str], reads: Iterable[Sequence[int]]) -> Iterator[pa.Table]:
         """Yield some columns of some parts at a time; the next ones are read meanwhile."""
         ahead: Future[pa.Table] | None = None
         with ThreadPoolExecutor(1, "parts") as thread:
             for indexes in reads:
-                before, ahead = ahead, thread.submit(self._read, columns, [*indexes], use_threads=use_threads)
+                before, ahead = ahead, thread.submit(self._read, columns, [*indexes])
                 if before:
                     yield before.result()
             if ahead:
                 yield ahead.result()
 
-    def _read(self, columns: Sequence[str], indexes: list[int], *, use_threads: bool) -> pa.Table:
+    def _read(self, columns: Sequence[str], indexes: list[int]) -> pa.Table:
         """Some columns of some parts; what is null in all of them is not read."""
         told = [name for name in columns if not all(self._is_null(index, name) for index in indexes)]
         with _readable():
-            table = self._file.read_row_groups(indexes, columns=told or [columns[0]], use_threads=use_threads)
+            table = self._file.read_row_groups(indexes, columns=told or [columns[0]])
         for name in set(columns).difference(table.column_names):
             table = table.append_column(name, pa.nulls(len(table), self.schema.field(name).type))
         return table.select(columns)
