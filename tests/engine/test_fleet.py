@@ -268,6 +268,23 @@ async def test_engines_that_have_grown_beyond_the_budget_go(engine: Path, monkey
         assert await asked(growing, "SELECT count(*) FROM much") == [(2_500_000,)]
 
 
+async def test_no_other_engine_has_to_go_while_one_gives_its_memory_back(engine: Path) -> None:
+    async with fleet_of(engine, max_engines=9) as fleet:
+        sessions = [open_one(fleet, name, events=0) for name in "abc"]
+        for session in sessions:
+            session.clients += 1
+            await asked(session, "SELECT 1")
+        await fleet._spare.close()
+        fleet.budget_bytes = 1
+        for _ in sessions:
+            await fleet._keep_within_budget()
+        (ending,) = (session for session in sessions if session.ending)
+        assert await gone(ending)
+        assert isinstance(ending.error, EngineOutgrew)
+        await fleet._keep_within_budget()
+        assert [session.ending for session in sessions].count(True) == 1
+
+
 async def test_an_engine_that_leaks_is_closed_once_idle(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "TEND_EVERY_S", 0.05)
     monkeypatch.setattr(fleet_module, "LEAK_IDLE_S", 0.2)
