@@ -6,9 +6,9 @@ import psutil
 
 
 def living(module: str, of: int | None = None) -> list[psutil.Process]:
-    """The processes below one, by default this one, that run a module of Python and live."""
+    """The children of a process, by default of this one, that run a module of Python and live."""
     found = []
-    for child in psutil.Process(of).children(recursive=True):
+    for child in psutil.Process(of).children():
         with suppress(psutil.NoSuchProcess):
             if module in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
