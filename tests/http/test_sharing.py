@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,32 +95,43 @@ class Script:
         self._api.close()
 
 
-def ask_until(stop: threading.Event, client: Tab | Script, first: int) -> list[Asked]:
+def ask_until(stop: threading.Event, client: Tab | Script, first: int, asked: list[Asked]) -> None:
     """Ask again and again, each time something that nobody else asks."""
-    asked, number = [], first
-    while not stop.is_set():
+    for number in count(first):
+        if stop.is_set():
+            break
         asked.append(client.ask(number))
-        number += 1
     client.close()
-    return asked
 
 
-def share(server: Server, trace: str, seconds: float, kills: int = 0) -> tuple[list[Asked], list[Asked]]:
-    """Have tabs and scripts ask at once for so long, while their engine is killed now and then."""
-    clients = [Tab(server, trace) for _ in range(CLIENTS)] + [Script(server, trace) for _ in range(CLIENTS)]
+def share(
+    server: Server, trace: str, meanwhile: Callable[[list[Asked], list[Asked]], object]
+) -> tuple[list[Asked], list[Asked]]:
+    """Have tabs and scripts ask at once for as long as something goes on, which sees what they get."""
+    tabs, scripts = list[Asked](), list[Asked]()
+    clients = [(kind(server, trace), asked) for kind, asked in ((Tab, tabs), (Script, scripts)) for _ in range(CLIENTS)]
     stop = threading.Event()
     with ThreadPoolExecutor(len(clients)) as pool:
-        asking = [pool.submit(ask_until, stop, client, 1 + index * 10**7) for index, client in enumerate(clients)]
+        asking = [
+            pool.submit(ask_until, stop, client, 1 + index * 10**7, asked)
+            for index, (client, asked) in enumerate(clients)
+        ]
         try:
-            for _ in range(kills):
-                stop.wait(seconds / (kills + 1))
-                until(server, lambda: session_state(server, trace) == "ready")  # one that dies as it loads has failed
-                server.engine(trace).kill()
-            stop.wait(seconds / (kills + 1))
+            meanwhile(tabs, scripts)
         finally:
             stop.set()
-    done = [one.result() for one in asking]
-    return [one for asked in done[:CLIENTS] for one in asked], [one for asked in done[CLIENTS:] for one in asked]
+    for one in asking:
+        one.result()
+    return tabs, scripts
+
+
+def for_so_long(seconds: float) -> Callable[[list[Asked], list[Asked]], object]:
+    return lambda *_: threading.Event().wait(seconds)
+
+
+def lost_one(asked: list[Asked]) -> bool:
+    """Whether anyone had to ask again."""
+    return any(one.retry for one in [*asked])
 
 
 def session_state(server: Server, trace: str) -> str:
@@ -130,19 +142,23 @@ def p95_ms(asked: list[Asked]) -> float:
     return round(1000 * statistics.quantiles([one.seconds for one in asked], n=20)[-1], 1)
 
 
-@pytest.fixture
-def shared(start_server: StartServer, step_trace: Path) -> tuple[Server, str]:
-    server = start_server()
+def shared_by(server: Server, step_trace: Path) -> tuple[Server, str]:
+    """A server with a trace whose engine answers."""
     trace = str(server.upload(step_trace)["id"])
     assert server.rows(trace, "SELECT 1") == [[1]]
     return server, trace
+
+
+@pytest.fixture
+def shared(start_server: StartServer, step_trace: Path) -> tuple[Server, str]:
+    return shared_by(start_server(), step_trace)
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_tabs_and_scripts_get_their_own_answers(
     shared: tuple[Server, str], seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tabs, scripts = share(*shared, seconds)
+    tabs, scripts = share(*shared, for_so_long(seconds))
     assert [one for one in tabs + scripts if one.wrong or one.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
@@ -154,14 +170,20 @@ def test_tabs_and_scripts_get_their_own_answers(
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
-    shared: tuple[Server, str], seconds: float
+    start_server: StartServer, step_trace: Path, seconds: float
 ) -> None:
-    tabs, scripts = share(*shared, seconds, kills=2)
+    server, trace = shared_by(start_server(engine_deaths=1000), step_trace)
+
+    def kill(tabs: list[Asked], scripts: list[Asked]) -> None:
+        end = time.monotonic() + seconds
+        while not (lost_one(tabs) and lost_one(scripts)) or time.monotonic() < end:
+            until(server, lambda: session_state(server, trace) == "ready")  # one that dies as it loads has failed
+            server.engine(trace).kill()
+            for_so_long(2)(tabs, scripts)
+
+    tabs, scripts = share(server, trace, kill)
     assert [one.wrong for one in tabs + scripts if one.wrong] == []
-    assert any(one.retry for one in tabs)
-    assert any(one.retry for one in scripts)
     assert not tabs[-1].retry
-    server, trace = shared
     assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
     assert session_state(server, trace) == "ready"
 
