@@ -32,6 +32,7 @@ UNTIMED = ALWAYS[0]
 """The time of what has none: before all else."""
 
 _AT_ONCE = 8
+"""Parts that are read at a time where all are."""
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 

@@ -455,17 +455,17 @@ def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, r
 
 def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, tmp_path: Path) -> None:
     source = small(tmp_path / "source.json", size=30_000)
-    for number in range(30):
+    for number in range(50):
         shutil.copyfile(source, runs / f"{number:02}.json")
     job = own.api.post("/traces/import", json={"path": str(runs)}).json()
-    until(own, lambda: 3 <= len(names(own)) < 30, within_s=PATIENCE_S)
+    until(own, lambda: len(names(own)) >= 3, within_s=PATIENCE_S)  # and, but on a very busy machine, not yet all
     own.kill()
     own.start()
 
     told = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
 
-    assert (told["state"], len(told["result"]["traces"])) == ("done", 30)
-    assert names(own) == [f"{number:02}.json" for number in range(30)]
+    assert (told["state"], len(told["result"]["traces"])) == ("done", 50)
+    assert names(own) == [f"{number:02}.json" for number in range(50)]
     assert sorted(one.name for one in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
 
 
