@@ -6,8 +6,6 @@ BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
 WORKERS ?= 3
-# What failed beside others is run once more, alone: on a busy machine, who waits may wait in vain. A fault fails twice.
-AGAIN = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow check format bench hta clean
@@ -20,7 +18,7 @@ run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and 
 
 test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (ten minutes or more)
 	@./.ci/chromium
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS) || $(AGAIN) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
 	@./.ci/chromium

@@ -122,7 +122,7 @@ def test_a_server_ends_with_all_its_processes(start_server: StartServer, step_tr
     family = server.children()
     assert family
     psutil.Process(server.pid).send_signal(number)
-    assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not psutil.wait_procs(family, timeout=5)[1]
     assert server.stop() == 0
 
 
@@ -150,7 +150,7 @@ def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace
     server.rows(trace, "SELECT 1")
     family = server.children()
     server.kill()
-    assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not psutil.wait_procs(family, timeout=5)[1]
     server.start()
     assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
 

@@ -134,7 +134,7 @@ async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
         return await awaited
 
 
-async def gone(session: Session, within_s: float = 20) -> bool:
+async def gone(session: Session, within_s: float = 5) -> bool:
     """Whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
     with suppress(TimeoutError):
         await within(within_s, session.ended())

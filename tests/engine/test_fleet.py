@@ -93,7 +93,7 @@ async def test_a_trace_whose_engine_was_killed_gets_a_new_one(engine: Path) -> N
         await result.first()
         psutil.Process(session.pid).kill()
         with pytest.raises(EngineFailed, match="SIGKILL"):
-            await within(20, all_rows(result))
+            await within(3, all_rows(result))
         again = fleet.open("a", "a", TRACE)
         assert again is not session
         assert await asked(again, "SELECT count(*) FROM slice") == [(487,)]
@@ -134,7 +134,7 @@ async def test_a_fleet_leaves_no_engine(engine: Path, one_event: Path) -> None:
     fleet.start()
     sessions = [fleet.open(name, name, partial(fed, one_event)) for name in "abc"]
     await asyncio.gather(sessions[0].settled(), sessions[1].settled())  # the third still starts
-    await within(20, fleet.close())
+    await within(5, fleet.close())
     assert not any(psutil.pid_exists(session.pid) for session in sessions if session.pid)
 
 
@@ -333,7 +333,7 @@ async def test_an_idle_engine_that_was_killed_is_noticed_and_replaced(engine: Pa
         session = open_one(fleet, "a")
         await asked(session, "SELECT 1")
         psutil.Process(session.pid).kill()
-        await within(20, session.ended())
+        await within(3, session.ended())
         assert session.state is SessionState.FAILED
         again = open_one(fleet, "a")
         assert again.restarts == 1
@@ -345,7 +345,7 @@ async def test_an_idle_engine_that_was_killed_is_noticed_and_replaced(engine: Pa
 
 async def spare_of(fleet: Fleet) -> int:
     """The process id of the fleet's spare engine, once there is one."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(5):
         while not (process := fleet._spare._process()):  # noqa: ASYNC110 - no one is told
             await asyncio.sleep(0)
     return process.pid

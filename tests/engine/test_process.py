@@ -79,7 +79,7 @@ async def test_an_interrupt_ends_the_statement_and_not_the_engine(engine: Path, 
 async def test_an_engine_in_the_middle_of_an_answer_can_be_stopped(engine: Path, step_trace: Path) -> None:
     process = await loaded(engine, step_trace)
     await anext(process.exchange(query(ENDLESS_ROWS)))  # and read no more of it: its pipe is full
-    await within(20, process.stop(5))
+    await within(5, process.stop(5))
     assert process.stopped_by == "end of input"
 
 
@@ -95,7 +95,7 @@ async def test_what_it_took_to_stop_an_engine_is_recorded(
         await process.ask(wire.request(wire.GET_STATUS))  # so that it has set its signals aside
     else:
         process._process.stdin.write(b"")  # type: ignore[union-attr] # its input is a pipe
-    await within(20, process.stop(0.3))
+    await within(5, process.stop(0.3))
     assert process.stopped_by == stopped_by
     assert f"ended by {stopped_by}" in caplog.text
     assert not psutil.pid_exists(process.pid)
@@ -105,7 +105,7 @@ async def test_a_script_that_starts_the_engine_takes_it_along(one_event: Path) -
     process = await loaded(DOUBLES / "wrapper", one_event)
     family = psutil.Process(process.pid).children(recursive=True)
     assert family
-    await within(20, process.stop(0.2))
+    await within(5, process.stop(0.2))
     assert not psutil.wait_procs(family, 3)[1]
 
 
@@ -142,7 +142,7 @@ async def test_an_engine_that_speaks_something_else_is_told_so(double: str, one_
 async def test_an_engine_that_closes_its_output_is_ended(one_event: Path) -> None:
     process = await loaded(DOUBLES / "silenced", one_event)
     with pytest.raises(EngineFailed, match="was killed by SIGKILL"):
-        await within(20, process.ask(query("SELECT 1")))
+        await within(5, process.ask(query("SELECT 1")))
     await process.stop(1)
 
 
@@ -174,6 +174,6 @@ async def test_a_start_that_is_given_up_leaves_no_process(engine: Path, step_tra
     starting.cancel()
     await asyncio.wait([starting])
     assert starting.cancelled()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(3):
         while set(psutil.Process().children()) - before:  # noqa: ASYNC110 - the loop reaps it, and tells no one
             await asyncio.sleep(0)

@@ -76,7 +76,7 @@ async def test_the_status_names_the_version_and_no_trace(open_session: OpenSessi
 async def test_a_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
-        assert await within(20, answered(Relay(session), wire.request(wire.GET_STATUS)))
+        assert await within(1, answered(Relay(session), wire.request(wire.GET_STATUS)))
         running.close()
 
 
@@ -122,7 +122,7 @@ async def test_a_tab_that_leaves_stops_its_query(open_session: OpenSession) -> N
         await asyncio.wait([waiting], timeout=0.1)
         assert not waiting.done()
         leaving.cancel()
-        assert await within(20, waiting) == [(1,)]
+        assert await within(2, waiting) == [(1,)]
 
 
 async def test_a_reader_far_behind_is_cut_off(open_session: OpenSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,14 +130,14 @@ async def test_a_reader_far_behind_is_cut_off(open_session: OpenSession, monkeyp
     async with open_session() as session:
         answers = ask(session, query(ENDLESS_ROWS))
         await anext(answers)
-        assert await within(20, asked(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
+        assert await within(5, asked(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
         with pytest.raises(EngineFailed, match="does not read"):
             [_ async for _ in answers]
 
 
 async def test_a_request_that_takes_too_long_is_told_and_the_tab_lives_on(open_session: OpenSession) -> None:
     async with open_session(ui_timeout_s=0.3) as session:
-        late, after = await within(20, answered(Relay(session), query(ENDLESS), query("SELECT 1")))
+        late, after = await within(5, answered(Relay(session), query(ENDLESS), query("SELECT 1")))
         assert late.query_result.error == "The query was stopped after 0.3 s."
         assert wire.is_last(late)
         assert cells(after) == [1]

@@ -166,7 +166,7 @@ async def test_a_reader_follows_while_rows_arrive() -> None:
     await asyncio.wait([waiting], timeout=0)
     assert not waiting.done()
     result.take(answer((2,), last=False))
-    assert (await within(20, waiting)).columns() == [[2]]
+    assert (await within(1, waiting)).columns() == [[2]]
     result.finish()
     assert [_ async for _ in batches] == []
     result.close()
@@ -188,10 +188,10 @@ async def test_first_comes_with_the_first_row_and_complete_with_the_last() -> No
     result = result_of(done=False)
     first, complete = asyncio.create_task(result.first()), asyncio.create_task(result.complete())
     result.take(answer((1,), names=("x",), last=False))
-    await within(20, first)
+    await within(1, first)
     assert not complete.done()
     result.finish()
-    await within(20, complete)
+    await within(1, complete)
     result.close()
 
 

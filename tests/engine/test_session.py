@@ -89,7 +89,7 @@ async def test_the_real_engine_says_why_it_cannot_load(open_session: OpenSession
 async def test_a_load_has_a_deadline(open_session: OpenSession, one_event: Path) -> None:
     async with open_session(one_event, DOUBLES / "mute", load_timeout_s=0.3) as session:
         with pytest.raises(EngineFailed, match=r"not loaded in 0\.3 s"):
-            await within(20, session.settled())
+            await within(5, session.settled())
         assert session.pid
         assert await gone(session)
 
@@ -106,9 +106,9 @@ async def test_a_session_closed_before_it_began_releases_who_waits(engine: Path)
     result = session.query("SELECT 1", limit=None, timeout_s=30)
     await session.close()
     with pytest.raises(EngineFailed, match="was closed"):
-        await within(20, waiting)
+        await within(1, waiting)
     with pytest.raises(EngineFailed, match="was closed"):
-        await within(20, all_rows(result))
+        await within(1, all_rows(result))
 
 
 # -- answers -------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_an_error_without_a_position_has_none() -> None:
 async def test_a_limit_stops_the_engine_and_says_truncated(open_session: OpenSession) -> None:
     async with open_session() as session:
         result = session.query(ENDLESS_ROWS, limit=10, timeout_s=30)
-        assert await within(20, all_rows(result)) == [(number,) for number in range(1, 11)]
+        assert await within(5, all_rows(result)) == [(number,) for number in range(1, 11)]
         assert result.truncated
         assert await asked(session, "SELECT 1") == [(1,)]
 
@@ -186,18 +186,18 @@ async def test_a_query_is_stopped_at_its_deadline_and_the_next_is_answered(open_
     async with open_session() as session:
         for sql in (ENDLESS, ENDLESS_ROWS):
             with pytest.raises(QueryTimeout, match=r"after 0\.2 s"):
-                await within(20, asked(session, sql, timeout_s=0.2))
-            assert await within(20, asked(session, "SELECT 1")) == [(1,)]
+                await within(3, asked(session, sql, timeout_s=0.2))
+            assert await within(1, asked(session, "SELECT 1")) == [(1,)]
 
 
 async def test_the_deadline_holds_also_for_a_query_that_waits_for_its_turn(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
         with pytest.raises(QueryTimeout):
-            await within(20, asked(session, "SELECT 1", timeout_s=0.2))
+            await within(2, asked(session, "SELECT 1", timeout_s=0.2))
         assert not running.done
         running.close()
-        assert await within(20, asked(session, "SELECT 1")) == [(1,)]
+        assert await within(2, asked(session, "SELECT 1")) == [(1,)]
 
 
 async def test_a_query_that_is_left_while_it_waits_never_runs(open_session: OpenSession) -> None:
@@ -207,7 +207,7 @@ async def test_a_query_that_is_left_while_it_waits_never_runs(open_session: Open
         left.close()
         assert left.done
         running.close()
-        assert await within(20, asked(session, "SELECT count(*) FROM sqlite_master WHERE name = 'never'")) == [(0,)]
+        assert await within(2, asked(session, "SELECT count(*) FROM sqlite_master WHERE name = 'never'")) == [(0,)]
 
 
 async def test_a_query_that_is_left_while_it_runs_is_stopped(open_session: OpenSession) -> None:
@@ -215,7 +215,7 @@ async def test_a_query_that_is_left_while_it_runs_is_stopped(open_session: OpenS
         result = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await result.first()
         result.close()
-        assert await within(20, asked(session, "SELECT 1")) == [(1,)]
+        assert await within(2, asked(session, "SELECT 1")) == [(1,)]
 
 
 async def test_a_query_that_is_left_before_the_trace_is_loaded_never_runs(open_session: OpenSession) -> None:
@@ -243,7 +243,7 @@ async def test_an_engine_that_heeds_no_interrupt_is_killed(
     async with open_session(one_event, DOUBLES / "deaf") as session:
         await session.settled()
         with pytest.raises(QueryTimeout):
-            await within(20, asked(session, "SELECT 1", timeout_s=0.1))
+            await within(3, asked(session, "SELECT 1", timeout_s=0.1))
         assert session.state is SessionState.FAILED
         assert await gone(session)
 
@@ -259,7 +259,7 @@ async def test_a_killed_engine_fails_its_client_and_those_who_wait(open_session:
         psutil.Process(session.pid).kill()
         for result in (running, waiting):
             with pytest.raises(EngineFailed, match="SIGKILL"):
-                await within(20, all_rows(result))
+                await within(3, all_rows(result))
         assert session.over
         with pytest.raises(EngineFailed, match="SIGKILL"):
             await asked(session, "SELECT 1")
@@ -279,7 +279,7 @@ async def test_an_engine_that_misbehaves_ends_its_session_with_the_reason(
 ) -> None:
     async with open_session(one_event, DOUBLES / double) as session:
         with pytest.raises(EngineFailed, match=said):
-            await within(20, asked(session, "SELECT 1"))
+            await within(5, asked(session, "SELECT 1"))
         assert session.state is SessionState.FAILED
 
 
@@ -305,7 +305,7 @@ async def test_an_engine_that_dies_while_nobody_asks_is_noticed(
     async with open_session() as session:
         await session.settled()
         psutil.Process(session.pid).kill()
-        await within(20, session.ended())
+        await within(3, session.ended())
         assert session.state is SessionState.FAILED
         assert "was killed by SIGKILL" in caplog.text
         with pytest.raises(EngineFailed, match="SIGKILL"):
@@ -318,7 +318,7 @@ async def test_who_is_left_without_an_answer_may_try_again(open_session: OpenSes
         await running.first()
         psutil.Process(session.pid).kill()
         with pytest.raises(EngineFailed) as failed:
-            await within(20, all_rows(running))
+            await within(3, all_rows(running))
         assert failed.value.extra["retry_after_s"] == 1
     async with open_session(one_event, DOUBLES / "failing") as session:
         with pytest.raises(EngineFailed) as failed:
@@ -335,7 +335,7 @@ async def test_an_engine_that_takes_too_much_memory_is_ended(
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "greedy", most_bytes=200_000_000) as session:
         with pytest.raises(EngineOutgrew, match="outgrew the 190 MiB") as outgrew:
-            await within(20, asked(session, "SELECT 1"))
+            await within(5, asked(session, "SELECT 1"))
         assert outgrew.value.extra["limit_bytes"] == 200_000_000
         assert outgrew.value.extra["memory_bytes"] > 200_000_000
         assert (session.peak_bytes or 0) > 200_000_000
@@ -438,7 +438,7 @@ async def test_a_queue_that_is_full_is_told_at_once(open_session: OpenSession) -
         waiting = [session.query("SELECT 1", limit=None, timeout_s=30) for _ in range(2)]
         assert session.waiting == 2
         with pytest.raises(EngineBusy):
-            await within(20, asked(session, "SELECT 1"))
+            await within(1, asked(session, "SELECT 1"))
         running.close()
         assert [await all_rows(result) for result in waiting] == [[(1,)]] * 2
 
@@ -488,6 +488,6 @@ def test_no_engine_outlives_a_server_that_is_killed(when: str, engine: Path, tmp
         child = psutil.Process(int(parent.stdout.readline()))
         assert child.is_running()
         parent.send_signal(signal.SIGKILL)
-        gone_in_time, alive = psutil.wait_procs([child], timeout=20)
+        gone_in_time, alive = psutil.wait_procs([child], timeout=5)
     assert gone_in_time
     assert not alive

@@ -54,7 +54,7 @@ async def test_one_that_nobody_takes_is_stopped(engine: Path, started: Started) 
     spare = Spare(launch, 1.0)
     await spare.close()  # there is none
     spare.prepare(engine)
-    await within(20, spare.close())
+    await within(5, spare.close())
     assert started() == set()
 
 

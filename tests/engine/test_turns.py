@@ -85,7 +85,7 @@ async def test_who_waits_for_a_request_gets_the_next_one() -> None:
     left.abandon()
     turns.put(left)
     turns.put(stays)
-    assert await within(20, waiting) is stays
+    assert await within(1, waiting) is stays
 
 
 async def test_who_waits_hears_that_there_is_nothing_to_wait_for() -> None:
@@ -94,7 +94,7 @@ async def test_who_waits_hears_that_there_is_nothing_to_wait_for() -> None:
     await asyncio.sleep(0)
     turns.fail(EngineFailed("It died."))
     with pytest.raises(EngineFailed, match="It died"):
-        await within(20, waiting)
+        await within(1, waiting)
 
 
 async def test_a_drained_queue_is_empty() -> None:
@@ -117,7 +117,7 @@ async def test_a_request_ends_exactly_once() -> None:
 async def test_a_request_that_runs_out_of_time_while_it_waits_ends_with_that() -> None:
     ended = asyncio.get_running_loop().create_future()
     Exchange(wire.request(wire.GET_STATUS), ended.set_result, ended.set_result).stop_after(0.01)
-    assert isinstance(await within(20, ended), QueryTimeout)
+    assert isinstance(await within(1, ended), QueryTimeout)
 
 
 async def test_a_request_that_ends_in_time_runs_out_of_none() -> None:

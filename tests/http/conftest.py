@@ -44,8 +44,8 @@ def sent_raw(server: Server, request: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def until(server: Server, condition: Callable[[], bool], within_s: float = 30) -> None:
-    """Ask the server for nothing until the condition holds, which must be soon, even on a busy machine."""
+def until(server: Server, condition: Callable[[], bool], within_s: float = 5) -> None:
+    """Ask the server for nothing until the condition holds, which must be soon."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

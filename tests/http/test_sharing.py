@@ -125,10 +125,6 @@ def share(
     return tabs, scripts
 
 
-def for_so_long(seconds: float) -> Callable[[list[Asked], list[Asked]], object]:
-    return lambda *_: threading.Event().wait(seconds)
-
-
 def lost_one(asked: list[Asked]) -> bool:
     """Whether anyone had to ask again."""
     return any(one.retry for one in [*asked])
@@ -158,7 +154,7 @@ def shared(start_server: StartServer, step_trace: Path) -> tuple[Server, str]:
 def test_tabs_and_scripts_get_their_own_answers(
     shared: tuple[Server, str], seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tabs, scripts = share(*shared, for_so_long(seconds))
+    tabs, scripts = share(*shared, lambda *_: threading.Event().wait(seconds))
     assert [one for one in tabs + scripts if one.wrong or one.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
@@ -179,10 +175,12 @@ def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
         while not (lost_one(tabs) and lost_one(scripts)) or time.monotonic() < end:
             until(server, lambda: session_state(server, trace) == "ready")  # one that dies as it loads has failed
             server.engine(trace).kill()
-            for_so_long(2)(tabs, scripts)
+            threading.Event().wait(2)
 
     tabs, scripts = share(server, trace, kill)
     assert [one.wrong for one in tabs + scripts if one.wrong] == []
+    assert lost_one(tabs)
+    assert lost_one(scripts)
     assert not tabs[-1].retry
     assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
     assert session_state(server, trace) == "ready"
