@@ -37,6 +37,10 @@ _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_SORTED_BY[1]))
 _GROUPS = _HOST, _REGIONS, _WORK = range(3)
 _OTHER = len(_GROUPS)
 
+_OF_THREADS = _INTS, ("name", "cat", "thread")
+_READ_OF = {_HOST: _OF_THREADS, _REGIONS: _OF_THREADS, _WORK: (WORK, ("name", "cat"))}
+"""The integers and the words that are read of each group."""
+
 
 class Rows(NamedTuple):
     """Slices in order of their starts; of those that begin at once the longest first.
@@ -117,10 +121,7 @@ class _Reader:
         for category, count in counts.items():
             if (group := _group_of(category)) != _OTHER:
                 room[group] += count
-        self._taken = {
-            group: _Taken(size, *((WORK, ("name", "cat")) if group == _WORK else (_INTS, ("name", "cat", "thread"))))
-            for group, size in room.items()
-        }
+        self._taken = {group: _Taken(room[group], ints, words) for group, (ints, words) in _READ_OF.items()}
 
     def add(self, table: pa.Table) -> None:
         """Take the slices of a table."""
