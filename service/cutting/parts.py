@@ -148,9 +148,8 @@ class Parts:
         return len(self._groups)
 
     def close(self) -> None:
-        """Close the file, and give back the memory in which it was read: the allocator would keep a tenth of a GB."""
+        """Close the file."""
         self._file.close()
-        pa.default_memory_pool().release_unused()
 
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
         """Yield some parts, or all, with some columns; the next one is read meanwhile."""

@@ -4,8 +4,7 @@ import asyncio
 import itertools
 import logging
 import shutil
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from service.jobs.process import kill
+from service.jobs.process import kill, started
 from service.store.export import spill_of
 from service.trace.errors import ExportFailed, again, fate
 
@@ -111,10 +110,7 @@ class Analyses:
         if self._closed:
             raise ExportFailed("The server is shutting down.")
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "service.jobs.analysis", str(self._spill),
-                stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_LINE_MAX,
-            )  # fmt: skip
+            process = await started("service.jobs.analysis", str(self._spill), limit=_LINE_MAX)
         except OSError as error:
             raise ExportFailed(f"The process that answers can't be started: {error}.") from error
         answering = Answering(process, self._spill)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import shutil
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from service.jobs.process import kill
+from service.jobs.process import kill, started
 from service.store.export import Order, spill_of
 from service.trace.errors import ExportFailed, TracedockError, again, fate
 from service.trace.selection import Selection
@@ -115,10 +114,7 @@ class Writers:
 
     async def _start(self) -> Process:
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self._module,
-                stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=READ_SIZE,
-            )  # fmt: skip
+            process = await started(self._module, stderr=PIPE, limit=READ_SIZE)
         except OSError as error:
             raise ExportFailed(f"The process that writes the document can't be started: {error}.") from error
         self._running.add(process)

@@ -1,6 +1,7 @@
 """One worker process, as the server sees it: what it is told, what it tells, and how it ends."""
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
@@ -12,6 +13,12 @@ import orjson
 from service.store.folder import Folder
 from service.streaming.source import Progress
 from service.trace.errors import fate
+
+MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""How processes that read traces get memory, unless the server's environment says otherwise: Arrow from the C library
+like all else, and all threads from the same two heaps, so that one uses again what another has done with. That is up to
+a fifth less memory, which is not touched for the first time then either. See mallopt(3) and
+https://arrow.apache.org/docs/cpp/env_vars.html."""
 
 
 class Ending(NamedTuple):
@@ -52,12 +59,22 @@ class Ready:
                 await killed(await starting)
 
 
-async def started(module: str, *arguments: str) -> Process:
-    """A process of a module; raises `OSError`."""
-    command = [sys.executable, "-m", module, *arguments]
+async def started(module: str, *arguments: str, stderr: int | None = None, limit: int = 1 << 30) -> Process:
+    """A process of a module, with pipes for its input and output.
+
+    Args:
+        module: what it runs.
+        arguments: the rest of its command line.
+        stderr: what becomes of what it says besides, as `asyncio.subprocess` has it; by default the server says it.
+        limit: bytes of its output that are read ahead, and of the longest line.
+
+    Raises:
+        OSError: it can't be started.
+    """
     return await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=1 << 30
-    )
+        sys.executable, "-m", module, *arguments,
+        stdin=PIPE, stdout=PIPE, stderr=stderr, env={**MEMORY, **os.environ}, start_new_session=True, limit=limit,
+    )  # fmt: skip
 
 
 def kill(process: Process) -> None:
