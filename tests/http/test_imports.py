@@ -372,7 +372,7 @@ def watched(own: Server, path: Path, **asked: object) -> str:
 
 
 def names(own: Server) -> list[str]:
-    return sorted(trace["name"] for trace in own.api.get("/traces").json()["traces"])
+    return sorted(trace["name"] for trace in own.api.get("/traces", params={"limit": 500}).json()["traces"])
 
 
 def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path) -> None:
@@ -455,17 +455,17 @@ def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, r
 
 def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, tmp_path: Path) -> None:
     source = small(tmp_path / "source.json", size=30_000)
-    for number in range(50):
-        shutil.copyfile(source, runs / f"{number:02}.json")
+    for number in range(200):
+        shutil.copyfile(source, runs / f"{number:03}.json")
     job = own.api.post("/traces/import", json={"path": str(runs)}).json()
-    until(own, lambda: 3 <= len(names(own)) < 50, within_s=PATIENCE_S)
+    until(own, lambda: 3 <= len(names(own)) < 200, within_s=PATIENCE_S)
     own.kill()
     own.start()
 
     told = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
 
-    assert (told["state"], len(told["result"]["traces"])) == ("done", 50)
-    assert names(own) == [f"{number:02}.json" for number in range(50)]
+    assert (told["state"], len(told["result"]["traces"])) == ("done", 200)
+    assert names(own) == [f"{number:03}.json" for number in range(200)]
     assert sorted(one.name for one in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
 
 
