@@ -14,11 +14,14 @@ from service.store.folder import Folder
 from service.streaming.source import Progress
 from service.trace.errors import fate
 
-MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
-"""How processes that read traces get memory, unless the server's environment says otherwise: Arrow from the C library
-like all else, and all threads from the same two heaps, so that one uses again what another has done with. That is up to
-a fifth less memory, which is not touched for the first time then either. See mallopt(3) and
-https://arrow.apache.org/docs/cpp/env_vars.html."""
+MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "NUMPY_MADVISE_HUGEPAGE": "0"}
+"""How processes that read traces get memory, unless the server's environment says otherwise.
+
+Arrow has it from the C library like all else, and all threads from the same two heaps, so that one uses again what
+another has done with: up to a fifth less is taken (https://arrow.apache.org/docs/cpp/env_vars.html, mallopt(3)). And
+numpy asks for no huge pages: in virtual machines to touch one first was seen to take five times as long as its small ones
+(https://numpy.org/doc/stable/reference/global_state.html).
+"""
 
 
 class Ending(NamedTuple):

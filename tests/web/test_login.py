@@ -1,5 +1,6 @@
 """A person with a token and a browser: logs in, works, and logs out."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -70,9 +71,10 @@ def test_what_stands_behind_the_hash_outlives_the_login(
     open_context: OpenContext, guarded: Server, trace_id: str
 ) -> None:
     page = open_context().new_page()
-    page.goto(f"{guarded.url}/perfetto/{trace_id}/#!/viewer")
+    address = f"{guarded.url}/perfetto/{trace_id}/#!/viewer"
+    page.goto(address)
     log_in(page)
-    expect(page).to_have_url(f"{guarded.url}/perfetto/{trace_id}/#!/viewer")
+    expect(page).to_have_url(re.compile(rf"^{re.escape(address)}(\?local_cache_key)?$"))  # the UI adds that by itself
 
 
 def test_a_link_on_another_site_finds_who_is_logged_in(
