@@ -53,11 +53,11 @@ def efficiency(starts: Ints, ends: Ints, blocks: Any) -> float:
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """What each GPU is and does during the steps."""
-    activity = activity_of(scope, parameters.rules, categories=False)
-    windows = windows_of(activity, parameters)
+    with kernel_shapes(scope):
+        activity = activity_of(scope, parameters.rules, categories=False)
+        windows = windows_of(activity, parameters)
+        scope.slices()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
-    scope.slices()
-    kernel_shapes(scope)
     names = kernels_on_tensor_cores(scope)
     on_cores = "coalesce(list_contains($names, name::VARCHAR), false)" if names else "false"
     found = scope.table(_KERNELS.format(on_cores=on_cores), **({"names": names} if names else {}))

@@ -126,8 +126,8 @@ class KernelParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: KernelParameters) -> Tables:
     """The tables of a rank."""
-    kernel_shapes(scope)  # which another question's reading need not wait for
-    scope.work(parameters)
+    with kernel_shapes(scope):
+        scope.work(parameters)
     _group(scope)
     kernels = _AGGREGATED.format(
         within="type",

@@ -1,6 +1,7 @@
 """Which operator costs? On the host, on devices and in memory, by itself and with all that it calls."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from pydantic import Field
@@ -88,9 +89,13 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
         host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
     else:
         host = host_of(scope, named=lambda name: name not in LEFT_OUT)
-    rows = OperatorRows(host, plugin)
-    rows.add_time(work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin))
-    rows.add_memory(scope.table(CHANGES))
+    with ThreadPoolExecutor(1, "rows") as thread:
+        making = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs beside what the database reads
+        work = work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin)
+        changes = scope.table(CHANGES)
+    rows = making.result()
+    rows.add_time(work)
+    rows.add_memory(changes)
     operators, totals = rows.made()
     operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
     return {"operators": made(OPERATORS, operators), "totals": made(TOTALS, totals)}

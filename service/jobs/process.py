@@ -14,13 +14,20 @@ from service.store.folder import Folder
 from service.streaming.source import Progress
 from service.trace.errors import fate
 
-MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "NUMPY_MADVISE_HUGEPAGE": "0"}
-"""How processes that read traces get memory, unless the server's environment says otherwise.
+MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "NUMPY_MADVISE_HUGEPAGE": "0",
+}
+"""How processes that read traces get memory, unless the server's environment says otherwise: to touch new memory costs
+more than much of the work, most of all in virtual machines, and these processes end soon.
 
-Arrow has it from the C library like all else, and all threads from the same two heaps, so that one uses again what
-another has done with: up to a fifth less is taken (https://arrow.apache.org/docs/cpp/env_vars.html, mallopt(3)). And
-numpy asks for no huge pages: in virtual machines to touch one first was seen to take five times as long as its small ones
-(https://numpy.org/doc/stable/reference/global_state.html).
+Arrow has it from the C library like all else, and all threads from the same two heaps, which keep what is freed: so one
+uses again what another has done with. And numpy asks for no huge pages: in a virtual machine, to touch one first took
+twice as long as small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
+https://numpy.org/doc/stable/reference/global_state.html.
 """
 
 

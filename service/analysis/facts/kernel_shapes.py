@@ -1,5 +1,9 @@
 """In which shapes kernels are launched, and what the profiler estimates of each: what their arguments tell of it."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
 from service.analysis.facts.scope import KERNELS, Scope
 
 _DETAILS = (
@@ -37,19 +41,24 @@ FROM (
 """
 
 
-def kernel_shapes(scope: Scope) -> None:
-    """See to it that there are the tables ``kernel_shapes`` and ``shapes``.
+@contextmanager
+def kernel_shapes(scope: Scope) -> Iterator[None]:
+    """See to it that there are the tables ``kernel_shapes`` and ``shapes``, while the block reads something else.
 
     The first has ``position`` and ``shape`` of each kernel; the other, of each shape, ``grid, block, registers,
     shared_memory_bytes, blocks_per_sm, occupancy``, where arguments are sound; and ``estimated_blocks`` and
     ``estimated_occupancy``, which are also found in others.
     """
+    with ThreadPoolExecutor(1, "shapes") as thread:
+        found = thread.submit(scope.once, "kernel shapes", lambda: _find(scope))
+        yield
+        found.result()
 
-    def make() -> None:
+
+def _find(scope: Scope) -> None:
+    with closing(scope.beside()) as own:
         for shape in (_TAIL, f"({_READ}, {_BLOCKS}, {_OCCUPANCY})"):
-            scope.db.execute(_KERNEL_SHAPES.format(shape))
-            scope.db.execute(_SHAPES)
-            if scope.table("SELECT bool_and(coalesce(is_told, false)) AS told FROM shapes").to_pylist()[0]["told"]:
+            own.db.execute(_KERNEL_SHAPES.format(shape))
+            own.db.execute(_SHAPES)
+            if own.table("SELECT bool_and(coalesce(is_told, false)) AS told FROM shapes").to_pylist()[0]["told"]:
                 break
-
-    scope.once("kernel shapes", make)

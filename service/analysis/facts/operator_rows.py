@@ -1,5 +1,6 @@
 """What slices of the host cost, added up for each operator."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from service.analysis.facts.nesting import (
     DROPPED,
     NONE,
     Numbering,
+    Places,
     below,
     countable,
     firsts_of,
@@ -78,20 +80,24 @@ class OperatorRows:
             work = work.in_doubles()
         self._add_host_time(work.calls)
         self.device_ns = int(work.lasting.sum())
-        ids = work.owners(launched=self.plugin)
-        own = self._at_slices(ids, work.lasting)
-        self.add("device_*_ns", own, within(self.parents, own))
-        own = self._at_slices(ids, work.lasting * work.on_cores)
-        self.add("tensor_cores_*_ns", own, within(self.parents, own))
+        slices = owners(self.host.external_ids, work.owners(launched=self.plugin))
+        times = {"device_*_ns": work.lasting, "tensor_cores_*_ns": work.lasting * work.on_cores}
+        with ThreadPoolExecutor(len(times), "times") as threads:  # of compiled code, which runs at once
+            _, own = threads.map(lambda one: self._add_work(slices, *one), times.items())
         by_name = np.array([word in OPERATORS for word in self.words], bool)
         eligible = (by_name[self.host.names] | (own > 0)).astype(np.int64)
         self.columns["eligible"] = self._of_alone(within(self.parents, eligible))
+
+    def _add_work(self, slices: Places, name: str, values: Ints) -> Ints:
+        own = self._at_slices(slices, values)
+        self.add(name, own, within(self.parents, own))
+        return own
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
         lasting = self.host.durations
         own = lasting - below(self.parents, lasting)
         if self.plugin and calls:
-            own -= self._at_slices(calls["ids"], calls["lasting"])
+            own -= self._at_slices(owners(self.host.external_ids, calls["ids"]), calls["lasting"])
         self.add("host_*_ns", own, lasting)
 
     def add_memory(self, changes: pa.Table) -> None:
@@ -146,9 +152,9 @@ class OperatorRows:
             "unattributed_ns": [device_ns - attributed],
         }
 
-    def _at_slices(self, ids: Ints, values: Ints) -> Ints:
-        """Values of External ids, added up at the slices that have them."""
-        at = summed(owners(self.host.external_ids, ids), values, len(self.host))
+    def _at_slices(self, slices: Places, values: Ints) -> Ints:
+        """Values of slices, added up at these."""
+        at = summed(slices, values, len(self.host))
         if self.plugin:  # which forgets those of an operator into which another is merged
             at[self.parents[~self.alone]] = 0
         return at

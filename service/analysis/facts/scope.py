@@ -81,12 +81,16 @@ class Scope:
         self.rank: int | None = reading.summary["rank"]
         self.columns = reading.columns
         self.cut = reading.selection is not None
-        self._database = reading.database
+        self._reading = reading
 
     @cached_property
     def db(self) -> duckdb.DuckDBPyConnection:
         """A connection to a database in which ``events`` is; it is only opened for those who ask for it."""
-        return self._database()
+        return self._reading.database()
+
+    def beside(self) -> "Scope":
+        """Another one of the same, for another thread; to be closed."""
+        return Scope(self._reading)
 
     def close(self) -> None:
         """Forget what this question has made in the database."""
