@@ -21,8 +21,8 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "NUMPY_MADVISE_HUGEPAGE": "0",
 }
-"""How processes that read traces get memory, unless the server's environment says otherwise: to touch new memory costs
-more than much of the work, most of all in virtual machines, and these processes end soon.
+"""How processes that read traces get memory, unless the server's environment says otherwise: to touch new memory took
+them up to a third of their time, and what they keep is given back when they end, with their job or soon after the last.
 
 Arrow has it from the C library like all else, and all threads from the same two heaps, which keep what is freed: so one
 uses again what another has done with. And numpy asks for no huge pages: in a virtual machine, to touch one first took
