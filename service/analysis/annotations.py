@@ -74,7 +74,7 @@ class AnnotationParameters(Parameters):
 
 def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     """The regions of a rank."""
-    from service.analysis.facts.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
 
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)

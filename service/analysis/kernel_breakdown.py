@@ -165,7 +165,7 @@ def _group(scope: Scope) -> None:
 
 def _ops(scope: Scope) -> pa.Table:
     """The number of the name of the op of each External id that work has: of several ops, of the last."""
-    from service.analysis.facts.nesting import NONE, owners  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import NONE, owners  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     chosen = slices.of_categories(OPERATOR_CATEGORIES.__contains__)

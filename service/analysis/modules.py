@@ -29,8 +29,8 @@ _PREFIX = "nn.Module: "
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
     """The modules of a rank."""
-    from service.analysis.facts import nesting  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", correlations=True)
     parents = nesting.parents_of(host.threads, host.starts, host.ends)

@@ -14,12 +14,12 @@ import orjson
 import pyarrow as pa
 
 from service.cutting.cut import cut_tables
-from service.cutting.parts import Parts
 from service.rendering.account import Rendered
 from service.rendering.base import base_of
 from service.rendering.events import SafeEvents
 from service.rendering.tracks import ShownTracks
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
 from service.trace.selection import Args, Selection
 

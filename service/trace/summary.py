@@ -50,5 +50,7 @@ class Summary:
     streams: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
+    attribution: dict[str, Any] = field(default_factory=dict)
+    """What External ids are, and how much work each rule gives an operator; see `service.attribution.links`."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     """Of a merged trace: of what it was made."""

@@ -110,7 +110,7 @@ def check_envelope(made: str, whole: str, source: Source, selection: Chosen) -> 
     assert written(Object(others)) == whole
     told = json.loads(written(facts))
     assert key == "tracedock"
-    assert told["part"].keys() == {"of", "selection"}
+    assert told["part"].keys() == {"of", "selection", "external_ids"}
     assert told["part"]["of"] == source.source
     assert Selection.parsed(told["part"]["selection"]) == Selection.parsed(selection)
 

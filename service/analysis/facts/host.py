@@ -12,7 +12,7 @@ from service.store.census import END
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.analysis.facts.nesting import Places
+    from service.attribution.nesting import Places
 
 OP, ANNOTATION, PYTHON, CALLS = range(4)
 """Kinds of slices: operators, regions that the program names, functions of Python, calls of a runtime or driver."""
@@ -110,7 +110,7 @@ def host_of(
 
 def _host(scope: Scope) -> Host:
     """All slices of the host but functions of Python."""
-    from service.analysis.facts.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     host = slices.host
@@ -151,7 +151,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
     Raises:
         NotApplicable: their durations add up to more than can be counted.
     """
-    from service.analysis.facts.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
 
     known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
     scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
@@ -186,7 +186,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
 
 def read(scope: Scope, sql: str, numbered_: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The columns of what a statement gives, as arrays; and the words of those that are numbered."""
-    from service.analysis.facts.nesting import Numbering  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import Numbering  # noqa: PLC0415 - loads numba
 
     batches = scope.db.sql(sql).to_arrow_reader(_ROWS)
     numberings = {name: Numbering() for name in batches.schema.names if name in numbered_}
@@ -208,7 +208,7 @@ def in_doubles(host: Host) -> Host:
 
     So have them tools that read JSON as Python does.
     """
-    from service.analysis.facts.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
 
     starts = _whole_ns(_doubles(host.starts))
     ends = starts + lasting_in_doubles(host.starts, host.durations)

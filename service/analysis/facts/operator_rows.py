@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, in_doubles
 from service.analysis.facts.intervals import Ints, share
-from service.analysis.facts.nesting import (
+from service.analysis.facts.tensor_cores import OPERATORS
+from service.analysis.facts.work_owners import Work
+from service.attribution.nesting import (
     DROPPED,
     NONE,
     Numbering,
@@ -26,8 +28,6 @@ from service.analysis.facts.nesting import (
     tallied,
     within,
 )
-from service.analysis.facts.tensor_cores import OPERATORS
-from service.analysis.facts.work_owners import Work
 
 _MEMORY = tuple(f"{side}_memory_{kind}_bytes" for side in ("host", "device") for kind in ("self", "total"))
 _STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"

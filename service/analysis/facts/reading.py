@@ -78,7 +78,7 @@ class Reading:
             db.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{name}')")
             return db
         from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without
-        from service.cutting.parts import Parts  # noqa: PLC0415 - likewise
+        from service.store.parts import Parts  # noqa: PLC0415 - likewise
 
         with closing(Parts(path)) as parts:
             tables = cut_tables(parts, self.selection, self.summary)

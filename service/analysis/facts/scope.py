@@ -177,7 +177,7 @@ class Scope:
     def _events(self) -> Iterator[pa.Table]:
         """The columns that slices are read from, in order of time; words as dictionaries."""
         from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - likewise
-        from service.cutting.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+        from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         if not self.cut:
             with closing(Parts(self.columns / EVENTS)) as parts:

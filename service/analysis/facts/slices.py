@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import NONE, Flags, Places, in_order
-from service.cutting.parts import TRACK
+from service.attribution.nesting import NONE, Flags, Places, in_order
+from service.store.parts import TRACK
 from service.streaming.scan.compiled import compiled
 from service.trace.errors import ExportFailed
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OP_CATEGORIES

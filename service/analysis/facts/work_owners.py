@@ -8,8 +8,8 @@ import numpy as np
 
 from service.analysis.facts.host import lasting_in_doubles, read
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import countable, owners
 from service.analysis.facts.scope import Scope
+from service.attribution.nesting import countable, owners
 from service.trace.summary import LAUNCH_PATTERN
 
 _RUNTIME = "Runtime|.*_runtime"
