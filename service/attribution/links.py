@@ -24,7 +24,13 @@ from service.attribution.nesting import NONE, Flags, Ints, in_order, owners
 from service.attribution.steps import NO_STEP, StepClock, Track, thread_of
 from service.attribution.sweep import OpenOperators
 from service.store.parts import TRACK, Part, Tracks
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OPERATOR_CATEGORIES
+from service.trace.summary import (
+    ANNOTATION_CATEGORIES,
+    GPU_CATEGORIES,
+    LAUNCH_PATTERN,
+    NOT_OPERATORS,
+    OPERATOR_CATEGORIES,
+)
 
 ExternalIds = Literal["operators", "other", "unknown"]
 """What the External ids of work are: those of operators, something else, or nothing tells."""
@@ -34,14 +40,6 @@ RULES = ("launch", "graph", "external_id", "launch_outside_operators", "graph_ou
 
 LAUNCH, GRAPH, EXTERNAL_ID, LAUNCH_OUTSIDE, GRAPH_OUTSIDE, NO_LAUNCH = range(len(RULES))
 
-NOT_OPERATORS = frozenset(
-    {
-        *("[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new"),
-        *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
-    }
-)
-"""Names in the categories of operators that torch's own tables leave out."""
-
 STEP_PREFIX = "ProfilerStep#"
 
 AGREEING = 0.99
@@ -50,7 +48,6 @@ AGREEING = 0.99
 _SYNCHRONIZATION = "cuda_sync"
 _REGION = "gpu_user_annotation"
 _LINKED = GPU_CATEGORIES | {_SYNCHRONIZATION}
-_HOST_REGIONS = frozenset({"user_annotation", "User"})
 COLUMNS = ("ph", "cat", "name", "ts_ns", "dur_ns", "correlation", "external_id", *TRACK)
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
@@ -167,7 +164,7 @@ class _Events:
         self._take_host(part, np.flatnonzero(timed & (is_operator_ | is_call)), is_call)
         self._take_linked(part, np.flatnonzero(timed & part.which("cat", _LINKED.__contains__)))
         for category, is_device in ((_REGION, 1), (None, 0)):
-            of = part.which("cat", _HOST_REGIONS.__contains__ if category is None else {category}.__contains__)
+            of = part.which("cat", ANNOTATION_CATEGORIES.__contains__ if category is None else {category}.__contains__)
             self._take_regions(part, np.flatnonzero(timed & of), is_device)
 
     def _take_host(self, part: Part, rows: Ints, is_call: Flags) -> None:

@@ -149,7 +149,7 @@ def take_census(
             ],
             devices=_devices(db, envelope.get("deviceProperties")),
             streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
-            steps=_steps(db),
+            steps=steps_in(db),
             ranks=merged_ranks(envelope),
         )
         note_oddities(db, envelope, summary, health)
@@ -183,7 +183,8 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
     return names
 
 
-def _steps(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The steps that the host annotates in the view ``events``, in order of time."""
     steps = [
         {
             "number": int(match[1]),

@@ -21,6 +21,14 @@ ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
 OPERATOR_CATEGORIES = OP_CATEGORIES - ANNOTATION_CATEGORIES
 """Categories of operators alone."""
 
+NOT_OPERATORS = frozenset(
+    {
+        *("[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new"),
+        *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
+    }
+)
+"""Names in the categories of operators that torch's own tables leave out."""
+
 FLOW_PHASES = frozenset({"s", "t", "f"})
 """The ends of arrows, and what lies on their way."""
 

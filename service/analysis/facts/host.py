@@ -60,6 +60,7 @@ class Host:
         external_ids: its External id; 0 where it has none, and for calls, which have that of their operator.
         correlations: what it has in common with what it launched or waited for; of none, or if these are not asked
             for, no number above 0.
+        rows: its row among the events in order of time.
         extras: the number of what else was asked for, if something was.
         extra_words: these by their numbers.
     """
@@ -73,6 +74,7 @@ class Host:
     kinds: Any
     external_ids: Ints
     correlations: Ints
+    rows: "Places"
     extras: "Places | None"
     extra_words: list[str]
 
@@ -83,6 +85,12 @@ class Host:
     def durations(self) -> Ints:
         """How long each lasts."""
         return self.ends - self.starts
+
+    def places(self, rows: Ints) -> "Places":
+        """The places of the slices of some rows; `NONE` for a negative row and for what is not one of these."""
+        from service.attribution.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
+
+        return owners(self.rows.astype(np.int64) + 1, rows + 1)
 
 
 def host_of(
@@ -104,7 +112,7 @@ def host_of(
     chosen = of_kinds[host.kinds] & of_names[host.names]
     if chosen.all():
         return host
-    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations")
+    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations", "rows")
     return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
 
 
@@ -130,6 +138,7 @@ def _host(scope: Scope) -> Host:
         kinds=kinds,
         external_ids=np.where((kinds == CALLS) | (host.external_ids < 0), 0, host.external_ids),
         correlations=host.correlations,
+        rows=host.rows,
         extras=None,
         extra_words=[],
     )
@@ -162,7 +171,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
         SELECT
             ts_ns AS starts, {END} AS ends, {THREAD} AS threads,
             coalesce(enum_code(name::host_names), {len(words)})::INTEGER AS names,
-            {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids
+            {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids, row::INTEGER AS rows
             {f", {extra} AS extras" if extra else ""}
             {", coalesce(correlation, 0) AS correlations" if correlations else ""}
         {known}""",
@@ -214,7 +223,8 @@ def in_doubles(host: Host) -> Host:
     ends = starts + lasting_in_doubles(host.starts, host.durations)
     order = in_order(starts, ends)
     moved: dict[str, Any] = {
-        name: getattr(host, name) for name in ("threads", "names", "kinds", "external_ids", "correlations", "extras")
+        name: getattr(host, name)
+        for name in ("threads", "names", "kinds", "external_ids", "correlations", "rows", "extras")
     }
     moved = {name: column[order] if column is not None and len(column) else column for name, column in moved.items()}
     return replace(host, starts=starts[order], ends=ends[order], **moved)

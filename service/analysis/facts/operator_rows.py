@@ -80,7 +80,7 @@ class OperatorRows:
             work = work.in_doubles()
         self._add_host_time(work.calls)
         self.device_ns = int(work.lasting.sum())
-        slices = owners(self.host.external_ids, work.owners(launched=self.plugin))
+        slices = work.slices_by_external_id(self.host) if self.plugin else work.slices(self.host)
         times = {"device_*_ns": work.lasting, "tensor_cores_*_ns": work.lasting * work.on_cores}
         with ThreadPoolExecutor(len(times), "times") as threads:  # of compiled code, which runs at once
             _, own = threads.map(lambda one: self._add_work(slices, *one), times.items())
