@@ -117,9 +117,7 @@ _DEVICE = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_HOST, max_size=14), st.lists(_DEVICE, min_size=1, max_size=6))
-def test_links_of_slices_that_overlap_in_any_way_are_those_of_the_oracle(
-    host: list[Event], device: list[Event]
-) -> None:
+def test_links_of_overlapping_slices_are_those_of_the_oracle(host: list[Event], device: list[Event]) -> None:
     check(text_of(*host, *device).encode())
 
 
@@ -134,7 +132,7 @@ def _launched(ids: str, random: Random) -> bytes:
             external = {"External id": 100 + number}
         here: Event = {"ph": "X", "pid": 1, "tid": 1}
         events += [
-            {**here, "cat": "cpu_op", "name": f"aten::op{number % 5}", "ts": at, "dur": 8, "args": {"External id": number}},
+            {**here, "cat": "cpu_op", "name": "aten::op", "ts": at, "dur": 8, "args": {"External id": number}},
             {
                 **here, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 2, "dur": 2,
                 "args": {"correlation": 100 + number, **external},
