@@ -115,10 +115,10 @@ async def _rows(session: Session, sql: str) -> AsyncIterator[tuple[Cell, ...]]:
 def statements(rendered: Mapping[str, Any], args: str) -> list[str]:
     """The SQL that makes the tables which the package `torch` reads; see `service.engine.sql`."""
     tracks = rendered["tracks"]
+    facts = f"{rendered['base_ns']}, {_quoted(args)}, {_quoted(rendered['external_ids'])}"
     made = [
         "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT, external_ids TEXT)",
-        "INSERT INTO _torch_facts"  # noqa: S608 - of values that are quoted
-        f" VALUES ({rendered['base_ns']}, {_quoted(args)}, {_quoted(rendered['external_ids'])})",
+        f"INSERT INTO _torch_facts VALUES ({facts})",  # noqa: S608 - of values that are quoted
         f"CREATE TABLE _torch_track({_TRACK_COLUMNS})",
     ]
     for first in range(0, len(tracks), _ROWS):

@@ -301,10 +301,10 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
     document = Document(json.dumps([*host, *work]))
     of_events: dict[int, _Node] = {}
     nodes = _nested(host, of_events)
-    for event in document.attributed.work:
-        owner = document.attributed.operator(event) or document.attributed.launch(event)
+    for piece in document.attributed.work:
+        owner = document.attributed.operator(piece) or document.attributed.launch(piece)
         if owner:
-            of_events[owner.index].device += event.lasts // 1000
+            of_events[owner.index].device += piece.lasts // 1000
     lonely = []
     for event in memory:
         inside = [node for node in nodes if node.start <= event["ts"] <= node.end]

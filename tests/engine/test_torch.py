@@ -102,6 +102,25 @@ async def test_ops_have_the_self_time_of_key_averages_and_what_they_launched(eng
         assert row["step"] == oracle.step_at(one.ts, one.rank)
 
 
+async def test_ops_of_the_backward_pass_have_their_forward_op(engine: Path, oracle: Oracle) -> None:
+    forward, backward = defaultdict(list), []
+    for one in oracle.ops:
+        key = one.rank, one.args.get("Sequence number")
+        if one.args.get("Fwd thread id", 0) > 0:
+            backward.append((one, key))
+        elif key[1] is not None:
+            forward[key].append(one)
+    expected = {
+        one.number: forward[key][-1].number
+        for one, key in backward
+        if len({op.track for op in forward[key]}) == 1 and forward[key][-1].number < one.number
+    }
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.backward; SELECT id, forward_id FROM torch_backward")
+        told = by_number(rows, await sql.numbers(), "forward_id")
+    assert {number: row["forward_id"] for number, row in told.items()} == expected
+
+
 async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT * FROM torch_step ORDER BY ts")
