@@ -75,6 +75,7 @@ _LIBRARY_SHAPES = "884|1688|8816|8832|16816|16832|16864|161616|168128|168256"
 """M, N and K of the instructions of tensor cores, as names of kernels of NVIDIA's libraries have them."""
 
 MATRIX_CORES = (
+    MatrixCores(r"^(?:Memcpy|Memset)\b", False, "copies and memsets, which are no kernels"),
     # What surrounds a matrix multiplication, and would else be taken for it.
     MatrixCores(r"splitKreduce|ReduceSplitK|splitk_?reduce", False, "cuBLASLt, CUTLASS: sums of split products"),
     MatrixCores(r"flash_fwd_splitkv_combine|FwdCombine|SplitKVCombine|MergeState", False, "flash attention"),
