@@ -41,7 +41,13 @@ HTA_TYPES = {
 }
 """How names begin by which HTA 0.5.0 sorts work into types; the first that fits counts, and all others compute."""
 
-_ON_DEVICE = "coalesce(stream >= 0 AND correlation >= 0, false) OR name IN ('Event Sync', 'Context Sync')"
+_HAS_STREAM = rf"""
+(cat NOT IN {WORK} OR coalesce(stream <> tid, false) OR regexp_matches(args, '"stream"\s*:\s*"?-?[0-9]'))
+"""
+"""SQL for whether an event's arguments tell its stream; that of work is its tid where they do not."""
+
+_ON_DEVICE = f"""(
+coalesce(stream >= 0 AND correlation >= 0 AND {_HAS_STREAM}, false) OR name IN ('Event Sync', 'Context Sync'))"""
 """SQL for what HTA takes to be on a device as it looks for steps and launches."""
 
 _COLLECTIVE = '"Collective name"'
@@ -232,7 +238,8 @@ class Scope:
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
         if hta or args or (typed and self._are_telling):
-            counted = "stream <> -1 AND dur_ns NOTNULL AND cat <> 'Trace'" if hta else f"cat IN {WORK}"
+            of_hta = f"stream <> -1 AND {_HAS_STREAM} AND dur_ns NOTNULL AND cat <> 'Trace'"
+            counted = of_hta if hta else f"cat IN {WORK}"
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
                 WHERE ph = 'X' AND ts_ns NOTNULL AND {counted})"""
