@@ -10,7 +10,7 @@ from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
 from service.analysis.facts.intervals import Ints, covered, share
 from service.analysis.facts.kernel_shapes import kernel_shapes
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import on_tensor_cores
 from service.analysis.question import Question, Tables
@@ -129,7 +129,7 @@ def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
 from service.analysis.facts.kernel_shapes import kernel_shapes
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
 from service.trace.kernel_names import precision, uses_matrix_cores
@@ -225,7 +225,7 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

@@ -32,6 +32,12 @@ KERNELS = "('kernel', 'Kernel', 'mtia_ccp_events')"
 NO_WORK = "Nothing in this trace runs on a GPU."
 """Why most questions can't be asked."""
 
+RANGE_CATEGORY = "cuda_profiler_range"
+"""The category of the ranges of CUPTI's profiler: what it counted while a kernel ran, once for each pass."""
+
+ONLY_RANGES = "CUPTI's range profiler was on: GPU work has counters, which `counters` tells, and no times."
+"""Why most questions can't be asked where there are ranges and no work."""
+
 TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
 
 HTA_TYPES = {
@@ -135,6 +141,13 @@ class Scope:
         if not self.cut:
             return any(self.summary["counts"].get(f"X|{category}") for category in GPU_CATEGORIES)
         return self.has(GPU_CATEGORIES)
+
+    @property
+    def missing_work(self) -> str | None:
+        """Why there is no work on a device; None where there is."""
+        if self.has_work:
+            return None
+        return ONLY_RANGES if self.has([RANGE_CATEGORY]) else NO_WORK
 
     @cached_property
     def has_communication(self) -> bool:
