@@ -26,14 +26,17 @@ COLUMNS = (
     count("sm_count", "streaming multiprocessors of the GPU"),
     ns("start", "of the first step"),
     ns("end", "of the last step"),
-    ns("kernel", "in which a kernel runs"),
-    ns("busy", "in which a kernel, a copy or a memset runs"),
-    pct("utilization", "of the steps with a kernel"),
-    pct("busy", "of the steps with any work"),
-    pct("sm_efficiency", "estimated: the mean over the steps of the blocks per SM of all kernels that run, at most 1"),
-    pct("occupancy", "estimated: the mean over all kernels' time of the occupancy that each achieves"),
-    pct("tensor_core", "of all kernels' time within the steps, in kernels whose names say that they use matrix cores"),
-    pct("tensor_core_unknown", "of all kernels' time within the steps, in kernels whose names no pattern knows"),
+    ns("kernel", "from start to end, in which a kernel runs"),
+    ns("busy", "from start to end, in which a kernel, a copy or a memset runs"),
+    pct("utilization", "of the time from start to end, with a kernel"),
+    pct("busy", "of the time from start to end, with any work"),
+    pct("sm_efficiency", "estimated: mean from start to end of the blocks per SM of running kernels, at most 1"),
+    pct("occupancy", "estimated: mean of the occupancy that kernels achieve, over their durations from start to end"),
+    pct(
+        "tensor_core",
+        "of the kernels' durations from start to end: of those whose names say that they use matrix cores",
+    ),
+    pct("tensor_core_unknown", "of the kernels' durations from start to end: of those whose names no pattern knows"),
 )
 
 

@@ -33,7 +33,7 @@ TYPES = (
     DEVICE,
     word("types", "of the work that runs at once: COMP, COMM, MEM, or several of them"),
     ns("time", "in which exactly these run"),
-    pct("time", "of all time with work"),
+    pct("time", "of the time in which the device works at all"),
 )
 KERNELS = (
     RANK,

@@ -40,8 +40,8 @@ OPERATORS = (
     ns("tensor_cores_total", "of device_total, in kernels whose names say that they use matrix cores"),
     ns("tensor_cores_unknown_self", "of device_self, in kernels whose names no pattern knows"),
     ns("tensor_cores_unknown_total", "of device_total, in kernels whose names no pattern knows"),
-    pct("host_self", "of the host's time in all rows"),
-    pct("device_self", "of all time of work on devices"),
+    pct("host_self", "of the sum of host_self over all rows"),
+    pct("device_self", "of the durations of all work on devices, attributed or not"),
     number("host_mean_us", "host_total of a call", "µs"),
 )
 TOTALS = (

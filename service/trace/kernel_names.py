@@ -78,7 +78,7 @@ MATRIX_CORES = (
     MatrixCores(r"^(?:Memcpy|Memset)\b", False, "copies and memsets, which are no kernels"),
     # What surrounds a matrix multiplication, and would else be taken for it.
     MatrixCores(r"splitKreduce|ReduceSplitK|splitk_?reduce", False, "cuBLASLt, CUTLASS: sums of split products"),
-    MatrixCores(r"flash_fwd_splitkv_combine|FwdCombine|SplitKVCombine|MergeState", False, "flash attention"),
+    MatrixCores(r"flash_fwd_\w*combine|FwdCombine|SplitKVCombine|MergeState", False, "flash attention"),
     MatrixCores(r"flash_bwd_(?:dot_do_o|convert|clear)|Bwd(?:Preprocess|Postprocess)", False, "flash attention"),
     MatrixCores(r"FmhaBwd(?:OGradDotO|ConvertQGrad)", False, "Composable Kernel"),
     MatrixCores(r"fmhaReductionKernel|kn_mla_reduce", False, "TensorRT-LLM, aiter"),
@@ -86,12 +86,12 @@ MATRIX_CORES = (
     MatrixCores(r"compute\w*Offsets\w*Kernel|nchwToNhwc|nhwcToNchw|scalePackedTensor|im2col", False, "cuDNN"),
     # NVIDIA: cuBLAS, CUTLASS, cuDNN.
     MatrixCores(r"xmma\w*_(?:ffma|simt)_", False, "cuBLAS: sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_..._ffma_aligna4"),
-    MatrixCores(r"cutlass\w*_simt_|OpClassSimt|MmaSimt", False, "CUTLASS: cutlass_80_simt_sgemm"),
+    MatrixCores(r"cutlass\w*_simt_|OpClassSimt|MmaSimt|UniversalFMA", False, "CUTLASS: cutlass_80_simt_sgemm"),
     MatrixCores(r"\bnvjet_", True, "cuBLAS since 12: nvjet_tst_64x64_64x16_2x1_2cta_v_bz_bias_TNT"),
     MatrixCores(r"xmma_", True, "cuBLAS, cuDNN: sm90_xmma_gemm_bf16bf16_bf16f32_f32, sm80_xmma_fprop_implicit_gemm"),
     MatrixCores(r"tensorop|MmaTensorOp|OpClassTensorOp", True, "CUTLASS: cutlass_80_tensorop_s1688gemm"),
     MatrixCores(rf"(?:^|[_<: ])[hsdczbi](?:{_LIBRARY_SHAPES})(?=[a-z_])", True, "cuBLAS, cuDNN: volta_h884gemm"),
-    MatrixCores(r"Mainloop\w*(?:Gmma|Umma)|(?i:wgmma|hmma|tcgen05|mfma)", True, "CUTLASS 3; names of instructions"),
+    MatrixCores(r"MainloopSm(?!70)\d+|(?i:wgmma|hmma|tcgen05|mfma)", True, "CUTLASS 3; names of instructions"),
     MatrixCores(r"cutlass3x_sm\d+", True, "cuBLAS: cutlass3x_sm100_s128x256_bgrada"),
     MatrixCores(r"dgrad_1x1_stride_2x2|conv1x1|conv2d_c1_k1", True, "cuDNN, as TensorBoard has it"),
     MatrixCores(r"first_layer_wgrad_kernel|direct_group", True, "cuDNN, as TensorBoard has it"),
@@ -99,6 +99,7 @@ MATRIX_CORES = (
     MatrixCores(r"cudnn_generated_\w*sdpa_\w*flash_[fb]prop", True, "cuDNN: attention"),
     # Attention.
     MatrixCores(r"flash_(?:fwd|bwd)_\w*kernel|FlashAttn(?:Fwd|Bwd)|FlashAttention\w*Sm\d", True, "flash attention"),
+    MatrixCores(r"Sm\d+Fmha\w*Kernel|\bsm\d+::\w+::\w*attn_\w*kernel", True, "CUTLASS, FlashMLA: attention"),
     MatrixCores(r"\bfmhaSm\d+\w*Kernel|\bfmha_v2_", True, "TensorRT-LLM, FlashInfer: fmhaSm100aKernel_QkvE4m3"),
     MatrixCores(r"fmha_cutlass[FB]_(?:b?f16_\w*sm[789]|f32_\w*sm[89])", True, "torch, xFormers: fmha_cutlassF_bf16"),
     MatrixCores(r"fmha_cutlass[FB]_(?:f32_\w*sm[567]|f16_\w*sm[56])", False, "torch, xFormers, before Ampere"),
@@ -118,7 +119,9 @@ MATRIX_CORES = (
     MatrixCores(r"ck_tile\w*?(?:norm2d|Smoothquant|MoeSorting|Reduce|TopkSoftmax)", False, "Composable Kernel"),
     MatrixCores(r"\bigemm_\w+_gtcx\d*_", True, "MIOpen: igemm_fwd_gtcx3_nhwc_bf16; x is for xdlops"),
     MatrixCores(r"miopenSp3AsmConv_v\d+_\d+_\d+_gfx9", False, "MIOpen: Winograd"),
-    MatrixCores(r"_ZN5aiter\d+(?:fmha_|fmoe_|mla_|pa_(?:bf16|fp16)|\w*gemm|flatmm)", True, "aiter: assembly"),
+    MatrixCores(
+        r"(?:_ZN5aiter\d+|^aiter::)(?:fmha_|fmoe_|mla_a|pa_(?:bf16|fp16)|\w*gemm|flatmm)", True, "aiter: assembly"
+    ),
     # No matrix cores, by what they do.
     MatrixCores(r"(?:maxwell|pascal|volta|turing)_(?:fp16_)?[sdczh]gemm|ampere_[sc]gemm", False, "cuBLAS"),
     MatrixCores(r"(?<![a-z])scudnn_|winograd_nonfused|winograd::generate", False, "cuDNN: FP32 convolutions"),
@@ -138,17 +141,31 @@ MATRIX_CORES = (
 """What names tell of matrix cores (NVIDIA's tensor cores, AMD's MFMA); the first pattern that fits counts."""
 
 _WORDS = {
-    "bf16": ("bf16", "bfloat16", "b", "t", "ttftt", "df16b"),
+    "bf16": ("bf16", "bfloat16", "nv_bfloat16", "b", "t", "ttftt", "df16b"),
     "fp16": ("fp16", "f16", "half", "h", "df16_"),
     "tf32": ("tf32", "tfloat32", "x"),
     "fp32": ("fp32", "f32", "float", "s", "f"),
     "fp64": ("fp64", "f64", "double", "d"),
-    "fp8": ("fp8", "f8", "e4m3", "e5m2", "mxe4m3", "ue4m3", "float_e4m3", "float_e5m2", "q", "r"),
+    "fp8": (
+        "fp8",
+        "f8",
+        "e4m3",
+        "e5m2",
+        "mxe4m3",
+        "ue4m3",
+        "float_e4m3",
+        "float_e5m2",
+        "mx_float8",
+        "nv_fp8_e4m3",
+        "q",
+        "r",
+    ),
     "fp4": ("fp4", "f4", "e2m1", "mxe2m1", "float_e2m1", "nv_float4", "mx_float4", "o"),
     "int8": ("int8", "i8", "s8", "u8", "i"),
     "int4": ("int4", "i4", "s4"),
 }
 _OF_WORD = {word: precision for precision, words in _WORDS.items() for word in words}
+_CUTLASS_TYPES = "bfloat16|half|tfloat32|float_e4m3|float_e5m2|float_e2m1|nv_float4|mx_float4|mx_float8"
 _TYPES = "bf16|tf32|fp16|fp32|f16|f32|f64|e4m3|e5m2|f8|fp8|int8|i8|s8|u8"
 
 PRECISIONS = (
@@ -173,7 +190,8 @@ PRECISIONS = (
     ),
     Precision(r"_ZN5aiter\d+f4gemm|per\w*MXfp4|_per1x32Fp4", "fp4", "aiter"),
     Precision(r"_ZN5aiter\d+fp8gemm|_ZN5aiter\w*?Fp8", "fp8", "aiter"),
-    Precision(r"_ZN5aiter\d+(?:\w+_)?(bf16|fp16)", None, "aiter"),
+    Precision(r"(?:_ZN5aiter\d+|^aiter::)(?:\w+_)?(bf16|fp16)", None, "aiter"),
+    Precision(r"PrefillWith\w*KVCacheKernel.*?__(nv_bfloat16|half|nv_fp8_e4m3)", None, "FlashInfer"),
     Precision(
         rf"(?<![a-z0-9])(?:wmma_tensorop|tensorop)_({_TYPES})_", None, "CUTLASS: cutlass_80_tensorop_bf16_s16816"
     ),
@@ -185,13 +203,12 @@ PRECISIONS = (
     Precision(rf"(?:^|[_<: ])(h|d|i)(?:{_LIBRARY_SHAPES})", None, "cuBLAS: volta_h884gemm"),
     Precision(r"(?:^|[_<: ])s1688(?=gemm)", "tf32", "CUTLASS: cutlass_80_tensorop_s1688gemm, of FP32 that is rounded"),
     Precision(r"tfloat32_t", "tf32", "CUTLASS"),
-    Precision(r"Mainloop\w*(?:Gmma|Umma)\w*\W.*?::(bfloat16|half)_t", None, "CUTLASS 3"),
+    Precision(rf"MainloopSm.*?(?<![a-z_])({_CUTLASS_TYPES})_t", None, "CUTLASS 3: the type of A comes first"),
     Precision(
-        r"(?:FlashAttn(?:Fwd|Bwd)Sm|flash_[fb]wd_(?:splitkv_|dq_\w+)?kernel)\w*<.*?::(bfloat16|half)_t",
+        rf"(?:FlashAttn(?:Fwd|Bwd)Sm|flash_[fb]wd_(?:splitkv_|dq_\w+)?kernel)\w*<.*?::({_CUTLASS_TYPES})_t",
         None,
         "flash attention",
     ),
-    Precision(r"cutlass.*?(float_e4m3|float_e5m2|float_e2m1|nv_float4|mx_float4)_", None, "CUTLASS"),
     Precision(r"(?:maxwell|pascal|volta|turing|ampere)_fp16_[sh]gemm", "fp16", "cuBLAS"),
     Precision(r"(?:maxwell|pascal|volta|turing|ampere|simt)_([sdh])gemm", None, "cuBLAS, CUTLASS"),
     Precision(r"(?<![a-z])scudnn_|(?:im|ex)plicit_convolve_sgemm<float|[dw]grad\w*_engine<float", "fp32", "cuDNN"),

@@ -81,6 +81,32 @@ MATRICES: tuple[tuple[str, str | None], ...] = (
     ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cutlass::bfloat16_t>>>", "bf16"),
     ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::half_t>>(int)", "fp16"),
     ("fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)", "bf16"),
+    ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::MainloopFwd<2, cutlass::float_e4m3_t>>>", "fp8"),
+    (
+        (
+            "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel<cutlass::gemm::kernel::GemmUniversal<"
+            "cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<4>,"
+            " cutlass::float_e4m3_t, cutlass::float_e4m3_t>, cutlass::bfloat16_t>>>(int)"
+        ),
+        "fp8",
+    ),
+    (
+        (
+            "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalINS1_13CollectiveMmaINS1_35MainloopSm100TmaUmmaWarp"
+            "SpecializedILi13ELi2ELi4ENS5_IJNS4_1CILi1EEEEEENS_10bfloat16_tENS5_IJlSB_lEEEE"
+        ),
+        "bf16",
+    ),
+    (
+        (
+            "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(flashinfer::MaskMode)0, 16u,"
+            " __nv_bfloat16, __nv_bfloat16, float, int>, PagedParams>(PagedParams)"
+        ),
+        "bf16",
+    ),
+    ("void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576>, true>(Flash_fwd_mla_params)", None),
+    ("aiter::fmha_fwd_hd128_bf16_causal_rtna_group", "bf16"),
+    ("paged_attention_ll4mi_QKV_mfma16_kernel", None),
     ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0", None),
     ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u>(float*)", "fp8"),
     ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "bf16"),
@@ -109,6 +135,10 @@ OTHERS: tuple[tuple[str, str | None], ...] = (
     ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>(int)", None),
     ("void moe::dev::finalize::finalizeKernelVecLoad<cutlass::bfloat16_t>(cutlass::bfloat16_t)", None),
     ("triton_poi_fused_add_mul_0", None),
+    ("void flash_fwd_splitkv_mla_combine_kernel<float, cutlass::bfloat16_t>(int)", None),
+    ("_ZN7ck_tile6kentryILi2ENS_22FmhaBwdOGradDotOKernelINS_2", None),
+    ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1EEEvPT0_", None),
+    ("void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(int)", None),
     ("batched_transpose_32x32_half", None),
     ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", None),
     ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)", None),
