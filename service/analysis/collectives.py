@@ -38,10 +38,10 @@ class CollectiveParameters(Parameters):
     )
     stragglers: Literal["wait", "hta"] = Field(
         "wait",
-        description="who is late: `wait` takes the ranks that wait least; `hta` those that start the last long one of a"
-        " step latest, of the stream and name whose durations differ most",
+        description="who is late: `wait` takes the ranks that wait least, and less than the mean; `hta` those that start"
+        " the last long one of a step latest, of the stream and name whose durations differ most",
     )
-    candidates: int = Field(2, ge=1, description="how many ranks are called stragglers")
+    candidates: int = Field(2, ge=1, description="how many ranks are called stragglers at most")
 
 
 def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:

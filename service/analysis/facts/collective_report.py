@@ -112,8 +112,10 @@ class CollectiveReport:
         seen, size = len(mine), pc.max(about["group_size"]).as_py()
         notes = []
         if not every.complete[collective]:
-            of = f"{seen} of {size} ranks are" if size else "one rank of an unknown number is"
-            notes.append(f"{of} seen: who waits for whom is unknown, and durations and bandwidths include waiting")
+            of = f"{seen} of the {size} ranks of its group" if size else "one rank of an unknown number"
+            notes.append(f"of {of} the trace is here: who waits is unknown, and durations and bandwidths include it")
+        if not about["size_bytes"].is_valid().to_numpy().any():
+            notes.append("neither a kernel nor its launch tells the size")
         if pc.max(about["assumed_size"]).as_py():
             notes.append("the trace tells no process group: the group size is that of the job")
         if len(pc.unique(pc.drop_null(about["size_bytes"]))) > 1:
@@ -178,28 +180,26 @@ class CollectiveReport:
         return rows_made(RANKS, rows)
 
     def _cause_of(self, rank: int) -> str | None:
-        """What delays a rank most where it is the last."""
-        chosen = self._lasts & (self._every.who == rank)
-        lengths = {cause: int(self._causes[cause][chosen].sum()) for cause in CAUSES}
+        """What delays a rank most."""
+        lengths = self._lengths(self._known & (self._every.who == rank))
         most = max(lengths, key=lambda cause: lengths[cause])
         return most if lengths[most] else None
 
-    @property
-    def _lasts(self) -> Any:
-        """Which communications start last, of several."""
-        every = self._every
-        return every.is_last & self._known & (every.taking_part[every.of] > 1)
+    def _lengths(self, chosen: Any) -> dict[str, int]:
+        """How long each cause delays some communications."""
+        return {cause: int(self._causes[cause][chosen].sum()) for cause in CAUSES}
 
     def lateness(self) -> pa.Table:
-        """The table of what delays ranks where they are the last."""
-        rows = []
+        """The table of what delays ranks."""
+        every, rows = self._every, []
         main = np.array([one or "" for one in self._main_causes])
         for rank, number in enumerate(self._numbers):
-            mine = self._lasts & (self._every.who == rank)
-            for cause in CAUSES:
-                late = int(self._causes[cause][mine].sum())
+            mine = self._known & (every.who == rank)
+            as_last = mine & every.is_last & (every.taking_part[every.of] > 1)
+            lengths = self._lengths(as_last)
+            for cause, late in self._lengths(mine).items():
                 if late:
-                    rows.append([number, cause, int((main[mine] == cause).sum()), late])
+                    rows.append([number, cause, late, int((main[as_last] == cause).sum()), lengths[cause]])
         return rows_made(LATENESS, rows)
 
     def operations(self) -> pa.Table:

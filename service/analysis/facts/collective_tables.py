@@ -22,7 +22,7 @@ KIND = (
 )
 _BUS = (
     "algorithm bandwidth by nccl-tests' factor: of an all-reduce 2 (n - 1) / n; of a reduce-scatter, all-gather,"
-    " all-to-all, gather or scatter (n - 1) / n; of a broadcast, reduce, send or receive 1"
+    " gather, scatter or all-to-all (as if its parts were even) (n - 1) / n; of a broadcast, reduce, send or receive 1"
 )
 _BANDWIDTH = (
     number("algorithm_gb_per_s", "size by duration, of 10^9 bytes", "GB/s"),
@@ -75,15 +75,16 @@ RANKS = (
     ns("waited_for", "that the others waited, together, for this one to start"),
     ns("late", "after the first rank started, of all collectives"),
     ns("late_at_launch", "of that, before this rank launched the collective"),
-    word("late_cause", f"what delayed it most where it was the last: {_CAUSE}"),
+    word("late_cause", f"what delayed it most, in all: {_CAUSE}"),
     ns("communication", "in all that communicates, one by one"),
     _NOTE,
 )
 LATENESS = (
     RANK,
     word("cause", _CAUSE),
-    count("times_last", "this delayed the rank most, and it started last"),
-    ns("late", "of the starts of the rank, where it was the last, by this cause"),
+    ns("late", "of the starts of the rank after the first ones, by this cause"),
+    count("times_last", "it started last, and this delayed it most"),
+    ns("late_as_last", "of the starts of the rank where it was the last, by this cause"),
 )
 WAITS = (
     RANK,

@@ -128,12 +128,13 @@ class Together:
         return lasting, covered(ends - self.shortest[self.of[mine]], ends) if known else None
 
     def waiting_least(self, candidates: int) -> list[int]:
-        """The ranks that wait least, if there are others to wait."""
+        """The ranks that wait least, of those that wait less than the mean."""
         known = self.known
         taking_part = np.unique(self.who[known]).tolist()
         waits = self.by_rank(np.where(known, self.waits, 0))
-        order = sorted(taking_part, key=lambda one: waits[one])
-        return order[:candidates] if len(order) > 1 and any(waits[one] for one in order) else []
+        whole = sum(waits[one] for one in taking_part)
+        late = [one for one in taking_part if waits[one] * len(taking_part) < whole]
+        return sorted(late, key=lambda one: waits[one])[:candidates]
 
     def by_rank(self, values: Any) -> list[int]:
         """The sum of whole numbers of each rank."""
