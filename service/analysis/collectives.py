@@ -38,8 +38,8 @@ class CollectiveParameters(Parameters):
     )
     stragglers: Literal["wait", "hta"] = Field(
         "wait",
-        description="who is late: `wait` takes the ranks that wait least, and less than the mean; `hta` those that start"
-        " the last long one of a step latest, of the stream and name whose durations differ most",
+        description="who is late: `wait` takes the ranks that wait least, and less than the mean; `hta` those that"
+        " start the last long one of a step latest, of the stream and name whose durations differ most",
     )
     candidates: int = Field(2, ge=1, description="how many ranks are called stragglers at most")
 
