@@ -23,11 +23,12 @@ from service.analysis.facts.device_properties import capability_of, properties_o
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
-from service.analysis.facts.tensor_cores import OPERATORS, kernels_on_tensor_cores
+from service.analysis.facts.tensor_cores import OPERATORS, on_tensor_cores
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
 from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
+from service.trace.kernel_names import uses_matrix_cores
 from service.trace.summary import OP_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     windows, lengths, kernels, devices = _steps(scope, parameters)
     scope.work(WorkParameters())
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
-    checks += [*_of_memory(scope), *_of_tensor_cores(scope)]
+    checks += [*_of_memory(scope), *_of_tensor_cores(scope, parameters)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     order = [*ADVICE]
     checks.sort(key=lambda one: order.index(one.rule))
@@ -199,20 +200,22 @@ def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[_Ch
         )
 
 
-def _of_tensor_cores(scope: Scope) -> Iterator[_Check]:
-    """Whether operators could use tensor cores, and none does."""
+def _of_tensor_cores(scope: Scope, parameters: StepParameters) -> Iterator[_Check]:
+    """Whether operators could use tensor cores, and none does; unknown where no name says yes and some say nothing."""
     slices = scope.slices()
     eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
     scope.db.register("eligible", pa.table({"external_id": slices.host.external_ids[eligible]}))
     [found] = scope.table(_COULD).to_pylist()
     scope.db.unregister("eligible")
     capabilities = _capabilities(scope)
-    used = bool(kernels_on_tensor_cores(scope))
+    of_name = on_tensor_cores if parameters.rules == "tensorboard" else uses_matrix_cores
+    uses = {of_name(name) for name in scope.kernel_names}
+    used = True in uses
     value = 100 * (found["could"] or 0) / found["whole"] if found["whole"] else None
     if not value and eligible.any():
         value = None  # there are such operators, but nothing tells which kernels are theirs
     wanting = bool(capabilities and capabilities[0] >= TENSOR_CORES_SINCE and not used and value)
-    unknown = not capabilities or (value is None and not used)
+    unknown = not capabilities or (not used and (value is None or None in uses))
     reason = (
         f"{value or 0:.0f} % of the time of kernels is in those of operators that could use tensor cores; none does."
     )

@@ -83,8 +83,8 @@ def kernel(ts: float, dur: float, name: str = "gemm", device: int = 0, **args: A
     return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
 
 
-def found(ask: Ask, trace: Path) -> dict[str, tuple[float, str | None, int | None, int | None]]:
-    rows = ask("recommendations", trace)["recommendations"]
+def found(ask: Ask, trace: Path, **parameters: Any) -> dict[str, tuple[float, str | None, int | None, int | None]]:
+    rows = ask("recommendations", trace, **parameters)["recommendations"]
     return {row["rule"]: (row["value"], row["name"], row["start_ns"], row["end_ns"]) for row in rows}
 
 
@@ -119,14 +119,17 @@ def test_tensor_cores_are_for_operators_that_could_use_them(ask: Ask, tmp_path: 
     could: dict[str, Any] = {"External id": 5}
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
-    work = [kernel(0, 30, **could), kernel(30, 60, **others)]
+    work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
     told = found(ask, of(tmp_path, *ops, *work))
     assert told.keys() == {"tensor_cores"}
     assert told["tensor_cores"][0] == pytest.approx(100 / 3)
-    assert told["tensor_cores"][1:] == ("gemm", 0, 30_000)
+    assert told["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
     used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
     assert found(ask, used) == {}
     assert found(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
+    unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
+    assert found(ask, unknown) == {}, "one kernel has a name that no pattern knows"
+    assert found(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
 
 
 @pytest.mark.parametrize(("allocated", "applies"), [(900, False), (901, True)])

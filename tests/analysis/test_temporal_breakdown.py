@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable, NothingSelected
 from service.trace.selection import Closure, Selection
-from tests.analysis.conftest import Ask, golden, real
+from tests.analysis.conftest import Ask, exact, golden, real
 from tests.analysis.gpu import call, step, work
 from tests.conftest import SHARED, needs_shared
 
@@ -29,7 +29,7 @@ NAMES = {
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_exact(name: str, ask: Ask) -> None:
-    expected = golden("exact", name)["0"]
+    expected = exact(name)
     [row] = ask("temporal_breakdown", real(name))["breakdown"]
     assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
 

@@ -130,7 +130,7 @@ async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launc
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective")
         told = by_number(rows, await sql.numbers())
-    families = ("nccl", "rccl", "hccl", "cross_device_reduce")
+    families = ("nccl", "rccl", "multimem_all_reduce_kernel")
     kernels = [
         one
         for one in oracle.work

@@ -17,13 +17,11 @@ from service.store.export import envelope
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull, ExportFailed
+from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
-
-COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
-"""A regular expression of the names of kernels that communicate."""
 
 WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
 """SQL for the categories of what runs on devices."""
@@ -208,6 +206,14 @@ class Scope:
         ].to_pylist()
         return found
 
+    @property
+    def kernel_names(self) -> list[str]:
+        """The names of kernels, each once."""
+        self.slices()
+        kernels = "SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' AND name NOTNULL"
+        found: list[str] = self.table(kernels)["name"].to_pylist()
+        return found
+
     def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
@@ -276,7 +282,7 @@ class Scope:
     @cached_property
     def _are_communicating(self) -> bool:
         """Make a table of the names of what communicates, each of which is looked at once: are there any?"""
-        found = [{"name": name} for name in self.device_names if re.search(COMMUNICATION, name)]
+        found = [{"name": name} for name in self.device_names if communicates(name)]
         self._keep("communicating", found)
         return bool(found)
 

@@ -1,6 +1,7 @@
 """What devices do, and for whom."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,10 @@ FROM device_events
 """
 
 
+OnCores = Callable[[str], bool | None]
+"""Tells by a kernel's name whether it uses tensor cores, None where it does not know."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What devices do.
@@ -30,7 +35,7 @@ class Work:
         correlations: what it has in common with its launch, or 0.
         starts: when it begins.
         lasting: how long it lasts.
-        on_cores: whether it uses tensor cores.
+        on_cores: 1 where it uses tensor cores, 0 where it does not, -1 where that is unknown.
         calls: ``ids``, ``correlations``, ``starts`` and ``lasting`` of calls that launch, if they matter.
     """
 
@@ -62,22 +67,28 @@ class Work:
         return replace(self, lasting=lasting_in_doubles(self.starts, self.lasting), calls=calls)
 
 
-def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_only: bool = False) -> Work:
+def work_of(scope: Scope, on_cores: OnCores | None = None, *, runtime_only: bool = False) -> Work:
     """What devices do.
 
     Args:
         scope: what is asked.
-        on_cores: what is found in the names of kernels that use tensor cores.
+        on_cores: tells whether kernels of a name use tensor cores, None where it does not know.
         runtime_only: read the calls of the runtime, and none of the driver; else calls are read if there is work that
             has no External id of its own.
     """
     scope.slices()
     found, words = read(scope, _WORK, {"names"})
-    cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
+    cores = np.array([_use(on_cores, word) for word in words["names"]], np.int8)
     calls = None
     if runtime_only or ((found["ids"] == 0) & (found["correlations"] != 0)).any():
         calls = _calls(scope, _RUNTIME if runtime_only else LAUNCH_PATTERN)
     return Work(calls=calls, on_cores=cores[found.pop("names")], **found)
+
+
+def _use(on_cores: OnCores | None, name: str) -> int:
+    """1, 0, or -1 where it is unknown whether kernels of a name use tensor cores; 0 where nobody asks."""
+    use = on_cores(name) if on_cores else False
+    return -1 if use is None else int(use)
 
 
 def _calls(scope: Scope, categories: str) -> dict[str, Ints]:

@@ -2,6 +2,46 @@
 
 INCLUDE PERFETTO MODULE torch.kernels;
 
+-- Names of kernels that communicate. The patterns are those of `service/trace/kernel_names.py`, in its order.
+CREATE OR REPLACE PERFETTO TABLE _torch_communicating AS
+SELECT name
+FROM (SELECT DISTINCT name FROM torch_kernel WHERE category = 'kernel')
+WHERE
+  (
+    lower(name) GLOB '*nccl*'
+    OR lower(name) GLOB '*rccl*'
+    OR lower(name) GLOB '*hccl*'
+    OR lower(name) GLOB 'hcom_*'
+    OR lower(name) GLOB '*oneccl*'
+    OR lower(name) GLOB '*mscclkernel*'
+    OR lower(name) GLOB '*mscclpp*'
+    OR lower(name) GLOB '*nvshmem*'
+    OR lower(name) GLOB '*_on_stream_kernel*'
+    OR lower(name) GLOB '*deep_ep*intranode*'
+    OR lower(name) GLOB '*deep_ep*internode*'
+    OR lower(name) GLOB '*hybrid_ep*'
+    OR lower(name) GLOB '*multimem_*'
+    OR lower(name) GLOB '*symmetric_memory*'
+    OR lower(name) GLOB '*symm_mem*'
+    OR lower(name) GLOB '*intra_node_comm*'
+    OR lower(name) GLOB '*cross_device_reduce*'
+    OR lower(name) GLOB '*all_reduce*'
+    OR lower(name) GLOB '*allreduce*'
+    OR lower(name) GLOB '*reduce_scatter*'
+    OR lower(name) GLOB '*reducescatter*'
+    OR lower(name) GLOB '*all_gather*'
+    OR lower(name) GLOB '*allgather*'
+    OR lower(name) GLOB '*all_to_all*'
+    OR lower(name) GLOB '*alltoall*'
+    OR lower(name) GLOB '*moea2a*'
+    OR lower(name) GLOB '*fusedmoecomm*'
+    OR lower(name) GLOB '*lamport*'
+    OR lower(name) GLOB '*userbuffers*'
+    OR lower(name) GLOB '*epdispatchint*node*'
+    OR lower(name) GLOB '*epcombineint*node*'
+  )
+  AND NOT lower(name) GLOB 'triton_???_fused_*';
+
 -- Kernels that carry a collective's metadata or a known name, and gloo's annotations; `host_id` is the host's part.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective AS
 SELECT k.id, k.launch_id AS host_id, k.rank, k.device, k.stream, k.step
@@ -10,10 +50,7 @@ JOIN slice AS s USING (id)
 WHERE
   k.category = 'kernel'
   AND (
-    lower(k.name) GLOB '*nccl*'
-    OR lower(k.name) GLOB '*rccl*'
-    OR lower(k.name) GLOB '*hccl*'
-    OR lower(k.name) GLOB '*cross_device_reduce*'
+    k.name IN (SELECT name FROM _torch_communicating)
     OR extract_arg(s.arg_set_id, 'args.Collective name') IS NOT NULL
   )
 UNION ALL
@@ -114,6 +151,8 @@ SELECT
   _torch_integer!(arg_set_id, 'args.Seq') AS seq
 FROM told
 ORDER BY id;
+
+DROP TABLE _torch_communicating;
 
 DROP TABLE _torch_collective;
 
