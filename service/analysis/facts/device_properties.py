@@ -8,14 +8,19 @@ from service.analysis.facts.scope import Scope
 
 def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
     """The properties of the GPUs that a rank could use; of a merged trace, as its rank has told them."""
+    listed = told_by_rank(scope, "deviceProperties")
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def told_by_rank(scope: Scope, key: str) -> Any:
+    """What the document of a rank, or else the merged one, has beside its events; None of nothing."""
     told = scope.envelope
     of_ranks = told.get("envelopes")
     own = of_ranks.get(str(scope.rank)) if isinstance(of_ranks, Mapping) else None
     for document in (own, told):
-        listed = document.get("deviceProperties") if isinstance(document, Mapping) else None
-        if isinstance(listed, list):
-            return [one for one in listed if isinstance(one, Mapping)]
-    return []
+        if isinstance(document, Mapping) and isinstance(document.get(key), list | Mapping):
+            return document[key]
+    return None
 
 
 def capability_of(properties: Mapping[str, Any]) -> str | None:

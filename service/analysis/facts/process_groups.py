@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.analysis.facts.device_properties import told_by_rank
 from service.analysis.facts.scope import Scope
 
 Described = dict[str, Any]
@@ -45,7 +46,7 @@ class ProcessGroups:
 def process_groups_of(scope: Scope) -> ProcessGroups:
     """The process groups that a trace lists."""
     world_size = scope.summary.get("world_size")
-    info = scope.envelope.get("distributedInfo")
+    info = told_by_rank(scope, "distributedInfo")
     listed = info.get("pg_config") if isinstance(info, Mapping) else None
     found = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     by_name = {str(one.get("pg_name")): _described(one) for one in found}
