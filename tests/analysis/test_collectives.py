@@ -556,15 +556,19 @@ def test_each_nanosecond_of_a_late_start_has_one_cause(
     loads, synchronizes, computes, communicates = covers
     args: dict[str, Any] = {"Seq": 999, "Collective name": "allreduce"}
     loader = "enumerate(DataLoader)#X.__next__"
-    own = [on_host(loader, *span, tid=6) for span in loads if span[0] >= begins]
+    own = [on_host(loader, span[0], span[1], tid=6) for span in loads if span[0] >= begins]
     own += [
-        on_host("cudaStreamSynchronize", *span, "cuda_runtime", tid=7) for span in synchronizes if span[0] >= begins
+        on_host("cudaStreamSynchronize", span[0], span[1], "cuda_runtime", tid=7)
+        for span in synchronizes
+        if span[0] >= begins
     ]
     own += [on_host("aten::add", begins, begins + 1, tid=8)]
     if launch is not None and launch >= begins:
         own.append(called(launch, 5))
-    own += [{**nccl(*span, "gemm"), "tid": 30} for span in computes]
-    own += [nccl(*span, Seq=at, Collective_name="send", Group_size=9) for at, span in enumerate(communicates)]
+    own += [{**nccl(span[0], span[1], "gemm"), "tid": 30} for span in computes]
+    own += [
+        nccl(span[0], span[1], Seq=at, Collective_name="send", Group_size=9) for at, span in enumerate(communicates)
+    ]
     own.append(nccl(start, start + 200, correlation=5, **args))
     other = [nccl(0, start + 200, **args)]
     told = ask("collectives", of_rank(tmp_path, 0, other), of_rank(tmp_path, 1, own))
