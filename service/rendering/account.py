@@ -4,6 +4,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from service.rendering.tracks import Shown
+from service.trace.process_groups import ProcessGroup
+
+
+@dataclass(frozen=True)
+class GroupOfRank:
+    """A process group that a rank lists; without a name, that of communications that name none."""
+
+    rank: int | None
+    name: str | None
+    group: ProcessGroup
 
 
 @dataclass
@@ -20,6 +30,7 @@ class Rendered:
         negative: slices that end before they begin, shown with no duration.
         numbers: values of counters; `no_numbers` is what was left out of them.
         tracks: the engine's threads.
+        groups: the process groups that each rank lists, and the one of communications that name none.
     """
 
     base_ns: int = 0
@@ -34,3 +45,4 @@ class Rendered:
     numbers: int = 0
     no_numbers: int = 0
     tracks: list[Shown] = field(default_factory=list)
+    groups: list[GroupOfRank] = field(default_factory=list)

@@ -17,10 +17,10 @@ from service.analysis.facts.launch_metadata import (
     launches_of,
     operation_of,
 )
-from service.analysis.facts.process_groups import ProcessGroups, process_groups_of
 from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
+from service.trace.process_groups import ProcessGroups
 
 SCHEMA = pa.schema(
     {
@@ -105,7 +105,7 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
         rules: `tensorboard` takes the annotations of process groups with the kernels of the same External id; else it
             is kernels that communicate, or annotations alone where there are none.
     """
-    groups = process_groups_of(scope)
+    groups = ProcessGroups.listed(scope.envelope, scope.rank, scope.summary.get("world_size"))
     if rules == "exact" and scope.has_communication:
         return _kernels(scope, groups)
     plugin = rules == "tensorboard"
@@ -166,9 +166,9 @@ def _told(kernel: Mapping[str, Any], launch: Launch | None) -> dict[str, Any]:
 
 def _complete(communication: dict[str, Any], groups: ProcessGroups, *, any_told: bool) -> None:
     """Add what the trace lists of the process group, and the size of the collective."""
-    described = groups.described(communication.get("process_group"), any_told=any_told)
-    if communication.get("group_size") is not None:
-        described["assumed_size"] = 0
+    group = groups.of(communication.get("process_group"), any_told=any_told)
+    communication["assumed_size"] = int(group.assumed and communication.get("group_size") is None)
+    described = {"group_size": group.size, "group_description": group.description, "group_ranks": group.ranks}
     communication |= {name: value for name, value in described.items() if communication.get(name) is None}
     about = (communication.get(name) for name in ("collective", "dtype", "in_elements", "out_elements", "group_size"))
     communication["size_bytes"] = size_of(*about, input_bytes=communication.get("size_bytes"))

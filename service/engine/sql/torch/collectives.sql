@@ -243,10 +243,30 @@ WITH
       coalesce(_torch_text!(t.arg_set_id, 'args.dtype'), i.dtype) AS dtype,
       coalesce(_torch_integer!(t.arg_set_id, 'args.In msg nelems'), i.elements) AS in_nelems,
       _torch_integer!(t.arg_set_id, 'args.Out msg nelems') AS out_nelems,
-      _torch_integer!(t.arg_set_id, 'args.Group size') AS group_size,
-      i.bytes AS input_bytes
+      i.bytes AS input_bytes,
+      _torch_integer!(t.arg_set_id, 'args.Group size') AS own_size,
+      -- A number in the first half of 2024.
+      coalesce(
+        _torch_text!(t.arg_set_id, 'args.Process Group Name'), _torch_text!(t.arg_set_id, 'args.Process Group ID')
+      ) AS group_name
     FROM told AS t
     LEFT JOIN _torch_collective_inputs AS i ON i.arg_set_id = t.inputs_id
+  ),
+  telling AS MATERIALIZED (
+    SELECT rank, max(group_name IS NOT NULL OR own_size IS NOT NULL) AS is_told
+    FROM described
+    GROUP BY rank
+  ),
+  -- With what the trace lists of its groups. Where it lists none, and no event tells of one, there is one: the job.
+  grouped AS MATERIALIZED (
+    SELECT
+      d.*,
+      coalesce(d.own_size, iif(g.is_assumed AND t.is_told, NULL, g.group_size)) AS group_size,
+      coalesce(_torch_text!(d.arg_set_id, 'args.Process Group Description'), g.description) AS group_description,
+      coalesce(_torch_text!(d.arg_set_id, 'args.Process Group Ranks'), g.ranks) AS group_ranks
+    FROM described AS d
+    LEFT JOIN _torch_group AS g ON g.rank IS d.rank AND g.name IS d.group_name
+    LEFT JOIN telling AS t ON t.rank IS d.rank
   )
 SELECT
   id,
@@ -271,14 +291,11 @@ SELECT
     coalesce(input_bytes, in_nelems * _torch_element_bytes(dtype))
   ) AS size_bytes,
   group_size,
-  -- A number in the first half of 2024.
-  coalesce(
-    _torch_text!(arg_set_id, 'args.Process Group Name'), _torch_text!(arg_set_id, 'args.Process Group ID')
-  ) AS group_name,
-  _torch_text!(arg_set_id, 'args.Process Group Description') AS group_description,
-  _torch_text!(arg_set_id, 'args.Process Group Ranks') AS group_ranks,
+  group_name,
+  group_description,
+  group_ranks,
   _torch_integer!(arg_set_id, 'args.Seq') AS seq
-FROM described
+FROM grouped
 ORDER BY id;
 
 DROP TABLE _torch_communicating;
