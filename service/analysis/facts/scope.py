@@ -1,6 +1,5 @@
 """What questions are asked of: one rank's events as views of a database, in bounded memory."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ import pyarrow as pa
 from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END, steps_in
-from service.store.export import envelope
+from service.store.export import envelope_of
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull, ExportFailed
@@ -123,12 +122,7 @@ class Scope:
     @cached_property
     def envelope(self) -> Mapping[str, Any]:
         """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
-        try:
-            text = envelope(self.columns, redact=False).decode("utf-8", "replace")
-            told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
-        except (ValueError, RecursionError):
-            return {}
-        return told if isinstance(told, Mapping) else {}
+        return envelope_of(self.columns)
 
     def has(self, categories: Iterable[str]) -> bool:
         """Whether there is a slice of any of some categories of which the time is known."""
