@@ -5,7 +5,6 @@ lists are of names that real traces and the sources of these libraries have. A k
 """
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -215,32 +214,43 @@ PRECISIONS = (
 )
 """What names tell of the precision in which matrices are multiplied; the first pattern that fits counts."""
 
-_NAMES_MAX = 1 << 14  # whose answers are kept: a trace has fewer
+_NAMES_MAX = 1 << 16  # whose answers are kept: a trace has fewer
+_CHARACTERS_MAX = 4096  # of a name that are looked at: what a profiler writes is not longer
 
 _USES = [(re.compile(one.pattern, re.ASCII), one.uses) for one in MATRIX_CORES]
 _PRECISIONS = [(re.compile(one.pattern, re.ASCII), one.precision) for one in PRECISIONS]
 
 
-def _globs(*globs: str) -> Callable[[str], "re.Match[str] | None"]:
-    """A test for names that match one of several GLOB patterns, regardless of the case of ASCII letters."""
-    parts = (re.escape(glob).replace(r"\*", "[\\s\\S]*").replace(r"\?", "[\\s\\S]") for glob in globs)
-    return re.compile("|".join(parts), re.ASCII | re.IGNORECASE).fullmatch
+_PARTS = [one.glob.removesuffix("*").split("*") for one in COMMUNICATING]
+_NOT_COMMUNICATING = re.compile(re.escape(NOT_COMMUNICATING.removesuffix("*")).replace(r"\?", "[\\s\\S]"))
+_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
-_COMMUNICATING = _globs(*(one.glob for one in COMMUNICATING))
-_NOT_COMMUNICATING = _globs(NOT_COMMUNICATING)
-
-
+@lru_cache(_NAMES_MAX)
 def communicates(name: str) -> bool:
     """Tell whether a kernel of this name communicates with other ranks, alone or fused with computing."""
-    return _COMMUNICATING(name) is not None and _NOT_COMMUNICATING(name) is None
+    small = name.lower() if name.isascii() else name.translate(_LOWER)  # as SQLite, which knows only ASCII's capitals
+    return any(_matches(small, parts) for parts in _PARTS) and not _NOT_COMMUNICATING.match(small)
+
+
+def _matches(name: str, parts: list[str]) -> bool:
+    """Tell whether a name starts with the first part, and has the others after it in their order."""
+    if not name.startswith(parts[0]):
+        return False
+    at = len(parts[0])
+    for part in parts[1:]:
+        at = name.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 @lru_cache(_NAMES_MAX)
 def uses_matrix_cores(name: str) -> bool | None:
     """Tell whether a kernel of this name uses tensor cores or AMD's matrix cores; None where no pattern knows it."""
     for pattern, uses in _USES:
-        if pattern.search(name):
+        if pattern.search(name, 0, _CHARACTERS_MAX):
             return uses
     return False if communicates(name) else None
 
@@ -252,6 +262,6 @@ def precision(name: str) -> str | None:
     Of two operands it is that of the wider one, in which both are multiplied.
     """
     for pattern, fixed in _PRECISIONS:
-        if match := pattern.search(name):
+        if match := pattern.search(name, 0, _CHARACTERS_MAX):
             return fixed or _OF_WORD[next(filter(None, match.groups())).lower()]
     return None

@@ -58,7 +58,6 @@ def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
 def _read(parts: "Parts", memory: frozenset[str]) -> WorkTimes | None:
     """Work as columns have it; None where arguments have to tell what communicates."""
     kinds = {**dict.fromkeys(GPU_CATEGORIES, 1), **dict.fromkeys(_COPIES | _MEMSETS, 2), **dict.fromkeys(memory, 3)}
-    communicating: dict[str, bool] = {}
     devices, types, starts, ends = [], [], [], []
     collectives, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in parts.read(("ph", "cat", "name", "ts_ns", "dur_ns", "device", "external_id")):
@@ -67,10 +66,10 @@ def _read(parts: "Parts", memory: frozenset[str]) -> WorkTimes | None:
         rows = np.flatnonzero((kind > 0) & part.slices & part.has("ts_ns"))
         kind = kind[rows]
         codes_, words = part.coded("name")
-        for word in words:
-            if word not in communicating:
-                communicating[word] = communicates(word)
-        named = np.array([*map(communicating.__getitem__, words), False])[codes_[rows]]
+        of_work = np.zeros(len(words) + 1, bool)
+        of_work[codes_[rows]] = True  # no name is -1, which is the last
+        named = np.array([of_work[code] and communicates(word) for code, word in enumerate(words)] + [False])
+        named = named[codes_[rows]]
         if _COLLECTIVE in words:
             told = part.slices & (codes_ == words.index(_COLLECTIVE)) & part.has("external_id")
             collectives.append(part.ints("external_id")[told])
