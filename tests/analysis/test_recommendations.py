@@ -60,13 +60,15 @@ def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
 def test_exactly_communication_is_what_costs_most(ask: Ask) -> None:
     """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
     told = ask("recommendations", TRACES["dlrm_rank0"])
-    assert rules(told["recommendations"]) == ["dataloader", "communication", "utilization"]
+    assert rules(told["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
     [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
     assert row["value"] == pytest.approx(39.68, abs=0.01)
     assert row["name"].startswith("ncclKernel_SendRecv")
     assert row["end_ns"] - row["start_ns"] == 2_146_000
     [cores] = [row for row in told["checks"] if row["rule"] == "tensor_cores"]
-    assert (cores["found"], cores["value"]) == ("unknown", None), "its kernels' External ids are of no operator"
+    assert (cores["found"], cores["value"]) == ("yes", pytest.approx(2.986, abs=0.001)), (
+        "operators are known by launches"
+    )
 
 
 GPU = {"id": 0, "name": "V100", "totalGlobalMem": 1000, "computeMajor": 7, "computeMinor": 0}
@@ -270,7 +272,7 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
     """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
     told = ask("recommendations", *RANKS)
-    assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization"]
+    assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
     [row] = [row for row in told["recommendations"] if row["rule"] == "late_rank"]
     assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
     assert "rank 7" in row["advice"]

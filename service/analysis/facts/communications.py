@@ -66,7 +66,7 @@ _BY_NAME = f"""CASE
     WHEN contains({_PLAIN}, 'broadcast') THEN 'broadcast' WHEN contains({_PLAIN}, 'reduce') THEN 'reduce' END"""
 
 _KERNELS = f"""
-SELECT position, start_ns, end_ns, stream, correlation, {_BY_NAME} AS by_name, {TOLD} FROM work
+SELECT position, start_ns, end_ns, stream, correlation, step, {_BY_NAME} AS by_name, {TOLD} FROM work
 WHERE type = 'COMM' ORDER BY start_ns, position
 """
 _NUMBERED = """
@@ -141,9 +141,8 @@ def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
     scope.db.register("told_kernels", pa.Table.from_pylist(kernels, _TOLD_KERNELS))
     numbered = scope.table(_NUMBERED)
     scope.db.unregister("told_kernels")
-    times = [one["start_ns"] if one["launch_ns"] is None else one["launch_ns"] for one in kernels]
     columns = dict(zip(numbered.column_names, numbered.columns, strict=True))
-    columns["step"] = pa.chunked_array([pa.array(_steps(scope, times), pa.int64())])
+    columns["step"] = pa.chunked_array([pa.array([one["step"] for one in kernels], pa.int64())])
     columns["calls"] = pa.chunked_array([pa.array([1] * len(kernels), pa.int64())])
     return pa.table([columns[one.name].cast(one.type) for one in SCHEMA], SCHEMA)
 
@@ -200,13 +199,13 @@ def _annotated(
 
 
 def _steps(scope: Scope, times: list[int]) -> list[int | None]:
-    """The number of the step in whose annotation each time lies."""
+    """The number of the step in whose annotation each time on the host lies."""
     numbers, steps = steps_of(scope)
     if not len(numbers):
         return [None] * len(times)
     at = np.searchsorted(steps.starts, np.array(times, np.int64), side="right") - 1
     return [
-        number if step >= 0 and time <= end else None
+        number if step >= 0 and time < end else None
         for step, time, number, end in zip(
             at.tolist(), times, numbers[at].tolist(), steps.ends[at].tolist(), strict=True
         )

@@ -31,8 +31,8 @@ SELECT
 FROM (
     SELECT
         position, (end_ns - start_ns)::DOUBLE AS lasting,
-        coalesce(external_id IN (SELECT external_id FROM eligible), false) AS eligible
-    FROM work WHERE kind = 'kernel' AND external_id <> 0
+        {operator} IN (SELECT operator FROM eligible) AS eligible
+    FROM work WHERE kind = 'kernel' AND {operator} <> {none}
 )
 """
 _AT = "SELECT name, start_ns, end_ns FROM work WHERE position = $position"
@@ -71,8 +71,10 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
         return
     slices = scope.slices()
     eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
-    scope.db.register("eligible", pa.table({"external_id": slices.host.external_ids[eligible]}))
-    [found] = scope.table(_COULD).to_pylist()
+    operators = slices.host.external_ids if as_tensorboard else slices.host.rows
+    scope.db.register("eligible", pa.table({"operator": operators[eligible]}))
+    operator, none = ("external_id", 0) if as_tensorboard else ("operator_row", -1)
+    [found] = scope.table(_COULD.format(operator=operator, none=none)).to_pylist()
     scope.db.unregister("eligible")
     could, whole = found["could"] or 0, found["whole"]
     value = 100 * could / whole if whole else None
