@@ -10,6 +10,7 @@ from service.analysis.facts.intervals import Ints, bounded, groups, lasting, sha
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import NO_WORK, Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
+from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
 from service.trace.summary import OPERATOR_CATEGORIES
@@ -147,6 +148,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
         "types": rows_made(TYPES, _at_once(scope)),
         "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
         "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
+        NAMES: names_of(scope),
     }
 
 
@@ -222,10 +224,13 @@ QUESTION = Question(
     answers="Which kinds of work take the time of a GPU, and which kernels, launched how?",
     definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
     " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
-    " and shared memory. Blocks per SM and occupancy are means that are weighted with durations.",
+    " and shared memory. Blocks per SM and occupancy are means that are weighted with durations. The tables of"
+    " totals add up all ranks.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/kernel_parser.py",
-    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS},
+    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS}
+    | {"total_types": TOTAL_TYPES, "total_kernels": TOTAL_KERNELS},
     parameters=KernelParameters,
     missing=missing,
     answer=answer,
+    joined=lambda answers, parameters: joined(answers, parameters.top),
 )
