@@ -14,9 +14,10 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from tests.attribution.oracle import Attributed
+
 GPU = {"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"}
 LAUNCH = re.compile("Runtime|.*_(runtime|driver)")
-OPS = {"cpu_op", "Operator", "user_annotation", "User"}
 ANNOTATIONS = {"user_annotation", "User"}
 ENDS = {"s", "t", "f"}
 OF_PROCESS = {"process_name", "process_labels", "process_sort_index", "process_uptime_seconds"}
@@ -131,6 +132,8 @@ class Document:
             default=None,
         )
         self.tracks = {one.track for one in self.happened}
+        self.order = {one.index: place for place, one in enumerate(self.events)}
+        self.attributed = Attributed(self)
         self.steps = self._steps()
         self.names = self._names(members)
         linked = (one for one in self.events if one.ph == "X" and one.correlation is not None)
@@ -215,16 +218,12 @@ def _window(document: Document, window: Mapping[str, Any]) -> Interval:
 
 
 def _time(document: Document, criteria: Mapping[str, Any]) -> list[Interval] | None:
-    """The time of a window and of steps; None where neither is given."""
-    time = [_window(document, criteria["window"])] if criteria.get("window") is not None else None
-    if (steps := criteria.get("steps")) is not None:
-        spans = _joined(span for number in steps for span in document.steps.get(number, []))
-        time = spans if time is None else _shared(time, spans)
-    return time
+    """The time of a window; None where there is none."""
+    return [_window(document, criteria["window"])] if criteria.get("window") is not None else None
 
 
 def time_of(document: Document, selection: Mapping[str, Any]) -> list[Interval]:
-    """When what is selected happens.
+    """When the window is, without an excluded one.
 
     Raises:
         NoTime: at no time.
@@ -271,6 +270,7 @@ def _tests(document: Document, criteria: Mapping[str, Any]) -> list[Test]:
         "devices": lambda wanted: _placed(document, lambda one: one.device in wanted),
         "streams": lambda wanted: _placed(document, lambda one: f"{one.device}/{one.stream}" in wanted),
         "ranks": lambda wanted: lambda _: document.rank in wanted,
+        "steps": lambda wanted: lambda one: document.attributed.step(one) in wanted,
     }
     return [make(criteria[name]) for name, make in tests.items() if criteria.get(name) is not None]
 
@@ -327,17 +327,22 @@ def kept(document: Document, selection: Mapping[str, Any]) -> list[int]:
     found -= asked_flows
     if closure["flows"]:
         stays = [one for one in stays if one.ph not in ENDS]
-    if closure["annotations"] and time != [(-math.inf, math.inf)]:
+    within = time
+    if selection.get("steps") is not None:
+        within = _shared(
+            time, _joined(span for number in selection["steps"] for span in document.steps.get(number, []))
+        )
+    if closure["annotations"] and within != [(-math.inf, math.inf)]:
         around = (one for one in stays if one.ph == "X" and one.cat in ANNOTATIONS and one.start is not None)
-        found |= {one.index for one in around if _surrounds(one, time)}
+        found |= {one.index for one in around if _surrounds(one, within)}
+    may_stay, links = {one.index for one in stays}, document.attributed
     if closure["kernels"]:
-        launched = {one.correlation for one in stays if one.index in found and one.is_launch} - {None}
-        found |= {one.index for one in stays if one.cat in GPU and one.correlation in launched}
+        launches = ((one.index, links.launch(one)) for one in links.work)
+        found |= {index for index, launch in launches if launch and launch.index in found} & may_stay
     if closure["launches"]:
-        work = [one for one in stays if one.index in found and one.cat in GPU]
-        calls, causes = ({getattr(one, key) for one in work} - {None} for key in ("correlation", "external"))
-        found |= {one.index for one in stays if one.correlation in calls and one.is_launch}
-        found |= {one.index for one in stays if one.external in causes and one.ph == "X" and one.cat in OPS}
+        work = [one for one in links.work if one.index in found]
+        causes = [*map(links.launch, work), *map(links.operator, work)]
+        found |= {one.index for one in causes if one} & may_stay
     if closure["flows"]:
         left_out = {one.index for one in document.happened if any(test(one) for test in exclusions)}
         found |= _whole_flows(document, found, asked_flows, left_out)

@@ -74,12 +74,12 @@ class AnnotationParameters(Parameters):
 
 def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     """The regions of a rank."""
-    from service.analysis.facts.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
 
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
     sides = [[column[host] for column in slices.host], slices.regions]
-    starts, ends, _, _, names, _, threads = (np.concatenate(each) for each in zip(*sides, strict=True))
+    starts, ends, _, _, names, _, threads, _ = (np.concatenate(each) for each in zip(*sides, strict=True))
     gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
     rows = np.arange(len(starts))[in_order(starts, ends)]
     if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import NO_WORK, Scope
@@ -13,7 +14,6 @@ from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
-from service.trace.summary import OPERATOR_CATEGORIES
 
 _DURATIONS = (
     count("count", "how many ran"),
@@ -47,7 +47,7 @@ CONFIGURATIONS = (
     RANK,
     DEVICE,
     word("name", "of the kernel; `others` beyond `top`"),
-    word("op", "for which it was launched, by its External id"),
+    word("op", "that launched it: the innermost operator around its launch"),
     word("grid", "of blocks, as the trace has it"),
     word("block", "of threads, as the trace has it"),
     count("registers", "per thread"),
@@ -64,21 +64,18 @@ _WORK = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
     position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash, shape,
-    CASE WHEN external_id IS DISTINCT FROM correlation THEN external_id END AS external_id
+    operator_row
 FROM work LEFT JOIN kernel_shapes USING (position)
 """
-"""Work by how it was launched; names are long, and stay where they are.
-
-An External id that is the correlation was made of it, where no op was known.
-"""
-_WANTED = "SELECT DISTINCT external_id FROM launched WHERE external_id > 0"
+"""Work by how it was launched; names are long, and stay where they are."""
+_WANTED = "SELECT DISTINCT operator_row FROM launched WHERE operator_row NOTNULL"
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
 SELECT
     device, type, is_kernel, shape, op, min(position) AS position,
     count(*) AS events, sum(dur_ns) AS total, min(dur_ns) AS shortest, max(dur_ns) AS longest,
     var_pop(dur_ns) AS variance
-FROM launched LEFT JOIN ops USING (external_id)
+FROM launched LEFT JOIN ops USING (operator_row)
 GROUP BY device, type, is_kernel, shape, name_hash, op
 """
 _NAMED_GROUPS = """
@@ -148,6 +145,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
         "types": rows_made(TYPES, _at_once(scope)),
         "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
         "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
+        "attribution": attribution_of(scope),
         NAMES: names_of(scope),
     }
 
@@ -166,18 +164,14 @@ def _group(scope: Scope) -> None:
 
 
 def _ops(scope: Scope) -> pa.Table:
-    """The number of the name of the op of each External id that work has: of several ops, of the last."""
-    from service.analysis.facts.nesting import NONE, owners  # noqa: PLC0415 - loads numba, which the server does without
+    """The number of the name of each operator that launched work, by its row."""
+    from service.attribution.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
-    chosen = slices.of_categories(OPERATOR_CATEGORIES.__contains__)
-    ids = np.where(chosen, slices.host.external_ids, 0)[::-1].copy()
-    wanted = scope.table(_WANTED)["external_id"].to_numpy()
-    places = owners(ids, wanted)
-    known = places != NONE
-    ops = slices.host.names[len(ids) - 1 - places[known]]
+    rows = scope.table(_WANTED)["operator_row"].to_numpy()
+    ops = slices.host.names[owners(slices.host.rows.astype(np.int64) + 1, rows + 1)]
     named = ops < len(slices.names)
-    return pa.table({"external_id": wanted[known][named], "op": ops[named]})
+    return pa.table({"operator_row": rows[named], "op": ops[named]})
 
 
 def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
@@ -224,10 +218,10 @@ QUESTION = Question(
     answers="Which kinds of work take the time of a GPU, and which kernels, launched how?",
     definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
     " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
-    " and shared memory. Blocks per SM and occupancy are means that are weighted with durations. The tables of"
-    " totals add up all ranks.",
+    " and shared memory. The op is the innermost operator around the launch. Blocks per SM and occupancy are means that"
+    " are weighted with durations. The tables of totals add up all ranks.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/kernel_parser.py",
-    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS}
+    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS, "attribution": ATTRIBUTION}
     | {"total_types": TOTAL_TYPES, "total_kernels": TOTAL_KERNELS},
     parameters=KernelParameters,
     missing=missing,

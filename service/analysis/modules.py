@@ -29,10 +29,10 @@ _PREFIX = "nn.Module: "
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
     """The modules of a rank."""
-    from service.analysis.facts import nesting  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
-    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", correlations=True)
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})")
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
     is_module = host.kinds == PYTHON
     modules = np.flatnonzero(is_module)
@@ -50,8 +50,7 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     total = nesting.summed(rows, lasting[modules], many)
     alone = (lasting - nesting.below(parents, lasting))[modules]
     work = work_of(scope)
-    launch = nesting.owners(host.correlations, work.correlations)
-    launch = np.where(launch < 0, nesting.owners(host.external_ids, work.owners(launched=False)), launch)
+    launch = host.places(np.where(work.launches < 0, work.operators, work.launches))
     device = nesting.summed(row_of[launch], work.lasting, many)
     device_total = nesting.within(callers, device)
     within = np.append(nesting.nearest(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
@@ -97,8 +96,8 @@ QUESTION = Question(
     answers="Which nn.Module takes the time?",
     definition="Calls of modules, operators, annotations and calls of a runtime nest within their thread as for"
     " `operators`. A row is a module as called by the module of its parent row. Work on devices counts for the"
-    " innermost module around its launch, or around the operator of its External id where the launch is not there, and"
-    " for all modules around that.",
+    " innermost module around its launch, or around its operator where the launch is not there, and for all modules"
+    " around that.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables={"modules": MODULES},
     missing=missing,

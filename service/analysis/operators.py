@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.host import (
     IS_ANNOTATION,
     IS_OP,
@@ -19,7 +20,7 @@ from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import KERNEL_PARTS
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Column, count, made, ns, number, pct, word
-from service.trace.summary import HOST_CATEGORIES
+from service.trace.summary import HOST_CATEGORIES, NOT_OPERATORS
 
 OPERATORS = (
     RANK,
@@ -47,14 +48,8 @@ TOTALS = (
     count("calls", "of all operators"),
     ns("host", "time of the host in all operators"),
     ns("device", "time of all work on devices"),
-    ns("unattributed", "of that, what no operator launched, as far as the trace tells"),
+    ns("unattributed", "of that, what no operator and no call launched, as far as the trace tells"),
 )
-
-LEFT_OUT = (
-    *("[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new"),
-    *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
-)
-"""Names of what torch leaves out."""
 
 _COLLECTIVES = tuple(
     f"{library}:{name}"
@@ -88,17 +83,21 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     if plugin or by_shapes or scope.has(["python_function"]):
         host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
     else:
-        host = host_of(scope, named=lambda name: name not in LEFT_OUT)
+        host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     with ThreadPoolExecutor(1, "rows") as thread:
         making = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs beside what the database reads
-        work = work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_only=plugin)
+        work = work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_calls=plugin)
         changes = scope.table(CHANGES)
     rows = making.result()
     rows.add_time(work)
     rows.add_memory(changes)
     operators, totals = rows.made()
     operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
-    return {"operators": made(OPERATORS, operators), "totals": made(TOTALS, totals)}
+    return {
+        "operators": made(OPERATORS, operators),
+        "totals": made(TOTALS, totals),
+        "attribution": attribution_of(scope),
+    }
 
 
 def missing(scope: Scope) -> str | None:
@@ -109,7 +108,7 @@ def missing(scope: Scope) -> str | None:
 def _nodes(scope: Scope, plugin: bool) -> str:
     """SQL for what is nested."""
     if not plugin:
-        left_out = ", ".join(f"'{name}'" for name in LEFT_OUT)
+        left_out = ", ".join(f"'{name}'" for name in sorted(NOT_OPERATORS))
         return (
             f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.calls}) AND coalesce(name NOT IN ({left_out}), true)"
         )
@@ -126,11 +125,11 @@ QUESTION = Question(
     answers="Which operator costs?",
     definition="As torch's key_averages: slices of the host nest within their thread, where one is over for what ends"
     " after it; an only child of the same name is merged into its parent; a slice's own time is without its children."
-    " Work on devices counts for the operator of its External id, else of that of its launch, and for all that enclose"
-    " that; memory for what lasts while it is allocated or freed, on any thread, and by itself without what the"
-    " children have.",
+    " Work on devices counts for the innermost operator around its launch, for the launch itself where no operator is"
+    " around it, and for all that enclose that; the table `attribution` tells the rule. Memory counts for what lasts"
+    " while it is allocated or freed, on any thread, and by itself without what the children have.",
     source="https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py",
-    tables={"operators": OPERATORS, "totals": TOTALS},
+    tables={"operators": OPERATORS, "totals": TOTALS, "attribution": ATTRIBUTION},
     parameters=OperatorParameters,
     missing=missing,
     answer=answer,

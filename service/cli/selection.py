@@ -23,7 +23,7 @@ _NUMBERS = re.compile(r"-?[0-9]{1,18}(?:/-?[0-9]{1,18})?(?:,-?[0-9]{1,18}(?:/-?[
 
 
 class Straddle(StrEnum):
-    """What becomes of slices over an edge of the time."""
+    """What becomes of slices over an edge of the window."""
 
     keep = "keep"
     start = "start"
@@ -111,7 +111,7 @@ def chosen(  # noqa: PLR0913 - a parameter is an option
     straddle: Annotated[
         Straddle | None,
         typer.Option(
-            help="Slices over an edge of the time: all (keep, as without it), those that begin in it, or cut to it."
+            help="Slices over an edge of the window: all (keep, as without it), those that begin in it, or cut to it."
         ),
     ] = None,
     no_metadata: Annotated[bool, typer.Option("--no-metadata", help="Without names of processes and threads.")] = False,

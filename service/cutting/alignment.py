@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from service.cutting.parts import Parts
+from service.store.parts import Parts
 from service.trace.summary import GPU_CATEGORIES
 
 Collective = tuple[Any, ...]

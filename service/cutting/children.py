@@ -10,14 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from service.attribution.file import make_links
+from service.attribution.links import external_ids_shown
 from service.cutting.cut import Cuts, part_envelope
-from service.cutting.parts import Parts
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.store.census import take_census
 from service.store.columns import ROW_GROUP, parquet_writer
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
+from service.store.parts import Parts
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
 from service.trace.piece import child_name
@@ -83,7 +85,7 @@ def write_children(
                     one.finish()
             for place, one in writing.items():
                 piece = some[place]
-                text = part_envelope(source.envelope, piece.selection, source.source)
+                text = part_envelope(source.envelope, piece.selection, source.source, source.summary)
                 write_whole(one.folder / ENVELOPE, text)
                 name = child_name(source.name, piece.suffix)
                 made.append(described(one, name, source.summary, selection=piece.selection.as_dict()))
@@ -155,6 +157,7 @@ def described(written: Writing, name: str, summary: Mapping[str, Any], *, select
     found.events = {"in": written.rows, "kept": written.rows, "refused": 0}
     found.rank = summary["rank"]
     found.health = health.as_dict(refused=0)
+    found.attribution = make_links(written.folder, asdict(found), external_ids_shown(summary)).told()
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return Child(written.folder.name, name, selection, size_of(written.folder), asdict(found))

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.cutting.criteria import Time
-from service.cutting.parts import Ints, Part
 from service.store.columns import by_time
+from service.store.parts import Ints, Part
 from service.trace.text import Members, Number, read, with_member, written
 from service.trace.time import decimal, decimals_of
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from service.cutting.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
+from service.cutting.steps import EventSteps
+from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, name_pattern, united, without
 from service.trace.summary import GPU_CATEGORIES, Key
@@ -73,28 +74,46 @@ class Asked:
     Args:
         parts: the trace's columns.
         tracks: their tracks.
+        steps: of their events.
         selection: what to keep.
         summary: of the trace, as the catalog has it.
+
+    Attributes:
+        time: of the window, without that of the excluded window.
+        around: the window and the steps, which annotations that come along enclose; None where neither is given.
 
     Raises:
         BadSelection: its windows leave no time, or a pattern is none.
         UnknownChoice: it names what the trace does not have.
     """
 
-    def __init__(self, parts: Parts, tracks: Tracks, selection: Selection, summary: Mapping[str, Any]) -> None:
-        told, excluded = _Told(parts, tracks, summary), selection.exclude
-        intervals = told.intervals(selection) or [ALWAYS]
+    def __init__(
+        self, parts: Parts, tracks: Tracks, steps: EventSteps, selection: Selection, summary: Mapping[str, Any]
+    ) -> None:
+        told, excluded = _Told(parts, tracks, steps, summary), selection.exclude
+        intervals = told.window(selection)
         self.selection = selection
         self._tests = told.tests(selection)
         self._exclusions: list[Test] = []
         if excluded:
-            lenient = _Told(parts, tracks, summary, lenient=True)
-            intervals = without(intervals, lenient.intervals(excluded))
+            lenient = _Told(parts, tracks, steps, summary, lenient=True)
+            if excluded.window:
+                intervals = without(intervals, lenient.window(excluded))
             self._exclusions = lenient.tests(excluded)
         if not intervals:
             raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary["bounds"])
         self.time = Time(intervals)
+        around = intervals if selection.steps is None else common(intervals, told.times_of_steps(selection.steps))
+        limited = around and around != [ALWAYS]
+        self.around = Time(around) if limited else None
         self.columns = told.columns | (lenient.columns if excluded else set())
+        self._linked = None if selection.steps is None else steps.parts_with_linked(selection.steps)
+
+    def may_meet(self, index: int, span: Interval) -> bool:
+        """Whether a part, whose events lie in a span of time, may have events that it asks for."""
+        if not self.time.may_meet(span):
+            return False
+        return self._linked is None or index in self._linked or bool(self.around and self.around.may_meet(span))
 
     @property
     def is_everything(self) -> bool:
@@ -127,31 +146,28 @@ class _Told:
     `columns` are those that the tests made so far look at.
     """
 
-    def __init__(self, parts: Parts, tracks: Tracks, summary: Mapping[str, Any], *, lenient: bool = False) -> None:
+    def __init__(
+        self, parts: Parts, tracks: Tracks, steps: EventSteps, summary: Mapping[str, Any], *, lenient: bool = False
+    ) -> None:
         self._parts = parts
         self._tracks = tracks
+        self._event_steps = steps
         self._summary = summary
         self._lenient = lenient
         self.columns: set[str] = set()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
-    def intervals(self, criteria: Criteria) -> list[Interval]:
-        """The time of a window and of steps; none where neither is given."""
-        given: list[list[Interval]] = []
-        if criteria.window:
-            try:
-                given.append([self._window(criteria.window)])
-            except UnknownChoice:
-                if not self._lenient:
-                    raise
-                given.append([])
-        if criteria.steps is not None:
-            given.append(self._steps(criteria.steps))
-        spans = common(*given) if len(given) == 2 else [span for spans in given for span in spans]
-        if given and not spans and not self._lenient:
-            raise BadSelection("The window and the steps share no time.", bounds=self._summary["bounds"])
-        return spans
+    def window(self, criteria: Criteria) -> list[Interval]:
+        """The time of a window; all time where none is given."""
+        if criteria.window is None:
+            return [ALWAYS]
+        try:
+            return [self._window(criteria.window)]
+        except UnknownChoice:
+            if not self._lenient:
+                raise
+            return []
 
     def _window(self, window: Window) -> Interval:
         bounds, zero = self._summary["bounds"], 0
@@ -186,18 +202,20 @@ class _Told:
         later = f" that begins at {since} ns or later" if since != ALWAYS[0] else ""
         raise UnknownChoice(f"The trace has no slice {name[:100]!r}{later}.")
 
-    def _steps(self, numbers: Iterable[int]) -> list[Interval]:
-        steps = self._summary["steps"]
-        chosen = set(self._known("steps", numbers, {step["number"] for step in steps}))
+    def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
+        """From the start to the end of the annotations of some steps."""
         return united(
-            (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1)) for step in steps if step["number"] in chosen
+            (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
+            for step in self._summary["steps"]
+            if step["number"] in numbers
         )
 
     # -- all else -----------------------------------------------------------------------------------------------------
 
     def tests(self, criteria: Criteria) -> list[Test]:
-        """A test for each criterion but time."""
+        """A test for each criterion but the window."""
         makers: dict[str, Callable[[Any], Test]] = {
+            "steps": self._steps,
             "ranks": self._ranks,
             "devices": self._devices,
             "streams": self._streams,
@@ -217,6 +235,11 @@ class _Told:
         if unknown and not self._lenient:
             raise _unknown(what, unknown[0], there)
         return [one for one in wanted if one in there]
+
+    def _steps(self, wanted: list[int]) -> Test:
+        numbers = self._known("steps", wanted, {step["number"] for step in self._summary["steps"]})
+        self.columns.update(EventSteps.columns)
+        return lambda part: np.isin(self._event_steps.of(part), numbers)
 
     def _ranks(self, wanted: list[int]) -> Test:
         merged = self._summary.get("ranks")

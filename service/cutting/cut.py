@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from service.attribution.links import external_ids_shown
 from service.cutting.clip import Clip
 from service.cutting.envelope import whole_of, with_facts
-from service.cutting.parts import Parts
 from service.cutting.rows import Rows, nothing_selected, rows_at
 from service.store.export import document_of, envelope
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from service.trace.selection import Selection
 
 
@@ -74,7 +75,7 @@ def cut_document(
         SelectionError: the trace has nothing of it, or it can't be understood; before anything is yielded.
         ExportFailed: the columns can't be read.
     """
-    text = part_envelope(envelope(columns, redact=redact), selection, source)
+    text = part_envelope(envelope(columns, redact=redact), selection, source, summary)
     with closing(Parts(columns / EVENTS)) as parts:
         yield from document_of(cut_tables(parts, selection, summary), text, columns, redact=redact)
 
@@ -96,6 +97,14 @@ def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -
     return (table for _, table in cuts.tables())
 
 
-def part_envelope(text: bytes, selection: Selection, source: str) -> bytes:
-    """The envelope of a part of a trace; a part of a part is one of the whole."""
-    return with_facts(text, {"part": {"of": whole_of(text) or source, "selection": selection.as_dict()}})
+def part_envelope(text: bytes, selection: Selection, source: str, summary: Mapping[str, Any]) -> bytes:
+    """The envelope of a part of a trace; a part of a part is one of the whole.
+
+    It tells what External ids are: a part may have too little to show that.
+    """
+    part = {
+        "of": whole_of(text) or source,
+        "selection": selection.as_dict(),
+        "external_ids": external_ids_shown(summary),
+    }
+    return with_facts(text, {"part": part})

@@ -12,10 +12,11 @@ import numpy as np
 
 from service.cutting.criteria import Asked
 from service.cutting.cut import part_envelope
-from service.cutting.parts import Parts, Tracks
 from service.cutting.rows import AT_ONCE, kept_rows, rows_at
+from service.cutting.steps import EventSteps
 from service.store.export import envelope, text_sizes
 from service.store.folder import EVENTS
+from service.store.parts import Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import ALWAYS, Closure, Interval, Selection, Window
@@ -93,26 +94,9 @@ class _Splitter:
         chosen = list(dict.fromkeys(getattr(self._base, field) or list_all()))
         if not chosen:
             raise UnknownChoice(f"The trace has no {field} to split by.", **{f"known_{field}": []})
-        found = [
+        return [
             Piece(f"{by}{str(one).replace('/', '-')}", self._base.model_copy(update={field: [one]})) for one in chosen
         ]
-        return self._in_time(found) if by == "step" else found
-
-    def _in_time(self, steps: list[Piece]) -> list[Piece]:
-        """Those that have any time; raises `BadSelection` if none has."""
-        found, why = [], None
-        with closing(Parts(self._columns / EVENTS)) as parts:
-            for piece in steps:
-                asked = piece.selection
-                timed = Selection(window=asked.window, steps=asked.steps, exclude=asked.exclude)
-                try:
-                    Asked(parts, Tracks(), timed, self._summary)
-                    found.append(piece)
-                except BadSelection as error:
-                    why = error
-        if why and not found:
-            raise why
-        return found
 
     def _within(self, start: int | None, end: int | None) -> Selection:
         return self._base.model_copy(update={"window": Window(start_ns=start, end_ns=end)})
@@ -125,7 +109,9 @@ class _Splitter:
         whole = ALWAYS
         if self._base.window:
             with closing(Parts(self._columns / EVENTS)) as parts:
-                (whole,) = Asked(parts, Tracks(), Selection(window=self._base.window), self._summary).time.intervals
+                steps = EventSteps(parts, Tracks(), self._summary)
+                window = Selection(window=self._base.window)
+                (whole,) = Asked(parts, Tracks(), steps, window, self._summary).time.intervals
         first, last = max(whole[0], bounds["start_ns"]), min(whole[1], bounds["end_ns"] + 1)
         if first >= last:
             raise BadSelection("The window has none of the trace's time.", bounds=bounds)
@@ -180,12 +166,12 @@ class _Splitter:
 
     def _size(self, rows: Any, sizes: Any, times: tuple[Any, Any], span: tuple[int | None, int | None]) -> int:
         """Bytes of the document of some rows."""
-        text = part_envelope(envelope(self._columns, redact=False), self._within(*span), "0" * 64)
+        text = part_envelope(envelope(self._columns, redact=False), self._within(*span), "0" * 64, self._summary)
         cut = 0
         if self._base.straddle == "clip":
             start, end = (edge if edge is not None else limit for edge, limit in zip(span, ALWAYS, strict=True))
             begins, ends = (one[rows] for one in times)
-            over = (begins < start) | (ends > end) | bool(self._base.steps or self._base.exclude)  # or at other edges
+            over = (begins < start) | (ends > end) | bool(self._base.exclude)  # or at other edges
             cut = int((over & (ends > begins)).sum()) * MARK_MAX
         return len(text) + int(sizes[rows].sum()) + 8 + cut
 

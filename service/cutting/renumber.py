@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.cutting.parts import METADATA, Flags, Part, Tracks
 from service.store.columns import with_ranks
+from service.store.parts import METADATA, Flags, Part, Tracks
 from service.trace.summary import Key
 from service.trace.text import Members, Number, read, written
 from service.trace.time import decimal, decimals_of

@@ -2,10 +2,9 @@
 
 Every event has a set of selections that keep it, as the bits of a number, so that all selections are worked out at
 once. The columns are read a part at a time, and only the parts that can matter; what stays in memory is those bits and
-the ids by which events belong together.
+the links between work, launches and operators.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -13,16 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from service.attribution.nesting import NONE
 from service.cutting.criteria import Asked, Time
-from service.cutting.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
+from service.cutting.steps import EventSteps
+from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
 from service.trace.errors import NothingSelected
 from service.trace.selection import ALWAYS, Interval, Selection
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     FLOW_PHASES,
-    GPU_CATEGORIES,
-    LAUNCH_PATTERN,
-    OP_CATEGORIES,
     Key,
 )
 
@@ -39,7 +37,6 @@ _PROCESS_NAMING = frozenset({"process_name", "process_labels", "process_sort_ind
 _FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation", *TRACK)
 _TEXT = ALWAYS[0]  # stands for the ids that are no integers
 _NOWHERE = np.uint64((1 << 64) - 1)
-_launches = re.compile(LAUNCH_PATTERN).fullmatch
 
 
 def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> Bits:
@@ -77,12 +74,12 @@ class Rows:
         self._parts = parts
         self._summary = summary
         self._tracks = Tracks()
-        self._asked = [Asked(parts, self._tracks, selection, summary) for selection in selections]
+        self._steps = EventSteps(parts, self._tracks, summary)
+        self._asked = [Asked(parts, self._tracks, self._steps, selection, summary) for selection in selections]
         width = next(size for size in (8, 16, 32, 64) if len(selections) <= size)
         self._type: Any = np.dtype(f"uint{width}").type
         self._bits: Bits = np.zeros(parts.rows, self._type)
         self._asked_flows = np.zeros(parts.rows, self._type)  # ends of arrows, by themselves
-        self._launched, self._work, self._ops = (_Keys(self._type) for _ in range(3))
 
     def time(self, place: int) -> Time:
         """The time of one of the selections."""
@@ -119,67 +116,49 @@ class Rows:
     # -- what is asked for --------------------------------------------------------------------------------------------
 
     def _take_asked_for(self) -> None:
-        """Keep what is asked for, and the annotations around it; note the ids by which more belongs to it."""
-        columns = {"ph", "cat", "ts_ns", "dur_ns", "correlation", "external_id"}
+        """Keep what is asked for, and the annotations around it."""
+        columns = {"ph", "cat", "ts_ns", "dur_ns"}
         columns.update(name for one in self._asked for name in one.columns)
         spans = [self._parts.time(index) for index in range(len(self._parts))]
-        near = [index for index, span in enumerate(spans) if any(one.time.may_meet(span) for one in self._asked)]
+        near = [index for index, span in enumerate(spans) if any(one.may_meet(index, span) for one in self._asked)]
         whole = self._closing("flows")
         for part in self._parts.read(sorted(columns), near):
             bits = self._bits[part.rows]
             for place, asked in enumerate(self._asked):
-                if asked.time.may_meet(spans[part.index]):
+                if asked.may_meet(part.index, spans[part.index]):
                     bits[_asked_for(part, asked)] |= self._type(1 << place)
             if whole:
                 flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
                 self._asked_flows[part.first + flows] = bits[flows] & whole
                 bits[flows] &= ~whole
-            self._note(part, bits)
-
-    def _note(self, part: Part, bits: Bits) -> None:
-        """Note the ids of kept launches and of kept work."""
-        named = part.which("ph", METADATA)
-        work = part.which("cat", GPU_CATEGORIES.__contains__) & ~named
-        launch = part.which("cat", _is_launch) & ~named
-        self._launched.add(part, "correlation", bits, launch)
-        self._work.add(part, "correlation", bits, work)
-        self._ops.add(part, "external_id", bits, work)
 
     # -- what belongs to it -------------------------------------------------------------------------------------------
 
     def _take_partners(self) -> None:
-        launched = self._launched.table(only=self._closing("kernels"))
-        for part in self._with(("correlation", launched)):
-            bits, _ = launched.of(part.ints("correlation"), part.has("correlation"))
-            bits[~part.which("cat", GPU_CATEGORIES.__contains__)] = 0
-            self._note(part, self._add(part, bits))
-        work, ops = (keys.table(only=self._closing("launches")) for keys in (self._work, self._ops))
-        for part in self._with(("correlation", work), ("external_id", ops)):
-            bits, _ = work.of(part.ints("correlation"), part.has("correlation") & part.which("cat", _is_launch))
-            is_op = part.which("cat", OP_CATEGORIES.__contains__) & part.slices & part.has("external_id")
-            more, _ = ops.of(part.ints("external_id"), is_op)
-            self._add(part, bits | more)
+        """Keep the work of kept launches, and then the launches and the operators of kept work."""
+        kernels, launches = self._closing("kernels"), self._closing("launches")
+        if not kernels | launches:
+            return
+        links = self._steps.links.of_work()
+        launched = links.launches != NONE
+        self._add(links.rows[launched], self._bits[links.launches[launched]] & kernels)
+        kept = self._bits[links.rows] & launches
+        for causes in (links.launches, links.operators):
+            known = (causes != NONE) & (kept != 0)
+            table = _Table(causes[known], kept[known])
+            self._add(table.ids, table.bits)
 
-    def _with(self, *tables: tuple[str, "_Table"]) -> Iterator[Part]:
-        """Yield the parts in which some columns may have ids of their tables."""
-        columns = {"ph", "cat", "correlation", "external_id", *self._excluding}
-        near = [
-            index
-            for index in range(len(self._parts))
-            if any(table.may_have(self._parts.span(index, column)) for column, table in tables)
-        ]
-        return self._parts.read(sorted(columns), near)
-
-    def _add(self, part: Part, bits: Bits) -> Bits:
-        """Keep more events of a part, but for what selections exclude; returns what is kept.
-
-        Names and arrows only look as if they were what they name and join.
-        """
-        bits[part.which("ph", METADATA)] = 0
-        bits[part.which("ph", FLOW_PHASES.__contains__)] &= ~self._closing("flows")
-        bits &= ~self._excluded(part)
-        self._bits[part.rows] |= bits
-        return bits
+    def _add(self, rows: Ints, bits: Bits) -> None:
+        """Keep more events, but for what selections exclude."""
+        new = bits & ~self._bits[rows] != 0
+        rows, bits = rows[new], bits[new]
+        if self._excluding:
+            more = np.zeros(self._parts.rows, self._type)
+            more[rows] = bits
+            for part in self._parts.read(sorted(self._excluding), self._parts.holding(more != 0)):
+                more[part.rows] &= ~self._excluded(part)
+            bits = more[rows]
+        self._bits[rows] |= bits
 
     def _excluded(self, part: Part) -> Bits:
         """For each event of a part, the selections that exclude it."""
@@ -232,39 +211,14 @@ class Rows:
 def _asked_for(part: Part, asked: Asked) -> Flags:
     """Which events of a part a selection asks for: what it says of kind and time, and annotations around that time."""
     flags = asked.of_kind(part) & ~part.which("ph", METADATA)
-    if not asked.time.is_limited:
-        return flags
     starts, ends = part.starts, part.ends
-    flags &= asked.time.begins(starts) if asked.selection.straddle == "start" else asked.time.meet(starts, ends)
-    if asked.selection.closure.annotations:
+    if asked.time.is_limited:
+        flags &= asked.time.begins(starts) if asked.selection.straddle == "start" else asked.time.meet(starts, ends)
+    if asked.around and asked.selection.closure.annotations:
         around = part.which("cat", ANNOTATION_CATEGORIES.__contains__) & part.slices
-        around &= part.has("ts_ns") & asked.time.enclosed(starts, ends) & ~asked.excluded(part)
+        around &= part.has("ts_ns") & asked.around.enclosed(starts, ends) & ~asked.excluded(part)
         flags |= around
     return flags
-
-
-def _is_launch(category: str | None) -> bool:
-    return category is not None and _launches(category) is not None
-
-
-class _Keys:
-    """Ids of a part's events, with their bits."""
-
-    def __init__(self, kind: Any) -> None:
-        self._ids: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
-        self._bits: list[Bits] = [np.zeros(0, kind)]
-
-    def add(self, part: Part, column: str, bits: Bits, chosen: Flags) -> None:
-        """Take the ids of those of some events that have both."""
-        rows = np.flatnonzero(chosen & (bits != 0) & part.has(column))
-        if len(rows):
-            self._ids.append(part.ints(column)[rows])
-            self._bits.append(bits[rows])
-
-    def table(self, *, only: Any) -> "_Table":
-        """What the ids say, as far as it is about some selections."""
-        ids, bits = np.concatenate(self._ids), np.concatenate(self._bits) & only
-        return _Table(ids[bits != 0], bits[bits != 0])
 
 
 class _Table:
@@ -272,23 +226,23 @@ class _Table:
 
     def __init__(self, ids: npt.NDArray[Any], bits: Bits) -> None:
         order = np.argsort(ids, kind="stable")
-        self._ids, firsts = _runs(ids[order])
-        self._bits: Bits = np.bitwise_or.reduceat(bits[order], firsts) if len(firsts) else bits
+        self.ids, firsts = _runs(ids[order])
+        self.bits: Bits = np.bitwise_or.reduceat(bits[order], firsts) if len(firsts) else bits
 
     def may_have(self, span: Interval | None) -> bool:
         """Whether an id lies in a span, both of whose ends may be one."""
         if span is None:
             return False
-        return bool(np.searchsorted(self._ids, span[0]) < np.searchsorted(self._ids, span[1], "right"))
+        return bool(np.searchsorted(self.ids, span[0]) < np.searchsorted(self.ids, span[1], "right"))
 
     def of(self, ids: npt.NDArray[Any], valid: Flags | None = None) -> tuple[Bits, Flags]:
         """The bits of ids, and which are known at all; where one is not valid, none."""
-        bits, known = np.zeros(len(ids), self._bits.dtype), np.zeros(len(ids), np.bool_)
+        bits, known = np.zeros(len(ids), self.bits.dtype), np.zeros(len(ids), np.bool_)
         rows = np.arange(len(ids)) if valid is None else np.flatnonzero(valid)
-        if len(self._ids):
-            at = np.minimum(np.searchsorted(self._ids, ids[rows]), len(self._ids) - 1)
-            known[rows] = self._ids[at] == ids[rows]
-            bits[rows] = np.where(known[rows], self._bits[at], 0)
+        if len(self.ids):
+            at = np.minimum(np.searchsorted(self.ids, ids[rows]), len(self.ids) - 1)
+            known[rows] = self.ids[at] == ids[rows]
+            bits[rows] = np.where(known[rows], self.bits[at], 0)
         return bits, known
 
 

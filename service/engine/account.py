@@ -116,8 +116,9 @@ def statements(rendered: Mapping[str, Any], args: str) -> list[str]:
     """The SQL that makes the tables which the package `torch` reads; see `service.engine.sql`."""
     tracks = rendered["tracks"]
     made = [
-        "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT)",
-        f"INSERT INTO _torch_facts VALUES ({rendered['base_ns']}, {_quoted(args)})",  # noqa: S608 - it is quoted
+        "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT, external_ids TEXT)",
+        "INSERT INTO _torch_facts"  # noqa: S608 - of values that are quoted
+        f" VALUES ({rendered['base_ns']}, {_quoted(args)}, {_quoted(rendered['external_ids'])})",
         f"CREATE TABLE _torch_track({_TRACK_COLUMNS})",
     ]
     for first in range(0, len(tracks), _ROWS):

@@ -75,6 +75,8 @@ class Step(Shape):
     name: str
     start_ns: int
     end_ns: int
+    pid: int | str | None = Field(None, description="of the process that annotated it")
+    tid: int | str | None = Field(None, description="of the thread that annotated it")
 
 
 class Progress(Shape):
@@ -137,6 +139,20 @@ class GroupOf(Shape):
     name: str
 
 
+class Attribution(Shape):
+    """How the work of a trace was given its operators."""
+
+    external_ids: Literal["operators", "other", "unknown"] | None = Field(
+        None, description="what the External ids of work are, as the trace's own events show; only `operators` are used"
+    )
+    rules: dict[str, int] = Field(
+        {},
+        description="kernels, copies and memsets by the rule that gave them their operator: `launch`, `graph` or"
+        " `external_id`; or by the reason why they have none: `launch_outside_operators`, `graph_outside_operators` or"
+        " `no_launch`",
+    )
+
+
 class TraceInBrief(Shape):
     """A trace as lists show it."""
 
@@ -163,6 +179,7 @@ class TraceInBrief(Shape):
     devices: list[Device]
     streams: list[str] = Field(description="device/stream")
     steps_count: int
+    attribution: Attribution
     health: Health
     job: str | None = Field(description="that reads it, or has read it")
     progress: Progress

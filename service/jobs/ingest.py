@@ -5,10 +5,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from service.attribution.file import make_links
+from service.attribution.links import external_ids_told
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
@@ -83,6 +86,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary = take_census(folder, members, document.health, file_name=file_name, packed=packed)
     summary.events = {"in": document.kept + document.refused, "kept": document.kept, "refused": document.refused}
     summary.health = document.health.as_dict(refused=document.refused)
+    summary.attribution = make_links(folder, asdict(summary), external_ids_told(members)).told()
     write_whole(folder / ENVELOPE, envelope)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

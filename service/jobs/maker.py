@@ -17,7 +17,6 @@ import orjson
 from service.cutting.children import write_children
 from service.cutting.cut import Cuts
 from service.cutting.merge import merge
-from service.cutting.parts import Parts
 from service.cutting.pieces import Piece, pieces
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
@@ -25,6 +24,7 @@ from service.jobs.input import end_with_input
 from service.jobs.worker import Reporter
 from service.store.catalog import new_trace_id
 from service.store.folder import EVENTS, size_of
+from service.store.parts import Parts
 from service.streaming.source import Progress
 from service.trace.errors import SelectionError
 from service.trace.piece import child_name

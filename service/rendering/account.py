@@ -20,6 +20,7 @@ class Rendered:
         negative: slices that end before they begin, shown with no duration.
         numbers: values of counters; `no_numbers` is what was left out of them.
         tracks: the engine's threads.
+        external_ids: what External ids are in the trace; see `service.attribution.links`.
     """
 
     base_ns: int = 0
@@ -34,3 +35,4 @@ class Rendered:
     numbers: int = 0
     no_numbers: int = 0
     tracks: list[Shown] = field(default_factory=list)
+    external_ids: str = "unknown"

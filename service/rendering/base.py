@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.cutting.parts import UNTIMED, Parts
+from service.store.parts import UNTIMED, Parts
 
 SPAN_MAX = 1 << 52
 """Nanoseconds that are exact, 52 days: measured on trace_processor v54, which reads times as doubles of µs."""

@@ -13,13 +13,14 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from service.attribution.links import external_ids_shown
 from service.cutting.cut import cut_tables
-from service.cutting.parts import Parts
 from service.rendering.account import Rendered
 from service.rendering.base import base_of
 from service.rendering.events import SafeEvents
 from service.rendering.tracks import ShownTracks
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
 from service.trace.selection import Args, Selection
 
@@ -49,6 +50,7 @@ def rendering(
         ExportFailed: the columns can't be read.
     """
     shown = ShownTracks(summary)
+    rendered.external_ids = external_ids_shown(summary)
     with closing(Parts(columns / EVENTS)) as parts:
         rendered.base_ns = base_of(parts)
         events = SafeEvents(shown, rendered, args)

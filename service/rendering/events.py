@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 
-from service.cutting.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
 from service.rendering.account import Rendered
 from service.rendering.base import SPAN_MAX
 from service.rendering.flows import Flows
@@ -21,6 +20,7 @@ from service.rendering.text import (
 )
 from service.rendering.tracks import ShownTracks
 from service.rendering.values import counters, harmless, is_kept, plain, suspects, tells
+from service.store.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
 from service.trace.selection import ALWAYS, Args
 from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
 from service.trace.text import Members, Number, read, written

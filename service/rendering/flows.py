@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.cutting.parts import Flags
+from service.store.parts import Flags
 from service.streaming.scan.compiled import compiled
 
 Keys = npt.NDArray[np.uint64]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from service.cutting.parts import Flags, Ints
+from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.nesting import chained
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.cutting.parts import Flags, Ints
 from service.rendering.values import Bytes
+from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 
 NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3

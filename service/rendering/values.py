@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.cutting.parts import Flags, Ints
+from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 from service.trace.text import Members, Number, read, without_halves, written
 

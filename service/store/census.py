@@ -71,7 +71,7 @@ SELECT device, sum(events)::BIGINT, min(start_ns), max(end_ns) FROM tally
 WHERE is_work AND device NOTNULL GROUP BY device
 """
 _STEPS = f"""
-SELECT name, ts_ns, {END}, cat FROM events
+SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
 WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
 """  # noqa: S608 - of constants
 _NAMES = """
@@ -149,7 +149,7 @@ def take_census(
             ],
             devices=_devices(db, envelope.get("deviceProperties")),
             streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
-            steps=_steps(db),
+            steps=steps_in(db),
             ranks=merged_ranks(envelope),
         )
         note_oddities(db, envelope, summary, health)
@@ -183,10 +183,18 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
     return names
 
 
-def _steps(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The steps that the host annotates in the view ``events``, in order of time."""
     steps = [
-        {"number": int(match[1]), "name": name, "start_ns": start, "end_ns": end}
-        for name, start, end, category in db.execute(_STEPS).fetchall()
+        {
+            "number": int(match[1]),
+            "name": name,
+            "start_ns": start,
+            "end_ns": end,
+            "pid": key_of(pid, pid_text),
+            "tid": key_of(tid, tid_text),
+        }
+        for name, start, end, category, pid, pid_text, tid, tid_text in db.execute(_STEPS).fetchall()
         if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
     ]
     return sorted(steps, key=lambda step: (step["start_ns"], step["number"]))

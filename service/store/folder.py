@@ -20,7 +20,7 @@ from pathlib import Path
 
 from service.trace.errors import CatalogInUse, DiskFull
 
-EVENTS, ENVELOPE = "events.parquet", "envelope.json"
+EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
 """The files that ingest makes of a trace."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
 """How the names of notes on resumable uploads end; see `service.store.resumable`."""

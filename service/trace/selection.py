@@ -53,7 +53,11 @@ class Criteria(BaseModel):
     model_config = _MODEL
 
     window: Window | None = None
-    steps: list[Number] | None = Field(**_VALUES, description="numbers of ProfilerSteps; the time that they take")
+    steps: list[Number] | None = Field(
+        **_VALUES,
+        description="numbers of ProfilerSteps: what begins in them on the host, and the work on devices that was launched"
+        " in them; work without a launch counts by its own start",
+    )
     ranks: list[Number] | None = Field(**_VALUES, description="ranks of a merged trace, or the trace's own")
     devices: list[Number] | None = Field(**_VALUES, description="what runs on a device")
     streams: list[Word] | None = Field(**_VALUES, description="`device/stream`, as the trace lists them")
@@ -89,7 +93,7 @@ class Selection(Criteria):
     )
     straddle: Literal["keep", "start", "clip"] = Field(
         "keep",
-        description="slices over an edge of the time: all that overlap it, those that begin in it, or all, cut to it",
+        description="slices over an edge of the window: all that overlap it, those that begin in it, or all, cut to it",
     )
     closure: Closure = Closure()
 

@@ -21,6 +21,14 @@ ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
 OPERATOR_CATEGORIES = OP_CATEGORIES - ANNOTATION_CATEGORIES
 """Categories of operators alone."""
 
+NOT_OPERATORS = frozenset(
+    {
+        *("[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new"),
+        *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
+    }
+)
+"""Names in the categories of operators that torch's own tables leave out."""
+
 FLOW_PHASES = frozenset({"s", "t", "f"})
 """The ends of arrows, and what lies on their way."""
 
@@ -50,5 +58,7 @@ class Summary:
     streams: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
+    attribution: dict[str, Any] = field(default_factory=dict)
+    """What External ids are, and how much work each rule gives an operator; see `service.attribution.links`."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     """Of a merged trace: of what it was made."""

@@ -195,7 +195,7 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
         work(1, 3, name="a_s1688gemm", **ids(1), **details, **metrics[1]),
         work(4, 2, name="a_s1688gemm", **ids(2), **details),
         work(6, 2, name="a_s1688gemm", **ids(2) | details | {"grid": [4, 1, 1]}),
-        work(9, 1, name="b", **ids(1), correlation=1),
+        work(9, 1, name="b"),
     ]
     answer = ask("kernel_breakdown", trace)
     found = [
@@ -207,7 +207,7 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
         ["a_s1688gemm", "aten::mm", "[2,1,1]", *shape, 2, 4000],
         ["a_s1688gemm", "aten::linear", "[2,1,1]", *shape, 1, 2000],
         ["a_s1688gemm", "aten::linear", "[4,1,1]", *shape, 1, 2000],
-        ["b", None, None, None, None, None, 1, 1000],  # an External id that is the correlation tells of no op
+        ["b", None, None, None, None, None, 1, 1000],
     ]
     assert [answer["configurations"][0][one] for one in ("blocks_per_sm", "occupancy_pct")] == [3.25, 32.5]
     gemm, other = answer["kernels"]
@@ -217,11 +217,22 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
     assert (gemm["blocks_per_sm"], other["blocks_per_sm"], other["stddev_ns"]) == (3.25, None, 0)
 
 
-def test_work_counts_once_whatever_ops_share_its_external_id(ask: Ask) -> None:
-    trace = [op(1, "aten::linear"), op(1, "aten::mm", 1), work(0, 1, **ids(1)), work(2, 1)]
+def test_work_has_no_op_where_several_ops_share_its_external_id(ask: Ask) -> None:
+    trace = [op(1, "aten::linear"), op(1, "aten::mm", 1), work(2, 1, **ids(1)), work(4, 1)]
     answer = ask("kernel_breakdown", trace)
-    assert [(row["op"], row["count"]) for row in answer["configurations"]] == [("aten::mm", 1), (None, 1)]
-    assert [row["count"] for row in answer["kernels"]] == [2]
+    assert [(row["op"], row["count"]) for row in answer["configurations"]] == [(None, 2)]
+    assert [(row["rule"], row["work"]) for row in answer["attribution"]] == [("no_launch", 2)]
+
+
+def test_work_has_the_op_around_its_launch_whatever_its_external_id_is(ask: Ask) -> None:
+    trace = [
+        op(1, "aten::linear", 0) | {"dur": 10},
+        op(2, "aten::mm", 2) | {"dur": 4},
+        call(3, 1),
+        work(20, 1, correlation=1, **ids(1)),
+    ]
+    answer = ask("kernel_breakdown", trace)
+    assert [(row["op"], row["count"]) for row in answer["configurations"]] == [("aten::mm", 1)]
 
 
 @pytest.mark.parametrize("types", ["exact", "hta"])

@@ -1,5 +1,6 @@
 """Operators: as torch's key_averages and TensorBoard's Operator view have them."""
 
+import json
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
+from tests.brute import Document
 from tests.conftest import SHARED, needs_shared
 
 TORCH = ["plain", "sched_stack_modules", "shapes_mem_flops", "threads"]
@@ -210,19 +212,23 @@ def test_times_too_long_to_add_up_are_a_reason(ask: Ask) -> None:
         ask("operators", events)
 
 
+def _linked(cat: str, number: int) -> Event:
+    return {"correlation" if cat == "cuda_runtime" else "External id": number} if number else {}
+
+
 _NAMES = st.sampled_from(["a", "b", "c"])
 _HOST = st.builds(
     lambda name, cat, tid, start, lasting, number: _slice(
-        name, start, start + lasting, cat=cat, tid=tid, args={"External id": number} if number else {}
+        name, start, start + lasting, cat=cat, tid=tid, args=_linked(cat, number)
     ),
     _NAMES, st.sampled_from(["cpu_op", "cpu_op", "user_annotation", "cuda_runtime"]), st.integers(1, 2),
     st.integers(0, 12), st.integers(0, 8), st.integers(0, 4),
 )  # fmt: skip
 _WORK = st.builds(
-    lambda start, lasting, number: _slice(
-        "kernel", start, start + lasting, cat="kernel", pid=0, args={"External id": number} if number else {}
+    lambda start, lasting, number, id_: _slice(
+        "kernel", start, start + lasting, cat="kernel", pid=0, args={"correlation": number, "External id": id_}
     ),
-    st.integers(0, 20), st.integers(0, 8), st.integers(0, 5),
+    st.integers(0, 20), st.integers(0, 8), st.integers(0, 5), st.integers(0, 5),
 )  # fmt: skip
 _MEMORY = st.builds(
     lambda at, size, kind: {
@@ -256,7 +262,6 @@ class _Node:
     def __init__(self, event: Event) -> None:
         self.name, self.start, self.end = event["name"], event["ts"], event["ts"] + event["dur"]
         self.annotation = event["cat"] == "user_annotation"
-        self.id = 0 if event["cat"] == "cuda_runtime" else event["args"].get("External id", 0)
         self.children: list[_Node] = []
         self.device = 0
         self.memory = [0, 0]
@@ -265,12 +270,13 @@ class _Node:
         return self.device + sum(child.device_total() for child in self.children)
 
 
-def _nested(host: list[Event]) -> list[_Node]:
-    """All nodes in order of time, with their children."""
+def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
+    """All nodes in order of time, with their children; `of_events` gets them by the place of their event."""
     stacks: dict[int, list[_Node]] = defaultdict(list)
     nodes = []
-    for event in sorted(host, key=lambda event: (event["ts"], -event["dur"])):
+    for place, event in sorted(enumerate(host), key=lambda one: (one[1]["ts"], -one[1]["dur"])):
         node, stack = _Node(event), stacks[event["tid"]]
+        of_events[place] = node
         while stack and (node.start >= stack[-1].end or node.end > stack[-1].end):
             stack.pop()
         if stack:
@@ -292,14 +298,13 @@ def _merged(nodes: list[_Node]) -> list[_Node]:
 
 
 def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[tuple[str, bool], tuple[int, ...]]:
-    nodes = _nested(host)
-    owners: dict[int, _Node] = {}
-    for node in nodes:
-        owners.setdefault(node.id, node)
-    for event in work:
-        number = event["args"].get("External id", 0)
-        if number in owners and number:
-            owners[number].device += event["dur"]
+    document = Document(json.dumps([*host, *work]))
+    of_events: dict[int, _Node] = {}
+    nodes = _nested(host, of_events)
+    for event in document.attributed.work:
+        owner = document.attributed.operator(event) or document.attributed.launch(event)
+        if owner:
+            of_events[owner.index].device += event.lasts // 1000
     lonely = []
     for event in memory:
         inside = [node for node in nodes if node.start <= event["ts"] <= node.end]

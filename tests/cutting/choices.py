@@ -14,11 +14,11 @@ from unittest import mock
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from service.cutting.parts import Parts
 from service.cutting.rows import kept_rows
 from service.jobs.ingest import ingest
 from service.store import columns
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from service.trace.selection import Selection
 from tests.brute import CLOSURE, GPU, Document, Event
 from tests.columns import Number, Object, written

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from service.cutting.alignment import Collective, aligned, collective_ends
 from service.cutting.merge import merge
-from service.cutting.parts import Parts
 from service.cutting.source import Source
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from service.trace.piece import Align
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested

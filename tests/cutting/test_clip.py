@@ -95,7 +95,7 @@ def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path)
 def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
     text = made(era=era, kernels=6)
     source = ingested(text, tmp_path / "whole")
-    _, _, start, end = source.summary["steps"][1].values()
+    start, end = (source.summary["steps"][1][edge] for edge in ("start_ns", "end_ns"))
     assert (start > BASE_NS) == (era != "relative")
 
     window = {"start_ns": start + (end - start) // 3 + 1, "end_ns": end - (end - start) // 3 - 3}

@@ -110,7 +110,7 @@ def check_envelope(made: str, whole: str, source: Source, selection: Chosen) -> 
     assert written(Object(others)) == whole
     told = json.loads(written(facts))
     assert key == "tracedock"
-    assert told["part"].keys() == {"of", "selection"}
+    assert told["part"].keys() == {"of", "selection", "external_ids"}
     assert told["part"]["of"] == source.source
     assert Selection.parsed(told["part"]["selection"]) == Selection.parsed(selection)
 
@@ -170,7 +170,8 @@ def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_pa
     second = cut_text(part, {"phases": ["X"]})
 
     assert part.whole == whole.source
-    assert json.loads(second)["tracedock"] == {"part": {"of": whole.source, "selection": {"phases": ["X"]}}}
+    told = {"of": whole.source, "selection": {"phases": ["X"]}, "external_ids": "unknown"}
+    assert json.loads(second)["tracedock"] == {"part": told}
     assert next(iter(parsed(second)))[0] == "tracedock"
     assert envelope_of(Object(parsed(second)[1:])) == envelope_of(parsed(text))
     assert lines(cut_text(part, half)) == lines(first)  # and cut again likewise, it is the same

@@ -77,6 +77,7 @@ async def test_kernels_have_their_launch_their_op_and_their_step(engine: Path, o
         assert (row["launch_ts"], row["launch_dur"]) == ((launch.ts, launch.dur) if launch else (None, None))
         assert row["delay"] == (max(0, one.ts - launch.end) if launch else None)
         assert (row["op_id"], row["op_name"]) == ((op.number, op.name) if op else (None, None))
+        assert row["rule"] == oracle.rule(one)
         assert row["external_id"] == (one.external_id or (launch and launch.external_id))
         assert row["step"] == oracle.step_at(launch.ts if launch else one.ts, one.rank)
 

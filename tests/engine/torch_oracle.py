@@ -162,19 +162,56 @@ class Oracle:
 
     @cached_property
     def _by_external_id(self) -> dict[Any, Slice]:
-        ops: dict[Any, Slice] = {}
+        ops: dict[Any, list[Slice]] = defaultdict(list)
         for one in self.ops:
-            ops.setdefault((one.rank, one.external_id), one)
-        return ops
+            ops[one.rank, one.external_id].append(one)
+        return {key: ones[0] for key, ones in ops.items() if len(ones) == 1}
 
     def launch(self, work: Slice) -> Slice | None:
         return self.calls.get((work.rank, work.args.get("correlation")))
 
-    def op(self, work: Slice) -> Slice | None:
+    @cached_property
+    def _around(self) -> dict[int, Slice | None]:
+        """The innermost op that lasts as each call begins, by the number of the call."""
+        found: dict[int, Slice | None] = {}
+        lasting: dict[Any, list[Slice]] = defaultdict(list)
+        for one in self.host:
+            mine = lasting[one.track]
+            if one.is_op:
+                mine.append(one)
+            elif one.category in CALLS:
+                mine[:] = [op for op in mine if op.end > one.ts]
+                found[one.number] = mine[-1] if mine else None
+        return found
+
+    def _by_launch(self, work: Slice) -> Slice | None:
         launch = self.launch(work)
-        nested = next((one for one in launch.around() if one.is_op), None) if launch else None
-        external = work.external_id or (launch.external_id if launch else None)
-        return nested or (self._by_external_id.get((work.rank, external)) if external else None)
+        return self._around[launch.number] if launch else None
+
+    def _external(self, work: Slice) -> int | None:
+        launch = self.launch(work)
+        return work.external_id or (launch.external_id if launch else None)
+
+    @cached_property
+    def external_ids(self) -> str:
+        """What External ids are, by work that has an op around its launch."""
+        pairs = [(self._external(one), self._by_launch(one)) for one in self.work]
+        compared = [external == op.external_id for external, op in pairs if external and op]
+        if not compared:
+            return "unknown"
+        return "operators" if sum(compared) * 100 >= len(compared) * 99 else "other"
+
+    def op(self, work: Slice) -> Slice | None:
+        external = self._external(work)
+        named = self._by_external_id.get((work.rank, external)) if self.external_ids == "operators" else None
+        return self._by_launch(work) or (named if external else None)
+
+    def rule(self, work: Slice) -> str:
+        launch = self.launch(work)
+        kind = "graph" if launch and "GraphLaunch" in launch.name else "launch"
+        if self._by_launch(work):
+            return kind
+        return "external_id" if self.op(work) else f"{kind}_outside_operators" if launch else "no_launch"
 
     @cached_property
     def steps(self) -> list[Slice]:
@@ -227,7 +264,8 @@ class Oracle:
             CREATE PERFETTO TABLE _torch_track AS
             WITH told(utid, pid, tid, rank, device, stream, lane) AS ({" UNION ALL ".join(rows)})
             SELECT * FROM told;
-            CREATE PERFETTO TABLE _torch_facts AS SELECT {self.base_ns} AS base_ns, '{args}' AS args"""
+            CREATE PERFETTO TABLE _torch_facts AS
+            SELECT {self.base_ns} AS base_ns, '{args}' AS args, '{self.external_ids}' AS external_ids"""
 
 
 def _literal(value: object) -> str:

@@ -73,7 +73,8 @@ def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any]
     assert answer.headers["content-type"] == "application/gzip"
     document = json.loads(gzip.decompress(answer.content))
     assert len(document["traceEvents"]) == child["events"]["kept"]
-    assert document["tracedock"]["part"] == {"of": trace["sha256"], "selection": {"steps": [3]}}
+    part = {"of": trace["sha256"], "selection": {"steps": [3]}, "external_ids": "unknown"}
+    assert document["tracedock"]["part"] == part
     slices = sum(count for key, count in child["counts"].items() if key.startswith(("X|", "i|")))
     assert server.rows(child["id"], "SELECT count(*) FROM slice") == [[slices]]
     assert server.api.get(f"/traces/{child['id']}/download", params={"format": "parquet"}).status_code == 200

@@ -7,11 +7,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from service.cutting.parts import Parts
 from service.rendering.account import Rendered
 from service.rendering.base import SPAN_MAX, base_of
 from service.rendering.document import rendering
 from service.store.folder import EVENTS
+from service.store.parts import Parts
 from tests.cutting.test_cut import ingested
 from tests.rendering.loads import SLICES, loaded
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cutting.parts import mixed
 from service.rendering.flows import Flows
+from service.store.parts import mixed
 
 EVENTS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=100)
 

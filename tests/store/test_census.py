@@ -311,9 +311,9 @@ def test_steps_are_those_on_the_host_in_order(census: Census) -> None:
     )
 
     assert found.steps == [
-        {"number": 3, "name": "ProfilerStep#3", "start_ns": 10_000, "end_ns": 15_000},
-        {"number": 4, "name": "ProfilerStep#4", "start_ns": 20_000, "end_ns": 25_000},
-        {"number": 5, "name": "ProfilerStep#5", "start_ns": 30_000, "end_ns": 35_000},
+        {"number": 3, "name": "ProfilerStep#3", "start_ns": 10_000, "end_ns": 15_000, "pid": 42, "tid": 42},
+        {"number": 4, "name": "ProfilerStep#4", "start_ns": 20_000, "end_ns": 25_000, "pid": 42, "tid": 42},
+        {"number": 5, "name": "ProfilerStep#5", "start_ns": 30_000, "end_ns": 35_000, "pid": 42, "tid": 42},
     ]
 
 

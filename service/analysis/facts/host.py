@@ -12,7 +12,7 @@ from service.store.census import END
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.analysis.facts.nesting import Places
+    from service.attribution.nesting import Places
 
 OP, ANNOTATION, PYTHON, CALLS = range(4)
 """Kinds of slices: operators, regions that the program names, functions of Python, calls of a runtime or driver."""
@@ -60,6 +60,7 @@ class Host:
         external_ids: its External id; 0 where it has none, and for calls, which have that of their operator.
         correlations: what it has in common with what it launched or waited for; of none, or if these are not asked
             for, no number above 0.
+        rows: its row among the events in order of time.
         extras: the number of what else was asked for, if something was.
         extra_words: these by their numbers.
     """
@@ -73,6 +74,7 @@ class Host:
     kinds: Any
     external_ids: Ints
     correlations: Ints
+    rows: "Places"
     extras: "Places | None"
     extra_words: list[str]
 
@@ -83,6 +85,12 @@ class Host:
     def durations(self) -> Ints:
         """How long each lasts."""
         return self.ends - self.starts
+
+    def places(self, rows: Ints) -> "Places":
+        """The places of the slices of some rows; `NONE` for a negative row and for what is not one of these."""
+        from service.attribution.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
+
+        return owners(self.rows.astype(np.int64) + 1, rows + 1)
 
 
 def host_of(
@@ -104,13 +112,13 @@ def host_of(
     chosen = of_kinds[host.kinds] & of_names[host.names]
     if chosen.all():
         return host
-    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations")
+    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations", "rows")
     return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
 
 
 def _host(scope: Scope) -> Host:
     """All slices of the host but functions of Python."""
-    from service.analysis.facts.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     host = slices.host
@@ -130,6 +138,7 @@ def _host(scope: Scope) -> Host:
         kinds=kinds,
         external_ids=np.where((kinds == CALLS) | (host.external_ids < 0), 0, host.external_ids),
         correlations=host.correlations,
+        rows=host.rows,
         extras=None,
         extra_words=[],
     )
@@ -151,7 +160,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
     Raises:
         NotApplicable: their durations add up to more than can be counted.
     """
-    from service.analysis.facts.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
 
     known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
     scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
@@ -162,7 +171,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
         SELECT
             ts_ns AS starts, {END} AS ends, {THREAD} AS threads,
             coalesce(enum_code(name::host_names), {len(words)})::INTEGER AS names,
-            {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids
+            {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids, row::INTEGER AS rows
             {f", {extra} AS extras" if extra else ""}
             {", coalesce(correlation, 0) AS correlations" if correlations else ""}
         {known}""",
@@ -186,7 +195,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
 
 def read(scope: Scope, sql: str, numbered_: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The columns of what a statement gives, as arrays; and the words of those that are numbered."""
-    from service.analysis.facts.nesting import Numbering  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import Numbering  # noqa: PLC0415 - loads numba
 
     batches = scope.db.sql(sql).to_arrow_reader(_ROWS)
     numberings = {name: Numbering() for name in batches.schema.names if name in numbered_}
@@ -208,13 +217,14 @@ def in_doubles(host: Host) -> Host:
 
     So have them tools that read JSON as Python does.
     """
-    from service.analysis.facts.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
 
     starts = _whole_ns(_doubles(host.starts))
     ends = starts + lasting_in_doubles(host.starts, host.durations)
     order = in_order(starts, ends)
     moved: dict[str, Any] = {
-        name: getattr(host, name) for name in ("threads", "names", "kinds", "external_ids", "correlations", "extras")
+        name: getattr(host, name)
+        for name in ("threads", "names", "kinds", "external_ids", "correlations", "rows", "extras")
     }
     moved = {name: column[order] if column is not None and len(column) else column for name, column in moved.items()}
     return replace(host, starts=starts[order], ends=ends[order], **moved)

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, SHAPES, Host, host_where
+from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, SHAPES, Host, host_where
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import NONE, nearest, numbered, owners, parents_of
 from service.analysis.facts.scope import Scope
+from service.attribution.nesting import numbered, parents_of
 
 STEP_NAME = "ProfilerStep#"
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORK = """
 SELECT
-    name::VARCHAR AS name, kind::VARCHAR AS kind, dur_ns, coalesce(correlation, 0) AS correlation
+    name::VARCHAR AS name, kind::VARCHAR AS kind, dur_ns, coalesce(operator_row, -1) AS operator_row
 FROM device_events ORDER BY start_ns, position
 """
 
@@ -36,13 +36,13 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
         ``name, kind, place, exact_place, count, duration_ns``. The `place` and the `exact_place` are hashes, comparable
         with those of other traces; the exact one also tells the order of each slice among its siblings of that name.
     """
-    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})", SHAPES, correlations=True)
-    parents = parents_of(host.threads, host.starts, host.ends)
     scope.slices()
     work = scope.table(_WORK)
-    ops = _ops(host, parents, work["correlation"].to_numpy())
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION})", SHAPES)
+    parents = parents_of(host.threads, host.starts, host.ends)
+    ops = host.places(work["operator_row"].to_numpy())
     pieces = _orders(_keys(ops, work["kind"]))
-    chosen = np.flatnonzero((ops != NONE) & np.isin(work["name"].to_numpy(), list(names)))
+    chosen = np.flatnonzero((ops >= 0) & np.isin(work["name"].to_numpy(), list(names)))
     place, exact_place = _places(host, parents, ops[chosen])
     shapes = _hashes(host.extra_words)[np.asarray(host.extras)[ops[chosen]]]
     own = _mixed(shapes, pieces[chosen].astype(np.uint64))
@@ -53,12 +53,6 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
         [("dur_ns", "count"), ("dur_ns", "sum")]
     )
     return total.rename_columns(["name", "kind", "place", "exact_place", "count", "duration_ns"])
-
-
-def _ops(host: Host, parents: Any, correlations: Ints) -> Any:
-    """The innermost op around the launch of each piece of work, or `NONE`."""
-    calls = owners(host.correlations, correlations)
-    return np.append(nearest(parents, host.kinds == OP), np.int32(NONE))[calls]
 
 
 def _keys(ops: Any, kinds: pa.ChunkedArray) -> Ints:

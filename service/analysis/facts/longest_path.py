@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import DROPPED, NONE, Flags, Places
+from service.attribution.nesting import DROPPED, NONE, Flags, Places
 from service.streaming.scan.compiled import compiled
 
 ALL, OWN = -1, -2

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from service.analysis.facts.host import KINDS, Host
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import (
+from service.analysis.facts.operator_rows import OperatorRows
+from service.attribution.nesting import (
     NONE,
     Places,
     climbing_sums,
@@ -18,7 +19,6 @@ from service.analysis.facts.nesting import (
     summed,
     tallied,
 )
-from service.analysis.facts.operator_rows import OperatorRows
 from service.trace.errors import NotApplicable
 
 _TYPES = (

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, in_doubles
 from service.analysis.facts.intervals import Ints, share
-from service.analysis.facts.nesting import (
+from service.analysis.facts.tensor_cores import OPERATORS
+from service.analysis.facts.work_owners import Work
+from service.attribution.nesting import (
     DROPPED,
     NONE,
     Numbering,
@@ -26,8 +28,6 @@ from service.analysis.facts.nesting import (
     tallied,
     within,
 )
-from service.analysis.facts.tensor_cores import OPERATORS
-from service.analysis.facts.work_owners import Work
 
 _MEMORY = tuple(f"{side}_memory_{kind}_bytes" for side in ("host", "device") for kind in ("self", "total"))
 _STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"
@@ -80,7 +80,7 @@ class OperatorRows:
             work = work.in_doubles()
         self._add_host_time(work.calls)
         self.device_ns = int(work.lasting.sum())
-        slices = owners(self.host.external_ids, work.owners(launched=self.plugin))
+        slices = work.slices_by_external_id(self.host) if self.plugin else work.slices(self.host)
         times = {"device_*_ns": work.lasting, "tensor_cores_*_ns": work.lasting * work.on_cores}
         with ThreadPoolExecutor(len(times), "times") as threads:  # of compiled code, which runs at once
             _, own = threads.map(lambda one: self._add_work(slices, *one), times.items())

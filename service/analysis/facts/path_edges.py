@@ -20,7 +20,8 @@ from service.analysis.facts.longest_path import (
     LongestPath,
     tell_edges,
 )
-from service.analysis.facts.nesting import (
+from service.analysis.facts.scope import Scope
+from service.attribution.nesting import (
     DROPPED,
     NONE,
     Flags,
@@ -32,7 +33,6 @@ from service.analysis.facts.nesting import (
     summed,
     tallied,
 )
-from service.analysis.facts.scope import Scope
 from service.trace.errors import NotApplicable
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")

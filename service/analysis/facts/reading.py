@@ -1,13 +1,14 @@
 """A trace that is being asked: its database, and what was found out about it, for all questions together."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from service.store.database import connected
@@ -75,15 +76,16 @@ class Reading:
             name = str(path).replace("'", "''")
             db.execute("SET parquet_metadata_cache = true")  # these are read with each statement
             db.execute("SET enable_external_file_cache = false")  # the system keeps files in memory
-            db.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{name}')")
+            rows = f"read_parquet('{name}', file_row_number = true)"
+            db.execute(f"CREATE VIEW events AS SELECT * RENAME (file_row_number AS row) FROM {rows}")
             return db
         from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without
-        from service.cutting.parts import Parts  # noqa: PLC0415 - likewise
+        from service.store.parts import Parts  # noqa: PLC0415 - likewise
 
         with closing(Parts(path)) as parts:
             tables = cut_tables(parts, self.selection, self.summary)
-            batches = (batch for table in tables for batch in table.to_batches())
-            db.register("cut", pa.RecordBatchReader.from_batches(parts.schema, batches))
+            schema = parts.schema.append(pa.field("row", pa.int64()))
+            db.register("cut", pa.RecordBatchReader.from_batches(schema, _numbered(tables)))
             db.execute("CREATE TABLE events AS SELECT * FROM cut")
             db.unregister("cut")
         return db
@@ -93,3 +95,12 @@ class Reading:
         self._found.clear()
         if self._db:
             self._db.close()
+
+
+def _numbered(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The events of tables, with their places among all of them."""
+    first = 0
+    for table in tables:
+        rows = pa.array(np.arange(first, first + len(table)))
+        first += len(table)
+        yield from table.append_column("row", rows).to_batches()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
-from service.store.census import END
+from service.store.census import END, steps_in
 from service.store.export import envelope
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
@@ -21,6 +21,8 @@ from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
+    from service.attribution.links import Links
+    from service.store.parts import Part
 
 COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
 """A regular expression of the names of kernels that communicate."""
@@ -56,10 +58,12 @@ CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') TH
      WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END::ENUM ('kernel', 'memcpy', 'memset', 'other')
 """
 _TIMES = f"ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns"
+_LINKS = "launch_row, operator_row, step, rule"
 _DEVICE_EVENTS = f"""
 CREATE TABLE device_events AS
 SELECT
-    position, name::event_names AS name, {_KIND} AS kind, device, stream, correlation, external_id, bytes, {_TIMES}
+    position, name::event_names AS name, {_KIND} AS kind, device, stream, correlation, external_id, bytes, {_TIMES},
+    {_LINKS}
 FROM work_read
 """
 _BATCH_ROWS = 1 << 15
@@ -167,17 +171,42 @@ class Scope:
         counts = {key.partition("|")[2]: count for key, count in self.summary["counts"].items() if key.startswith("X|")}
         slices, work = read_slices(self._events(), counts)
         self.db.register("names_read", pa.table({"name": pa.array(slices.names, pa.string())}))
-        self.db.register("work_read", work)
+        self.db.register("work_read", _with_links(work, self.links().of_work()))
         self.db.execute(_NAMES)
         self.db.execute(_DEVICE_EVENTS)
         self.db.unregister("names_read")
         self.db.unregister("work_read")
         return slices
 
+    def links(self) -> "Links":
+        """The launch, the operator and the step of all that devices do."""
+        return self.once("links", self._links)
+
+    def _links(self) -> "Links":
+        from service.attribution.file import links_of  # noqa: PLC0415 - loads numba, which the server does without
+        from service.attribution.links import external_ids_shown, linked  # noqa: PLC0415 - likewise
+        from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
+
+        if not self.cut:
+            return links_of(self.columns, self.summary)
+        clock = StepClock({**self.summary, "steps": steps_in(self.db)})
+        return linked(self._parts, clock, external_ids_shown(self.summary))
+
+    def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":
+        """Some columns of the events of a selection, in order of time."""
+        from service.store.parts import Part  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        first = 0
+        batches = self.db.sql(f"SELECT {', '.join(columns)} FROM events").to_arrow_reader(_BATCH_ROWS)
+        for index, batch in enumerate(batches):
+            yield Part(index, first, pa.Table.from_batches([batch]).cast(schema))
+            first += len(batch)
+
     def _events(self) -> Iterator[pa.Table]:
         """The columns that slices are read from, in order of time; words as dictionaries."""
         from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - likewise
-        from service.cutting.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+        from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         if not self.cut:
             with closing(Parts(self.columns / EVENTS)) as parts:
@@ -212,9 +241,10 @@ class Scope:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
         Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, start_ns, end_ns,
-        dur_ns``; ``kind``: kernel, memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others are only
-        there with HTA's types, which also tell no devices apart: ``device`` is null. To find out types takes a while,
-        and can be left out: then ``type`` is null. Arguments may be null where they are not asked for.
+        dur_ns``; ``launch_row, operator_row, step, rule``, as `links` has them, null for none; ``kind``: kernel,
+        memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others are only there with HTA's types,
+        which also tell no devices apart: ``device`` is null. To find out types takes a while, and can be left out:
+        then ``type`` is null. Arguments may be null where they are not asked for.
         """
         hta = parameters.types == "hta"
         conditions = ["true"]
@@ -227,8 +257,10 @@ class Scope:
             type_ = self._type_of_hta if hta else self._type(parameters)
         if hta or args or (typed and self._are_telling):
             counted = "stream <> -1 AND dur_ns NOTNULL AND cat <> 'Trace'" if hta else f"cat IN {WORK}"
+            self.slices()
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
+                LEFT JOIN (SELECT position, {_LINKS} FROM device_events) USING (position)
                 WHERE ph = 'X' AND ts_ns NOTNULL AND {counted})"""
         else:
             self.slices()
@@ -237,7 +269,7 @@ class Scope:
             CREATE OR REPLACE TEMP VIEW work AS
             SELECT
                 position, name, {"NULL::BIGINT" if hta else "device"} AS device, stream, correlation, external_id,
-                bytes, args, start_ns, end_ns, dur_ns, kind, ({type_})::{TYPE} AS type
+                bytes, args, start_ns, end_ns, dur_ns, kind, ({type_})::{TYPE} AS type, {_LINKS}
             FROM {source} WHERE {" AND ".join(conditions)}""")
 
     def last_step_start(self, types: str) -> int | None:
@@ -325,6 +357,21 @@ class Scope:
         self.db.register("kept", kept)
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM kept")
         self.db.unregister("kept")
+
+
+def _with_links(work: pa.Table, links: "Links") -> pa.Table:
+    """Work, each with its launch, operator and step."""
+    from service.attribution.links import RULES  # noqa: PLC0415 - loads numba, which the server does without
+
+    rules = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype("int8")), pa.array(RULES))
+    work = work.append_column("rule", rules)
+    for name, values in {
+        "launch_row": links.launches,
+        "operator_row": links.operators,
+        "step": links.steps,
+    }.items():
+        work = work.append_column(name, pa.array(values, mask=values < 0))
+    return work
 
 
 def _listed(words: Iterable[str]) -> str:

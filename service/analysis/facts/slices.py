@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import NONE, Flags, Places, in_order
-from service.cutting.parts import TRACK
+from service.attribution.nesting import NONE, Flags, Places, in_order
+from service.store.parts import TRACK
 from service.streaming.scan.compiled import compiled
 from service.trace.errors import ExportFailed
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OP_CATEGORIES
@@ -37,7 +37,7 @@ _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_SORTED_BY[1]))
 _GROUPS = _HOST, _REGIONS, _WORK = range(3)
 _OTHER = len(_GROUPS)
 
-_OF_THREADS = _INTS, ("name", "cat", "thread")
+_OF_THREADS = _INTS, ("name", "cat", "thread", "row")
 _READ_OF = {_HOST: _OF_THREADS, _REGIONS: _OF_THREADS, _WORK: (WORK, ("name", "cat"))}
 """The integers and the words that are read of each group."""
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     """Slices in order of their starts; of those that begin at once the longest first.
 
     ``starts`` and ``ends`` are in ns; ``names``, ``categories`` and ``threads`` are numbers; ``correlations`` and
-    ``external_ids`` are `UNKNOWN` where a slice has none.
+    ``external_ids`` are `UNKNOWN` where a slice has none; ``rows`` are those of the events in order of time.
     """
 
     starts: Ints
@@ -56,6 +56,7 @@ class Rows(NamedTuple):
     names: Places
     categories: Places
     threads: Places
+    rows: Places
 
 
 class Slices(NamedTuple):
@@ -117,6 +118,7 @@ class _Reader:
         self._names: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._threads: dict[tuple[Any, ...], int] = {}
+        self._events = 0
         room = dict.fromkeys(_GROUPS, 0)
         for category, count in counts.items():
             if (group := _group_of(category)) != _OTHER:
@@ -141,8 +143,11 @@ class _Reader:
             "name": self._named(columns["name"], columns["cat"]),
             "cat": _numbers(self._categories, categories),
             "thread": np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32),
+            "row": np.arange(self._events, self._events + len(table), dtype=np.int32),
         }
+        self._events += len(table)
         columns["thread"] = _Column(pa.chunked_array([threads]))
+        columns["row"] = _Column(pa.chunked_array([np.arange(len(table), dtype=np.int32)]))
         for group, taken in self._taken.items():
             taken.add(np.flatnonzero(groups == group), columns, numbers)
 
@@ -168,12 +173,13 @@ class _Reader:
 
     def _rows(self, group: int) -> Rows:
         """What was taken of a group, in order."""
-        (starts, lasting, correlations, external_ids), (names, categories, threads) = self._taken.pop(group).columns()
+        ints, words = self._taken.pop(group).columns()
+        (starts, lasting, correlations, external_ids), (names, categories, threads, rows) = ints, words
         _end(starts, lasting)
         names[names < 0] = len(self._names)
-        rows = Rows(starts, lasting, correlations, external_ids, names, categories, threads)
-        order = in_order(rows.starts, rows.ends)
-        return rows if isinstance(order, slice) else Rows(*(column[order] for column in rows))
+        found = Rows(starts, lasting, correlations, external_ids, names, categories, threads, rows)
+        order = in_order(found.starts, found.ends)
+        return found if isinstance(order, slice) else Rows(*(column[order] for column in found))
 
     def work(self) -> pa.Table:
         """What was taken of work."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.analysis.facts.nesting import Ints
+from service.attribution.nesting import Ints
 from service.streaming.scan.compiled import compiled
 
 Edges = tuple[Ints, Ints]

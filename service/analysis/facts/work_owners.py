@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.host import lasting_in_doubles, read
+from service.analysis.facts.host import Host, lasting_in_doubles, read
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.nesting import countable, owners
 from service.analysis.facts.scope import Scope
-from service.trace.summary import LAUNCH_PATTERN
+from service.attribution.nesting import Places, countable, owners
 
 _RUNTIME = "Runtime|.*_runtime"
 _WORK = """
 SELECT
     coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
-    start_ns AS starts, end_ns - start_ns AS lasting
+    start_ns AS starts, end_ns - start_ns AS lasting,
+    coalesce(launch_row, -1) AS launches, coalesce(operator_row, -1) AS operators
 FROM device_events
 """
 
@@ -30,28 +30,35 @@ class Work:
         correlations: what it has in common with its launch, or 0.
         starts: when it begins.
         lasting: how long it lasts.
+        launches: the row of its launch, or -1.
+        operators: the row of its operator, likewise.
         on_cores: whether it uses tensor cores.
-        calls: ``ids``, ``correlations``, ``starts`` and ``lasting`` of calls that launch, if they matter.
+        calls: ``ids``, ``correlations``, ``starts`` and ``lasting`` of the calls of runtimes, for the TensorBoard
+            plugin's numbers.
     """
 
     ids: Ints
     correlations: Ints
     starts: Ints
     lasting: Ints
+    launches: Ints
+    operators: Ints
     on_cores: Any
     calls: dict[str, Ints] | None
 
     def __post_init__(self) -> None:
         countable(self.lasting, "The time of what devices do")
 
-    def owners(self, *, launched: bool) -> Ints:
-        """The External id of each, else that of its launch; where it has to be `launched`, 0 without one."""
-        if self.calls is None:
-            return self.ids
-        call = owners(self.calls["correlations"], self.correlations)
-        of_call = np.append(self.calls["ids"], 0)[call]
-        ids = np.where(self.ids == 0, of_call, self.ids)
-        return np.where(call < 0, 0, ids) if launched else ids
+    def slices(self, host: Host) -> Places:
+        """The slice to which each belongs: its operator, or its launch where that lies in none; negative for none."""
+        return host.places(np.where(self.operators < 0, self.launches, self.operators))
+
+    def slices_by_external_id(self, host: Host) -> Places:
+        """The slice to which each belongs to the TensorBoard plugin: that of its External id, if it has a launch."""
+        calls = self.calls or dict.fromkeys(("ids", "correlations"), np.empty(0, np.int64))
+        call = owners(calls["correlations"], self.correlations)
+        ids = np.where(self.ids == 0, np.append(calls["ids"], 0)[call], self.ids)
+        return owners(host.external_ids, np.where(call < 0, 0, ids))
 
     def in_doubles(self) -> "Work":
         """The same with times as they come out of doubles of microseconds."""
@@ -62,21 +69,18 @@ class Work:
         return replace(self, lasting=lasting_in_doubles(self.starts, self.lasting), calls=calls)
 
 
-def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_only: bool = False) -> Work:
+def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_calls: bool = False) -> Work:
     """What devices do.
 
     Args:
         scope: what is asked.
         on_cores: what is found in the names of kernels that use tensor cores.
-        runtime_only: read the calls of the runtime, and none of the driver; else calls are read if there is work that
-            has no External id of its own.
+        runtime_calls: read the calls of runtimes, and none of drivers.
     """
     scope.slices()
     found, words = read(scope, _WORK, {"names"})
     cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
-    calls = None
-    if runtime_only or ((found["ids"] == 0) & (found["correlations"] != 0)).any():
-        calls = _calls(scope, _RUNTIME if runtime_only else LAUNCH_PATTERN)
+    calls = _calls(scope, _RUNTIME) if runtime_calls else None
     return Work(calls=calls, on_cores=cores[found.pop("names")], **found)
 
 

@@ -15,7 +15,7 @@ from service.store.folder import EVENTS
 from service.trace.summary import GPU_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.cutting.parts import Parts  # which loads pyarrow.parquet
+    from service.store.parts import Parts  # which loads pyarrow.parquet
 
 TYPES = ("COMP", "COMM", "MEM", "OTHER")
 """The types of work by their numbers."""
@@ -42,7 +42,7 @@ def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
     small = scope.summary["events"]["kept"] < _FEW
     every = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
     if small and every and not scope.cut:
-        from service.cutting.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+        from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         with closing(Parts(scope.columns / EVENTS)) as parts:
             found = _read(parts, _COPIES | _MEMSETS if parameters.memset == "mem" else _COPIES)

@@ -56,7 +56,7 @@ const CRITERIA = [
   ["processes", "process", "processes"], ["categories", "category", "categories"], ["names", "name"], ["phases", "phase"],
 ];
 
-const EDGES = { start: "only what begins in the time", clip: "slices cut to the time" };
+const EDGES = { start: "only what begins in the window", clip: "slices cut to the window" };
 
 const LEFT_OUT = {
   metadata: "no names of processes and threads", flows: "no arrows", launches: "no launches of kernels",

@@ -40,10 +40,13 @@ EVENTS = st.lists(
 )
 
 
+def in_order(events: list[Event]) -> list[Event]:
+    return sorted(events, key=lambda one: (one["ts_ns"] is None, one["ts_ns"] or 0))
+
+
 def tables(events: list[Event], cuts: list[int]) -> list[pa.Table]:
     """The events in order of time, as tables that end at the cuts."""
-    ordered = sorted(events, key=lambda one: (one["ts_ns"] is None, one["ts_ns"] or 0))
-    rows = [{"position": place, **one} for place, one in enumerate(ordered)]
+    rows = [{"position": place, **one} for place, one in enumerate(in_order(events))]
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
     return [pa.Table.from_pylist(rows[start:end], schema) for start, end in pairwise(edges)]
@@ -66,6 +69,7 @@ def timed(events: list[Event], categories: Any) -> list[Event]:
 @given(EVENTS, st.lists(st.integers(1, 40)))
 def test_slices_are_those_of_the_events_with_all_that_they_have(events: list[Event], cuts: list[int]) -> None:
     found, work = read_slices(tables(events, cuts), counted(events))
+    ordered = in_order(events)
     tracks = [tuple(row.values()) for row in found.threads.to_pylist()]
     assert len(set(tracks)) == len(tracks)
     for rows, categories in ((found.host, HOST), (found.regions, (REGION,))):
@@ -76,7 +80,10 @@ def test_slices_are_those_of_the_events_with_all_that_they_have(events: list[Eve
                 found.categories[category],
                 tracks[thread],
             )
-            for starts, ends, correlation, external_id, name, category, thread in zip(*rows, strict=True)
+            for starts, ends, correlation, external_id, name, category, thread, _ in zip(*rows, strict=True)
+        ]
+        assert [(ordered[row]["ts_ns"], ordered[row]["cat"]) for row in rows.rows] == [
+            (start, found.categories[category]) for start, category in zip(rows.starts, rows.categories, strict=True)
         ]
         expected = [
             (

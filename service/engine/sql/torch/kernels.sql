@@ -3,6 +3,14 @@
 INCLUDE PERFETTO MODULE torch.nesting;
 INCLUDE PERFETTO MODULE torch.steps;
 
+-- Whether a slice is an op that lasts at a time.
+CREATE OR REPLACE PERFETTO MACRO _torch_lasts_as_op(s Expr, time Expr)
+RETURNS Expr AS (
+  $s.ts + $s.dur > $time
+  AND _torch_is_op!($s.category, $s.name)
+  AND $s.id NOT IN (SELECT id FROM _torch_left_out)
+);
+
 -- What GPUs do, with what its arguments tell.
 CREATE OR REPLACE PERFETTO TABLE _torch_work AS
 SELECT
@@ -29,39 +37,69 @@ FROM (
   FROM _torch_host_slice!() AS h
   WHERE h.kind = 'launch'
 )
-WHERE correlation IN (SELECT correlation FROM _torch_work)
+WHERE correlation > 0 AND correlation IN (SELECT correlation FROM _torch_work)
 GROUP BY correlation, rank
 ORDER BY correlation;
 
--- What encloses each call.
-CREATE OR REPLACE PERFETTO TABLE _torch_call_parent AS
-SELECT
-  c.id,
-  p.id AS parent_id,
-  _torch_is_op!(p.category, p.name) AS is_op
+-- From where to climb to the ops that last as a call begins: from its parent and, for a call that is on a lane of its
+-- own, from the slice before it on the first lane too.
+CREATE OR REPLACE PERFETTO TABLE _torch_call_climb AS
+SELECT c.id, s.ts, s.parent_id AS at, _torch_lasts_as_op!(p, s.ts) AS is_op
 FROM _torch_call AS c
-JOIN slice AS s ON s.id = c.id
-LEFT JOIN _torch_reparented AS r ON r.id = c.id
-JOIN slice AS p ON p.id = iif(r.id IS NULL, s.parent_id, r.parent_id)
-ORDER BY c.id;
+JOIN slice AS s USING (id)
+JOIN slice AS p ON p.id = s.parent_id
+UNION ALL
+SELECT x.id, x.ts, x.at, _torch_lasts_as_op!(p, x.ts) AS is_op
+FROM (
+  SELECT
+    x.id,
+    x.ts,
+    -- The slice before is a few ids away in all but odd traces.
+    coalesce(
+      (SELECT max(b.id) FROM slice AS b WHERE b.id BETWEEN x.id - 1000 AND x.id - 1 AND b.track_id = first.track_id),
+      (SELECT max(b.id) FROM slice AS b WHERE b.id < x.id - 1000 AND b.track_id = first.track_id)
+    ) AS at
+  FROM _torch_stray AS x
+  JOIN _torch_lane AS first ON first.thread = x.thread AND first.lane = 1
+  WHERE x.id IN (SELECT id FROM _torch_call)
+) AS x
+JOIN slice AS p ON p.id = x.at;
 
--- The innermost op around each call.
+-- The innermost op that lasts as each call begins, on any lane of its thread: of all that do, the last to begin.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_op AS
 WITH RECURSIVE
-  up(id, at) AS (
-    SELECT id, parent_id FROM _torch_call_parent WHERE NOT is_op
+  up(id, ts, at, is_op) AS (
+    SELECT id, ts, at, is_op FROM _torch_call_climb WHERE NOT is_op
     UNION ALL
-    SELECT up.id, _torch_parent(up.at)
+    SELECT up.id, up.ts, p.id, _torch_lasts_as_op!(p, up.ts)
     FROM up
     JOIN slice AS s ON s.id = up.at
-    WHERE NOT _torch_is_op!(s.category, s.name)
+    JOIN slice AS p ON p.id = s.parent_id
+    WHERE NOT up.is_op
+  ),
+  candidate AS (
+    SELECT id, at AS op_id FROM _torch_call_climb WHERE is_op
+    UNION ALL
+    SELECT id, at FROM up WHERE is_op
+    UNION ALL
+    -- Ops on lanes of their own, around calls on others.
+    SELECT y.id, x.id
+    FROM _torch_stray AS x
+    JOIN slice AS s USING (id)
+    CROSS JOIN _torch_lane AS l
+    CROSS JOIN slice AS y
+    WHERE
+      l.thread = x.thread
+      AND l.track_id <> x.track_id
+      AND y.track_id = l.track_id
+      AND y.ts >= x.ts
+      AND y.id > x.id
+      AND _torch_lasts_as_op!(s, y.ts)
+      AND y.id IN (SELECT id FROM _torch_call)
   )
-SELECT id, parent_id AS op_id FROM _torch_call_parent WHERE is_op
-UNION ALL
-SELECT up.id, up.at
-FROM up
-JOIN slice AS s ON s.id = up.at
-WHERE _torch_is_op!(s.category, s.name)
+SELECT id, max(op_id) AS op_id
+FROM candidate
+GROUP BY id
 ORDER BY id;
 
 -- What GPUs do, by the call that launched it.
@@ -70,14 +108,17 @@ SELECT
   w.id,
   c.id AS launch_id,
   o.op_id,
-  coalesce(w.external_id, _torch_external_id!(s.arg_set_id)) AS external_id
+  coalesce(w.external_id, _torch_external_id!(s.arg_set_id)) AS external_id,
+  s.name GLOB '*GraphLaunch*' AS is_graph,
+  _torch_step_on(coalesce(s.ts, w.ts), w.rank, coalesce(l.thread, -1)) AS step
 FROM _torch_work AS w
 LEFT JOIN _torch_call AS c ON c.correlation = w.correlation AND c.rank IS w.rank
 LEFT JOIN slice AS s ON s.id = c.id
+LEFT JOIN _torch_lane AS l ON l.track_id = s.track_id
 LEFT JOIN _torch_call_op AS o ON o.id = c.id
 ORDER BY w.id;
 
--- Ops by their External id, of those ids that are left to look for.
+-- Ops by their External id, of those ids that are left to look for, where the trace shows that these are ops'.
 CREATE OR REPLACE PERFETTO TABLE _torch_external_op AS
 SELECT external_id, rank, min(id) AS id
 FROM (
@@ -87,8 +128,11 @@ FROM (
     _torch_is_op!(h.category, h.name)
     AND EXISTS (SELECT 1 FROM _torch_launched WHERE op_id IS NULL AND external_id IS NOT NULL)
 )
-WHERE external_id IN (SELECT external_id FROM _torch_launched WHERE op_id IS NULL)
+WHERE
+  external_id IN (SELECT external_id FROM _torch_launched WHERE op_id IS NULL)
+  AND 'operators' = (SELECT external_ids FROM _torch_facts)
 GROUP BY external_id, rank
+HAVING count(*) = 1
 ORDER BY external_id;
 
 -- Kernels, copies and memsets: all that GPUs do.
@@ -121,11 +165,15 @@ CREATE OR REPLACE PERFETTO TABLE torch_kernel(
   launch_dur DURATION,
   -- From the end of that call, 0 where it began sooner.
   delay DURATION,
-  -- The op that launched it: the innermost around the call on its thread, else that of its External id.
+  -- The op that launched it: the innermost that lasts as the call begins, on its thread; else that of the External id,
+  -- in traces that show that these are ops'.
   op_id JOINID(slice.id),
   -- Name of that op.
   op_name STRING,
-  -- Step of the call; of its own start where there is none.
+  -- How the op is known: `launch`, `graph` (the launch of a graph) or `external_id`; or why it is not:
+  -- `launch_outside_operators`, `graph_outside_operators` or `no_launch`.
+  rule STRING,
+  -- Step in which the call began; in which it began itself where there is no call.
   step LONG,
   -- Bytes copied or set.
   bytes LONG
@@ -147,7 +195,13 @@ SELECT
   max(s.ts - c.ts - c.dur, 0) AS delay,
   coalesce(l.op_id, e.id) AS op_id,
   op.name AS op_name,
-  torch_step_at(coalesce(c.ts, s.ts), w.rank) AS step,
+  CASE
+    WHEN l.op_id IS NOT NULL THEN iif(l.is_graph, 'graph', 'launch')
+    WHEN e.id IS NOT NULL THEN 'external_id'
+    WHEN l.launch_id IS NULL THEN 'no_launch'
+    ELSE iif(l.is_graph, 'graph_outside_operators', 'launch_outside_operators')
+  END AS rule,
+  l.step,
   w.bytes
 FROM _torch_work AS w
 JOIN slice AS s USING (id)
@@ -161,7 +215,7 @@ DROP TABLE _torch_work;
 
 DROP TABLE _torch_call;
 
-DROP TABLE _torch_call_parent;
+DROP TABLE _torch_call_climb;
 
 DROP TABLE _torch_call_op;
 

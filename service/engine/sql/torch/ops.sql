@@ -78,6 +78,7 @@ SELECT
   h.arg_set_id,
   h.utid,
   h.rank,
+  h.thread,
   h.dur - coalesce(e.dur, 0) AS self_dur,
   coalesce(w.kernel_count, 0) AS kernel_count,
   coalesce(w.kernel_dur, 0) AS kernel_dur
@@ -132,7 +133,7 @@ SELECT
   utid,
   (SELECT t.name FROM thread AS t WHERE t.utid = o.utid) AS thread_name,
   rank,
-  torch_step_at(ts, rank) AS step,
+  _torch_step_on(ts, rank, thread) AS step,
   _torch_external_id!(arg_set_id) AS external_id,
   _torch_integer!(arg_set_id, 'args.Sequence number') AS sequence_number,
   torch_input_dims(arg_set_id) AS input_dims,

@@ -3,7 +3,9 @@
 INCLUDE PERFETTO MODULE torch.trace;
 
 CREATE OR REPLACE PERFETTO TABLE _torch_step_slice AS
-SELECT s.id, CAST(substr(s.name, 14) AS INTEGER) AS step, s.name, s.ts, s.dur, l.utid, l.rank, l.device, l.stream
+SELECT
+  s.id, CAST(substr(s.name, 14) AS INTEGER) AS step, s.name, s.ts, s.dur, max(s.dur, 1) AS lasting, l.utid, l.rank,
+  l.device, l.stream, l.thread
 FROM slice AS s
 JOIN _torch_lane AS l USING (track_id)
 WHERE
@@ -34,7 +36,7 @@ WITH
   begun AS (
     SELECT
       *,
-      ts >= max(ts + dur) OVER (
+      ts >= max(ts + lasting) OVER (
         PARTITION BY rank, step ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
       ) IS NOT FALSE AS is_new
     FROM _torch_step_slice
@@ -89,8 +91,54 @@ CREATE OR REPLACE PERFETTO FUNCTION torch_step_at(
 )
 -- N of `ProfilerStep#N`.
 RETURNS LONG AS
-SELECT iif(ts + dur > $ts, step, NULL)
+SELECT iif(ts + max(dur, 1) > $ts, step, NULL)
 FROM torch_step
 WHERE ts <= $ts AND rank IS $rank
-ORDER BY ts DESC
+ORDER BY ts DESC, id DESC
 LIMIT 1;
+
+-- The steps of threads that annotate some themselves, where other threads of their rank do too.
+CREATE OR REPLACE PERFETTO TABLE _torch_thread_step AS
+WITH
+  own AS (
+    SELECT *
+    FROM _torch_step_slice
+    WHERE
+      device IS NULL
+      AND coalesce(rank, -1) IN (
+        SELECT coalesce(rank, -1) FROM _torch_step_slice WHERE device IS NULL
+        GROUP BY rank HAVING count(DISTINCT thread) > 1
+      )
+  ),
+  begun AS (
+    SELECT
+      *,
+      ts >= max(ts + lasting) OVER (
+        PARTITION BY thread, step ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) IS NOT FALSE AS is_new
+    FROM own
+  ),
+  numbered AS (
+    SELECT *, sum(is_new) OVER (PARTITION BY thread, step ORDER BY id) AS occurrence
+    FROM begun
+  )
+SELECT thread, step, min(id) AS id, min(ts) AS ts, max(ts + lasting) AS end_ts
+FROM numbered
+GROUP BY thread, step, occurrence
+ORDER BY id;
+
+-- The step that a thread was in: by its own steps, or by its rank's where it annotates none.
+CREATE OR REPLACE PERFETTO FUNCTION _torch_step_on(ts TIMESTAMP, rank LONG, thread LONG)
+RETURNS LONG AS
+SELECT
+  iif(
+    $thread IN (SELECT thread FROM _torch_thread_step),
+    (
+      SELECT iif(end_ts > $ts, step, NULL)
+      FROM _torch_thread_step
+      WHERE thread = $thread AND ts <= $ts
+      ORDER BY ts DESC, id DESC
+      LIMIT 1
+    ),
+    torch_step_at($ts, $rank)
+  );

@@ -135,6 +135,7 @@ class Parts:
     """
 
     def __init__(self, events: Path) -> None:
+        self.folder = events.parent
         with _readable():
             self._file = pq.ParquetFile(events, read_dictionary=WORDS)
         told = self._file.metadata

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.facts import nesting
+from service.attribution import nesting
 from service.trace.errors import NotApplicable
 
 Slices = list[tuple[int, int, int]]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cutting.parts import TRACK, UNTIMED, Parts, Tracks, Words, mixed, packed
 from service.store.folder import EVENTS
+from service.store.parts import TRACK, UNTIMED, Parts, Tracks, Words, mixed, packed
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from tests.cutting.choices import cut, text_of

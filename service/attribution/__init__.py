@@ -1,0 +1,1 @@
+"""Which work belongs to which launch, operator and step: one rule, for all that ask."""

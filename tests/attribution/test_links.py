@@ -1,0 +1,158 @@
+"""Links of work to launches, operators and steps are those of the oracle, on real, made and hostile traces."""
+
+import gzip
+import io
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.attribution.file import links_of
+from service.attribution.links import RULES, Links
+from service.attribution.nesting import NONE
+from service.attribution.steps import NO_STEP
+from service.jobs.ingest import ingest
+from service.store.folder import ATTRIBUTION, EVENTS
+from service.store.parts import Parts
+from tests.brute import Document
+from tests.conftest import DATA, SHARED
+from tests.cutting.choices import documents, text_of
+from tests.traces import TraceShape, trace_chunks
+
+TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.json.gz")])
+
+Event = dict[str, Any]
+
+
+def ingested(text: bytes, folder: Path) -> tuple[Links, dict[str, Any], list[int]]:
+    """The links of a trace, its summary, and the positions of its events by row."""
+    columns = folder / "columns"
+    summary = asdict(ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None))
+    parts = Parts(columns / EVENTS)
+    positions = [position for part in parts.read(["position"]) for position in part.ints("position").tolist()]
+    parts.close()
+    links = links_of(columns, summary)
+    (columns / ATTRIBUTION).unlink()
+    found_anew = links_of(columns, summary)
+    assert all((getattr(links, name) == getattr(found_anew, name)).all() for name in ("rows", "steps", "operators"))
+    return links, summary, positions
+
+
+def check(text: bytes) -> Counter[str]:
+    """Hold the links of a trace to the oracle; how much work each rule gives its operator."""
+    attributed = Document(text).attributed
+    with TemporaryDirectory() as folder:
+        links, summary, positions = ingested(text, Path(folder))
+    work = links.of_work()
+    told = {
+        positions[row]: (
+            None if launch == NONE else positions[launch],
+            None if operator == NONE else positions[operator],
+            RULES[rule],
+            None if step == NO_STEP else step,
+        )
+        for row, launch, operator, rule, step in zip(
+            *(values.tolist() for values in (work.rows, work.launches, work.operators, work.rules, work.steps)),
+            strict=True,
+        )
+    }
+    assert told == {
+        one.index: (
+            getattr(attributed.launch(one), "index", None),
+            getattr(attributed.operator(one), "index", None),
+            attributed.rule(one),
+            attributed.step(one),
+        )
+        for one in attributed.work
+    }
+    counts = Counter(attributed.rule(one) for one in attributed.work)
+    assert summary["attribution"] == {"external_ids": attributed.external_ids, "rules": dict(counts)}
+    assert counts.total() == len(work.rows)
+    return counts
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
+def test_links_of_a_real_trace_are_those_of_the_oracle(path: Path) -> None:
+    check(gzip.decompress(path.read_bytes()))
+
+
+def test_links_of_a_made_trace_are_those_of_the_oracle() -> None:
+    shape = TraceShape(devices=(0, 1), stacks=True, kernels=12, steps=3)
+
+    assert check(b"".join(trace_chunks(shape)))["launch"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(documents())
+def test_links_of_a_hostile_document_are_those_of_the_oracle(text: str) -> None:
+    check(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+
+
+_TIDS = st.sampled_from([1, 2, "1"])
+_TIMES = st.integers(0, 12)
+_HOST = st.builds(
+    lambda cat, name, tid, ts, dur, number: {
+        "ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur,
+        "args": {"External id": number, **({"correlation": number} if cat == "cuda_runtime" else {})},
+    },
+    st.sampled_from(["cpu_op", "cpu_op", "cuda_runtime", "cuda_runtime", "user_annotation"]),
+    st.sampled_from(["a", "cudaGraphLaunch", "aten::is_leaf", "ProfilerStep#1", "ProfilerStep#2"]),
+    _TIDS, _TIMES, st.integers(0, 8), st.integers(0, 4),
+)  # fmt: skip
+_DEVICE = st.builds(
+    lambda cat, name, ts, correlation, external: {
+        "ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": 1,
+        "args": {"device": 0, "stream": 7, "correlation": correlation, "External id": external},
+    },
+    st.sampled_from(["kernel", "kernel", "gpu_memcpy", "cuda_sync", "gpu_user_annotation"]),
+    st.sampled_from(["k", "ProfilerStep#1"]), st.integers(0, 20), st.integers(0, 5), st.integers(0, 4),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_HOST, max_size=14), st.lists(_DEVICE, min_size=1, max_size=6))
+def test_links_of_overlapping_slices_are_those_of_the_oracle(host: list[Event], device: list[Event]) -> None:
+    check(text_of(*host, *device).encode())
+
+
+def _launched(ids: str, random: Random) -> bytes:
+    """A trace of 40 operators that launch a kernel each, in which External ids are of one kind."""
+    events: list[Event] = []
+    for number in range(1, 41):
+        at = number * 10
+        kernel = {"missing": None, "correlation": 1000 + number, "colliding": random.randint(1, 40), "right": number}
+        external = {} if kernel[ids] is None else {"External id": kernel[ids]}
+        if ids == "correlation":
+            external = {"External id": 100 + number}
+        here: Event = {"ph": "X", "pid": 1, "tid": 1}
+        events += [
+            {**here, "cat": "cpu_op", "name": "aten::op", "ts": at, "dur": 8, "args": {"External id": number}},
+            {
+                **here, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 2, "dur": 2,
+                "args": {"correlation": 100 + number, **external},
+            },
+            {
+                "ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "ts": at + 6, "dur": number,
+                "args": {"device": 0, "stream": 7, "correlation": 100 + number, **external},
+            },
+        ]  # fmt: skip
+    return text_of(*events).encode()
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"), [("missing", "unknown"), ("correlation", "other"), ("colliding", "other"), ("right", "operators")]
+)
+def test_operators_are_the_same_whatever_external_ids_are(ids: str, told: str, tmp_path: Path) -> None:
+    random = Random(ids)
+    links, summary, positions = ingested(_launched(ids, random), tmp_path)
+    work = links.of_work()
+
+    assert summary["attribution"] == {"external_ids": told, "rules": {"launch": 40}}
+    assert [positions[row] for row in work.operators.tolist()] == [3 * number for number in range(40)]
+    assert [positions[row] for row in work.launches.tolist()] == [3 * number + 1 for number in range(40)]

@@ -1,0 +1,184 @@
+"""SQL, analyses, splits and plain Python tell the same of the work of each step and operator."""
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brute import Document
+from tests.conftest import DATA, SHARED, needs_shared
+from tests.http.test_making import made, split
+from tests.server import Server
+from tests.traces import TraceShape, write_trace
+
+OURS = ["cpu_train_steps.pt.trace.json.gz", "made.json"]
+THEIRS = [
+    "a100_nccl_3_steps.pt.trace.json.gz",
+    "b200_eager_rank0_of_8.pt.trace.json.gz",
+    "dlrm_8_ranks/worker1_step_12.1694128201556.pt.trace.json.gz",
+    "gloo_cpu_rank34_of_300.pt.trace.json.gz",
+    "h100_bert_small.pt.trace.json.gz",
+    "h100_timesformer.pt.trace.json.gz",
+    "mi300_resnet_rank0_of_8.pt.trace.json.gz",
+    "v100_ddp_epoch_us.pt.trace.json.gz",
+    "v100_resnet50_2021.pt.trace.json.gz",
+    "vllm_cuda_graphs.pt.trace.json.gz",
+]
+SPLIT = ("made", "a100", "h100_bert", "mi300", "cpu_train")
+COMPARED = (
+    *("temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "launch_stats", "queue_length"),
+    *("memory_bandwidth", "operators", "steps", "annotations", "collectives", "critical_path"),
+)
+
+KERNELS_BY_STEP = """
+INCLUDE PERFETTO MODULE torch.kernels;
+SELECT step, name, count(*), sum(dur) FROM torch_kernel GROUP BY 1, 2
+"""
+BY_STEP = """
+INCLUDE PERFETTO MODULE torch.ops;
+SELECT step, rule, op_name, count(*), sum(dur) FROM torch_kernel GROUP BY 1, 2, 3
+"""
+OPS_BY_STEP = "INCLUDE PERFETTO MODULE torch.ops; SELECT step, name, count(*), sum(dur) FROM torch_op GROUP BY 1, 2"
+
+Table = dict[Any, tuple[int, int]]
+
+
+class Asked:
+    """A trace on the server, and the same as plain Python sees it."""
+
+    def __init__(self, server: Server, path: Path) -> None:
+        self.server = server
+        self.name = path.name
+        self.id = server.upload(path)["id"]
+        raw = path.read_bytes()
+        self.document = Document(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        self.steps = sorted(self.document.steps)
+
+    def sql(self, sql: str) -> list[list[Any]]:
+        answer = self.server.api.post(f"/traces/{self.id}/query", json={"sql": sql, "limit": None}, timeout=120)
+        assert answer.status_code == 200, answer.text
+        rows: list[list[Any]] = answer.json()["rows"]
+        return rows
+
+    def analysis(self, name: str, trace: str | None = None, **asked: Any) -> dict[str, Any] | None:
+        """The tables of an answer by name, or None where there is none."""
+        answer = self.server.api.get(f"/traces/{trace or self.id}/analysis/{name}", params=asked, timeout=120)
+        if answer.status_code == 422:
+            return None
+        assert answer.status_code == 200, answer.text
+        tables = answer.json()["tables"].items()
+        return {
+            key: [dict(zip((one["name"] for one in table["columns"]), row, strict=True)) for row in table["rows"]]
+            for key, table in tables
+        }
+
+    def kernels(self, **asked: Any) -> Table:
+        """How many kernels, copies and memsets of each name there are, and how long they take."""
+        told = self.analysis("kernel_breakdown", top=1_000_000, **asked)
+        rows = told["kernels"] if told else []
+        return _totals((row["name"], row["count"], row["sum_ns"]) for row in rows)
+
+
+def _totals(rows: Any) -> Table:
+    totals: dict[Any, list[int]] = defaultdict(lambda: [0, 0])
+    for key, count, time in rows:
+        totals[key][0] += count
+        totals[key][1] += time
+    return {key: (count, time) for key, (count, time) in totals.items()}
+
+
+def _added(tables: list[Table]) -> Table:
+    return _totals((key, *both) for table in tables for key, both in table.items())
+
+
+def _rounded(value: Any) -> Any:
+    """Tables with their numbers with decimals, which are sums in any order, to ten digits; integers stay exact."""
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.10g}") if isinstance(value, float) else value
+
+
+def params() -> list[Any]:
+    return [*OURS, *(pytest.param(name, marks=needs_shared) for name in THEIRS)]
+
+
+@pytest.fixture(scope="module", params=params(), ids=lambda name: name.partition(".")[0])
+def asked(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    name = request.param
+    if name == "made.json":
+        path = write_trace(tmp_path_factory.mktemp("made") / name, TraceShape(steps=3, devices=(0, 1)))
+    else:
+        path = DATA / name if name in OURS else SHARED / name
+    return Asked(server, path)
+
+
+def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(asked: Asked) -> None:
+    links = asked.document.attributed
+    work = [(links.step(one), one) for one in links.work]
+    told: dict[int | None, Table] = defaultdict(dict)
+    for step, name, count, time in asked.sql(KERNELS_BY_STEP):
+        told[step][name] = count, time
+    for step in (*asked.steps, None):
+        oracle = _totals((one.name, 1, one.lasts) for at, one in work if at == step)
+        assert told[step] == oracle
+        if step is not None and oracle:
+            assert asked.kernels(steps=step) == oracle
+
+
+def test_the_steps_and_what_is_outside_add_up_to_the_whole(asked: Asked) -> None:
+    parts = [asked.kernels(steps=step) for step in asked.steps]
+    if asked.steps:
+        parts.append(asked.kernels(selection=json.dumps({"exclude": {"steps": asked.steps}})))
+    else:
+        parts.append(asked.kernels())
+    assert _added(parts) == asked.kernels()
+
+
+def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
+    links = asked.document.attributed
+    oracle = _totals((links.rule(one), 1, one.lasts) for one in links.work)
+    rows = asked.sql("INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1")
+    assert _totals(rows) == oracle
+    for name in ("operators", "kernel_breakdown"):
+        told = asked.analysis(name)
+        if told:
+            assert _totals((row["rule"], row["work"], row["time_ns"]) for row in told["attribution"]) == oracle
+            assert sum(row["in_steps"] for row in told["attribution"]) == sum(
+                links.step(one) is not None for one in links.work
+            )
+
+
+def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked) -> None:
+    links = asked.document.attributed
+    oracle: Table = _totals(
+        ((links.step(one), getattr(links.operator(one), "name", None)), 1, one.lasts) for one in links.work
+    )
+    rows = asked.sql(BY_STEP)
+    assert _totals(((step, op), count, time) for step, _, op, count, time in rows) == oracle
+    told = asked.analysis("operators")
+    names = Counter(name for _, name in oracle)
+    for row in (told or {"operators": []})["operators"]:
+        if row["kind"] == "op" and names[row["name"]]:
+            times = [time for (_, name), (_, time) in oracle.items() if name == row["name"]]
+            assert row["device_self_ns"] == sum(times), row["name"]
+
+
+def test_operators_of_each_step_are_those_that_begin_in_it(asked: Asked) -> None:
+    links = asked.document.attributed
+    oracle = _totals(((links.step(one), one.name), 1, one.lasts) for one in links.operators)
+    assert _totals(((step, name), count, time) for step, name, count, time in asked.sql(OPS_BY_STEP)) == oracle
+
+
+def test_the_pieces_of_a_split_by_step_answer_as_the_whole_does_of_these_steps(asked: Asked) -> None:
+    if not asked.name.startswith(SPLIT):
+        pytest.skip("other traces are split in this test")
+    children = made(asked.server, split(asked.server, asked.id, by="step"))
+    assert [child["selection"]["steps"] for child in children] == [[step] for step in asked.steps]
+    for step, child in zip(asked.steps, children, strict=True):
+        for name in COMPARED:
+            assert _rounded(asked.analysis(name, child["id"])) == _rounded(asked.analysis(name, steps=step)), name
