@@ -17,7 +17,7 @@ from service.analysis.question import Comparison, Parameters, Question, RankAnsw
 from service.analysis.readings import Asked, Readings
 from service.analysis.table import Columns, as_arrow, as_csv, as_json, made, with_cycle
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
+from service.trace.errors import BadQuestion, NotApplicable, SelectionError, UnknownQuestion
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
@@ -106,14 +106,14 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
     Raises:
         BadQuestion: it is about two sides, and there are not two.
         NotApplicable: none of them has what it takes.
-        SelectionError: one of them has nothing of what is selected.
+        SelectionError: one of them has nothing of what is selected, and all are of one cycle.
         ExportFailed: the columns of one can't be read.
         DiskFull: there was no room to spill.
     """
     started = time.perf_counter()
     ranks = _ranks_of_all(question, traces)
-    found = _each(ranks, readings, partial(_ask, question, parameters))
     numbers, count = _cycles(question, ranks)
+    found = _each(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
     answers = [
         RankAnswer(trace.summary["rank"], cycle, trace.name, tables, partial(_ask_again, trace, readings))
         for trace, cycle, tables in zip(ranks, numbers, found, strict=True)
@@ -252,6 +252,14 @@ def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | s
         return reason
     tables = question.answer(scope, parameters)
     return tables if any(map(len, tables.values())) else "Nothing of what this asks for is left to count."
+
+
+def _ask_of_cycle(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
+    """Likewise of one cycle of several: a step is only in one of them."""
+    try:
+        return _ask(question, parameters, scope)
+    except SelectionError as error:
+        return error.detail
 
 
 def _each(traces: Sequence[Asked], readings: Readings, ask: Callable[[Scope], Any]) -> list[Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from service.analysis.catalogue import QUESTIONS
 from service.trace.errors import NotApplicable
+from service.trace.selection import Selection
 from tests.analysis.conftest import Ask
 from tests.conftest import SHARED, needs_shared
 from tests.traces import TraceShape, trace_chunks
@@ -43,6 +44,14 @@ def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_ra
             assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, alone[cycle][table]))
     told = json.loads(both.answer.as_json())
     assert all("cycle" in [column["name"] for column in table["columns"]] for table in told["tables"].values())
+
+
+def test_a_step_is_asked_of_the_cycle_that_has_it(ask: Ask) -> None:
+    traces = [generated(rank, cycle) for cycle in range(2) for rank in range(2)]
+    told = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
+    assert [(row["rank"], row["cycle"]) for row in told["breakdown"]] == [(0, 1), (1, 1)]
+    assert [(one["rank"], one["cycle"]) for one in told.answer.skipped] == [(0, 0), (1, 0)]
+    assert all("13" in one["reason"] for one in told.answer.skipped)
 
 
 def test_what_has_no_answer_is_told_with_its_cycle(ask: Ask) -> None:
