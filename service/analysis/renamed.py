@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Sum = tuple[int, int]
 """How many, and how long in all."""
@@ -42,8 +44,9 @@ def renamed(pairs: Sequence[tuple[pa.Table, pa.Table]]) -> list[Renamed]:
         pairs: for each two ranks, the `launch_sites` of what only the base does, and of what only the other side does.
     """
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for base_table, other_table in pairs:
-        base, other = _by_place(base_table), _by_place(other_table)
+    for tables in pairs:
+        ambiguous = np.unique(np.concatenate([_ambiguous(table) for table in tables]))
+        base, other = (_by_place(_condensed(table, ambiguous)) for table in tables)
         for kind, place in base.keys() & other.keys():
             sides = base[kind, place], other[kind, place]
             partners = _partners(*sides)
@@ -58,6 +61,21 @@ def renamed(pairs: Sequence[tuple[pa.Table, pa.Table]]) -> list[Renamed]:
         Renamed(base_name, name, kind, (amount[0], amount[1]), (amount[2], amount[3]))
         for (base_name, name, kind), amount in sums.items()
     ]
+
+
+def _ambiguous(table: pa.Table) -> Any:
+    """The places that have work of several names."""
+    names = table.group_by(["kind", "place"]).aggregate([("name", "count_distinct")])
+    return names.filter(pc.greater(names["name_count_distinct"], 1))["place"].to_numpy()
+
+
+def _condensed(table: pa.Table, ambiguous: Any) -> pa.Table:
+    """The sites of a table, of which only those at ambiguous places have an exact place: there can be many."""
+    exact = np.where(np.isin(table["place"].to_numpy(), ambiguous), table["exact_place"].to_numpy(), np.uint64(0))
+    keys, sums = ["name", "kind", "place", "exact_place"], ["count", "duration_ns"]
+    sites = table.set_column(table.schema.get_field_index("exact_place"), "exact_place", pa.array(exact))
+    total = sites.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in sums])
+    return total.rename_columns([*keys, *sums])
 
 
 def _by_place(table: pa.Table) -> _Sites:
