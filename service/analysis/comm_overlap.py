@@ -1,7 +1,7 @@
 """Is communication hidden behind computing?"""
 
 from service.analysis.facts.intervals import bounded, common, covered, groups, share
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
@@ -31,8 +31,8 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where nothing communicates."""
-    if not scope.has_work:
-        return NO_WORK
+    if reason := scope.missing_work:
+        return reason
     return None if scope.has_communication else "No NCCL kernels are in this trace, nor others that communicate."
 
 

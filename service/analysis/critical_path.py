@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from service.analysis.facts.host import IS_OP
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables, WorkParameters
 from service.analysis.table import RANK, count, made, ns, pct, word
 
@@ -78,8 +78,8 @@ def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where the trace does not show both sides."""
-    if not scope.has_work:
-        return NO_WORK
+    if reason := scope.missing_work:
+        return reason
     some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
     return None if len(some) else "Neither operators nor calls of a runtime are in this trace."
 

@@ -25,7 +25,7 @@ _LOADERS = (
     RANK,
     word("loader", "the annotation in which the program waits"),
     count("calls", "of it"),
-    ns("loading", "of all calls, one by one"),
+    ns("loading", "sum of the durations of all calls"),
     ns("exposed", "of that, with no work on any device"),
     number("mean_ns", "of a call", "ns"),
     ns("max", "of a call"),

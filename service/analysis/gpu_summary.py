@@ -10,11 +10,12 @@ from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
 from service.analysis.facts.intervals import Ints, covered, share
 from service.analysis.facts.kernel_shapes import kernel_shapes
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
-from service.analysis.facts.tensor_cores import kernels_on_tensor_cores
+from service.analysis.facts.tensor_cores import on_tensor_cores
 from service.analysis.question import Question, Tables
 from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, rows_made, word
+from service.trace.kernel_names import uses_matrix_cores
 
 COLUMNS = (
     RANK,
@@ -25,21 +26,26 @@ COLUMNS = (
     count("sm_count", "streaming multiprocessors of the GPU"),
     ns("start", "of the first step"),
     ns("end", "of the last step"),
-    ns("kernel", "in which a kernel runs"),
-    ns("busy", "in which a kernel, a copy or a memset runs"),
-    pct("utilization", "of the steps with a kernel"),
-    pct("busy", "of the steps with any work"),
-    pct("sm_efficiency", "estimated: the mean over the steps of the blocks per SM of all kernels that run, at most 1"),
-    pct("occupancy", "estimated: the mean over all kernels' time of the occupancy that each achieves"),
-    pct("tensor_core", "of all kernels' time, in kernels that use tensor cores"),
+    ns("kernel", "from start to end, in which a kernel runs"),
+    ns("busy", "from start to end, in which a kernel, a copy or a memset runs"),
+    pct("utilization", "of the time from start to end, with a kernel"),
+    pct("busy", "of the time from start to end, with any work"),
+    pct("sm_efficiency", "estimated: mean from start to end of the blocks per SM of running kernels, at most 1"),
+    pct("occupancy", "estimated: mean of the occupancy that kernels achieve, over their durations from start to end"),
+    pct(
+        "tensor_core",
+        "of the kernels' durations from start to end: of those whose names say that they use matrix cores",
+    ),
+    pct("tensor_core_unknown", "of the kernels' durations from start to end: of those whose names no pattern knows"),
 )
 
 
 _KERNELS = """
 SELECT
-    device, start_ns, end_ns, {on_cores} AS on_cores,
+    device, start_ns, end_ns, coalesce(uses, -1) AS uses,
     coalesce(estimated_blocks, -1) AS blocks, coalesce(estimated_occupancy, -1) AS occupancy
 FROM device_events JOIN kernel_shapes USING (position) JOIN shapes USING (shape)
+LEFT JOIN cores ON cores.name = device_events.name::VARCHAR
 """
 
 
@@ -58,10 +64,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         windows = windows_of(activity, parameters)
         scope.slices()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
-    names = kernels_on_tensor_cores(scope)
-    on_cores = "coalesce(list_contains($names, name::VARCHAR), false)" if names else "false"
-    found = scope.table(_KERNELS.format(on_cores=on_cores), **({"names": names} if names else {}))
-    kernels = _Kernels(found, first, last)
+    kernels = _Kernels(_timed_kernels(scope, parameters), first, last)
     told = {one["id"]: one for one in scope.summary["devices"]}
     properties = {whole_number(one.get("id")): one for one in reversed(properties_of(scope))}
     rows = []
@@ -73,6 +76,17 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         shares = (share(kernel_ns, last - first), share(busy_ns, last - first), *estimates)
         rows.append([scope.rank, None if device < 0 else device, *facts, first, last, kernel_ns, busy_ns, *shares])
     return {"gpus": rows_made(COLUMNS, rows)}
+
+
+def _timed_kernels(scope: Scope, parameters: StepParameters) -> pa.Table:
+    """When kernels run, how well they fill a GPU, and whether they use tensor cores: 1, 0, or -1 where unknown."""
+    of_name = on_tensor_cores if parameters.rules == "tensorboard" else uses_matrix_cores
+    names = scope.kernel_names
+    uses = [-1 if (known := of_name(name)) is None else int(known) for name in names]
+    scope.db.register("cores", pa.table({"name": pa.array(names, pa.string()), "uses": pa.array(uses, pa.int8())}))
+    found = scope.table(_KERNELS)
+    scope.db.unregister("cores")
+    return found
 
 
 class _Kernels:
@@ -88,23 +102,25 @@ class _Kernels:
         self.whole = last - first
         self.devices = found["device"].fill_null(-1).to_numpy()
         self.starts, self.ends = (np.clip(found[name].to_numpy(), first, last) for name in ("start_ns", "end_ns"))
-        self.on_cores = found["on_cores"].to_numpy()
+        self.uses = found["uses"].to_numpy()
         self.blocks, self.occupancy = (
             np.nan_to_num(found[name].to_numpy(), posinf=-1) for name in ("blocks", "occupancy")
         )
 
-    def of(self, device: int) -> tuple[int, float | None, float | None, float | None]:
-        """How long kernels run on a device, its SM efficiency, its occupancy, and the share of tensor cores."""
+    def of(self, device: int) -> tuple[int, float | None, float | None, float | None, float | None]:
+        """How long kernels run on a device, its SM efficiency, occupancy, and shares of tensor cores: used, unknown."""
         mine = self.devices == device
         starts, ends, blocks, occupancy = (each[mine] for each in (self.starts, self.ends, self.blocks, self.occupancy))
         lasting, placed, timed = ends - starts, blocks > 0, occupancy >= 0
         efficient = efficiency(starts[placed], ends[placed], blocks[placed]) if placed.any() else None
         known = float(lasting[timed].sum())
+        used, unknown = (share(float(lasting[self.uses[mine] == use].sum()), float(lasting.sum())) for use in (1, -1))
         return (
             covered(starts, ends),
             None if efficient is None else share(efficient, self.whole),
             float((occupancy[timed] * lasting[timed]).sum()) / known if known else None,
-            share(float(lasting[self.on_cores[mine]].sum()), float(lasting.sum())),
+            used,
+            unknown,
         )
 
 
@@ -116,7 +132,7 @@ def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

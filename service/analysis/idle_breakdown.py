@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.analysis.facts.intervals import Ints, groups, lasting
 from service.analysis.facts.launches import launched
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, SPREAD, count, made, ns, number, pct, word
 
@@ -88,7 +88,7 @@ def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tupl
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

@@ -9,11 +9,11 @@ from pydantic import Field
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
 from service.analysis.facts.kernel_shapes import kernel_shapes
-from service.analysis.facts.scope import NO_WORK, Scope
-from service.analysis.facts.tensor_cores import KERNEL_PARTS
+from service.analysis.facts.scope import Scope
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
+from service.trace.kernel_names import precision, uses_matrix_cores
 
 _DURATIONS = (
     count("count", "how many ran"),
@@ -24,7 +24,8 @@ _DURATIONS = (
     number("stddev_ns", "of their durations, of a sample; 0 of a single one", "ns"),
 )
 _METRICS = (
-    word("tensor_cores", "yes or no: whether its name is one of those that use tensor cores"),
+    word("tensor_cores", "yes, no, or unknown: whether its name is one of those that use matrix cores"),
+    word("precision", "in which it multiplies matrices, as far as its name tells: bf16, fp16, tf32, fp8, ..."),
     number("blocks_per_sm", "mean over its time; empty where the trace does not tell it"),
     pct("occupancy", "mean of the estimated achieved occupancy over its time, likewise"),
 )
@@ -33,7 +34,7 @@ TYPES = (
     DEVICE,
     word("types", "of the work that runs at once: COMP, COMM, MEM, or several of them"),
     ns("time", "in which exactly these run"),
-    pct("time", "of all time with work"),
+    pct("time", "of the time in which the device works at all"),
 )
 KERNELS = (
     RANK,
@@ -56,9 +57,6 @@ CONFIGURATIONS = (
     *_METRICS,
 )
 
-_TENSOR_CORES = "|".join(KERNEL_PARTS)
-"""A regular expression: these are letters and digits."""
-
 _NAMED = ("COMP", "COMM", "MEM")
 _WORK = """
 CREATE OR REPLACE TEMP TABLE launched AS
@@ -79,7 +77,7 @@ FROM launched LEFT JOIN ops USING (operator_row)
 GROUP BY device, type, is_kernel, shape, name_hash, op
 """
 _NAMED_GROUPS = """
-CREATE OR REPLACE TEMP TABLE grouped AS
+CREATE OR REPLACE TEMP TABLE named AS
 SELECT
     counted.* EXCLUDE (shape, position, op), work.name, op_names.name AS op,
     shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy)
@@ -89,6 +87,10 @@ LEFT JOIN op_names USING (op)
 LEFT JOIN (
     SELECT position, name::VARCHAR AS name FROM work WHERE position IN (SELECT position FROM counted)
 ) AS work ON work.position = counted.position
+"""
+_SORTED_GROUPS = """
+CREATE OR REPLACE TEMP TABLE grouped AS
+SELECT named.*, tensor_cores, precision FROM named LEFT JOIN matrix_cores ON matrix_cores.name = named.name
 ORDER BY ALL  -- sums of doubles are the same only in the same order
 """
 _AGGREGATED = f"""
@@ -107,9 +109,8 @@ SELECT
     CASE WHEN sum(events) > 1
          THEN sqrt(sum(events * (variance + (own_mean - mean) * (own_mean - mean))) / (sum(events) - 1))
          ELSE 0 END AS stddev_ns,
-    CASE WHEN slot <= $top AND bool_or(is_kernel)
-         THEN CASE WHEN regexp_matches(any_value(name), '{_TENSOR_CORES}') THEN 'yes' ELSE 'no' END
-         END AS tensor_cores,
+    CASE WHEN slot <= $top AND bool_or(is_kernel) THEN any_value(tensor_cores) END AS tensor_cores,
+    CASE WHEN slot <= $top AND bool_or(is_kernel) THEN any_value(precision) END AS precision,
     sum(blocks_per_sm * total) / nullif(sum(total) FILTER (blocks_per_sm NOTNULL), 0) AS blocks_per_sm,
     sum(occupancy * total) / nullif(sum(total) FILTER (occupancy NOTNULL), 0) AS occupancy_pct
 FROM placed GROUP BY device, {{within}}, slot ORDER BY device, slot > $top, sum_ns DESC, {{within}}, slot
@@ -159,8 +160,18 @@ def _group(scope: Scope) -> None:
         scope.db.register(name, table)
     scope.db.execute(_GROUPED)
     scope.db.execute(_NAMED_GROUPS)
-    for name in tables:
+    scope.db.register("matrix_cores", _matrix_cores(scope))
+    scope.db.execute(_SORTED_GROUPS)
+    for name in (*tables, "matrix_cores"):
         scope.db.unregister(name)
+
+
+def _matrix_cores(scope: Scope) -> pa.Table:
+    """What the names of kernels tell of matrix cores, each looked at once."""
+    names = scope.table("SELECT DISTINCT name FROM named WHERE is_kernel AND name NOTNULL")["name"].to_pylist()
+    uses = [{True: "yes", False: "no", None: "unknown"}[uses_matrix_cores(name)] for name in names]
+    columns = {"name": names, "tensor_cores": uses, "precision": [precision(name) for name in names]}
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
 
 
 def _ops(scope: Scope) -> pa.Table:
@@ -210,7 +221,7 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

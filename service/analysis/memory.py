@@ -73,11 +73,22 @@ BLOCKS = (
     DEVICE_ID,
     OPERATOR,
     CALLER,
+    word("category", "what it is for, as in `categories`; empty where that is not known"),
     _bytes("size", "of the block"),
     ns("allocated_at", "when; empty if before the trace"),
     ns("freed_at", "when; empty if the trace does not see it"),
     ns("lasting", "from one to the other"),
     count("address", "of the block"),
+)
+CATEGORIES = (
+    RANK,
+    DEVICE_TYPE,
+    DEVICE_ID,
+    word("category", "what blocks are for, as torch's memory timeline calls it; empty where that is not known"),
+    word("reason", "why it is not known"),
+    count("blocks", "how many there are; empty of those that the trace does not show"),
+    _bytes("size", "sum of these, likewise"),
+    _bytes("held_at_peak", "of that, when the device had the most"),
 )
 
 
@@ -90,6 +101,7 @@ class MemoryParameters(Parameters):
 
 def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
     """The memory of a rank."""
+    from service.analysis.facts.memory_categories import by_category, told_of  # noqa: PLC0415 - loads numba
     from service.analysis.facts.memory_use import MemoryUse  # noqa: PLC0415 - loads numba, which the server does without
 
     use = MemoryUse(scope.table(CHANGES), host_of(scope, {OP, ANNOTATION}))
@@ -98,7 +110,8 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
         "curve": use.curve(parameters.points),
         "operators": use.operators(),
         "at_peak": use.at_peak(),
-        "blocks": use.blocks(parameters.top),
+        "blocks": use.blocks(parameters.top) | {"category": told_of(use, parameters.top)},
+        "categories": by_category(use),
     }
     return {
         name: made(TABLES[name], {**values, "rank": [scope.rank] * len(values["device"])})
@@ -113,13 +126,24 @@ def missing(scope: Scope) -> str | None:
     return None if some else "No memory is in this trace: it was recorded without `profile_memory=True`."
 
 
-TABLES = {"devices": DEVICES, "curve": CURVE, "operators": OPERATORS, "at_peak": AT_PEAK, "blocks": BLOCKS}
+TABLES = {
+    "devices": DEVICES,
+    "curve": CURVE,
+    "operators": OPERATORS,
+    "at_peak": AT_PEAK,
+    "blocks": BLOCKS,
+    "categories": CATEGORIES,
+}
 QUESTION = Question(
     name="memory",
     answers="What holds memory?",
     definition="Each change counts for the innermost operator or annotation that lasts on its thread, to which its end"
     " does not belong, and for all around that. An allocation is freed by the next change at its address on its device."
-    " A curve of more points than asked for has the least and the most of each of equal times.",
+    " A curve of more points than asked for has the least and the most of each of equal times. A trace does not tell"
+    " tensors; a block's category is read from where it is allocated and freed: within one outermost operator or one"
+    " optimizer step it is temporary; from a DataLoader input; from elsewhere to backward activation; from one function"
+    " of backward to another autograd_detail; from backward to later gradient; from an optimizer step to later"
+    " optimizer_state. All others have a reason and no category.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables=TABLES,
     parameters=MemoryParameters,

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
+from service.analysis.facts.backward import forward_operators
 from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, PYTHON, host_where
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
@@ -20,6 +22,7 @@ MODULES = (
     ns("host_python", "on the host, without all modules, operators, annotations and calls of a runtime in it"),
     ns("device_total", "of work on devices that was launched in it"),
     ns("device_self", "of that, without what was launched in the modules in it"),
+    ns("device_backward", "of device_total, what the backward pass of operators in it launched"),
     number("host_mean_us", "host_total of a call", "µs"),
     number("device_mean_us", "device_total of a call", "µs"),
 )
@@ -51,7 +54,14 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     alone = (lasting - nesting.below(parents, lasting))[modules]
     work = work_of(scope)
     launch = host.places(np.where(work.launches < 0, work.operators, work.launches))
-    device = nesting.summed(row_of[launch], work.lasting, many)
+    rows_of_work = row_of[launch]
+    forward = np.append(forward_operators(scope, host), nesting.NONE)
+    backward = np.append(nesting.nearest(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
+        host.places(work.operators)
+    ]
+    rows_of_work = np.where(rows_of_work < 0, row_of[forward[backward]], rows_of_work)
+    device = nesting.summed(rows_of_work, work.lasting, many)
+    in_backward = nesting.summed(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.lasting, many)
     device_total = nesting.within(callers, device)
     within = np.append(nesting.nearest(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
     outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
@@ -69,10 +79,11 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
         "host_python_ns": nesting.summed(rows, alone, many),
         "device_total_ns": device_total,
         "device_self_ns": device,
+        "device_backward_ns": nesting.within(callers, in_backward),
         "host_mean_us": total / calls_made / 1000,
         "device_mean_us": device_total / calls_made / 1000,
     }
-    return {"modules": made(MODULES, table)}
+    return {"modules": made(MODULES, table), "attribution": attribution_of(scope)}
 
 
 def missing(scope: Scope) -> str | None:
@@ -97,9 +108,10 @@ QUESTION = Question(
     definition="Calls of modules, operators, annotations and calls of a runtime nest within their thread as for"
     " `operators`. A row is a module as called by the module of its parent row. Work on devices counts for the"
     " innermost module around its launch, or around its operator where the launch is not there, and for all modules"
-    " around that.",
+    " around that. Work of the backward pass counts for the module of the forward operator: that of the same sequence"
+    " number that began last.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
-    tables={"modules": MODULES},
+    tables={"modules": MODULES, "attribution": ATTRIBUTION},
     missing=missing,
     answer=answer,
 )

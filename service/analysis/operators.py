@@ -1,6 +1,5 @@
 """Which operator costs? On the host, on devices and in memory, by itself and with all that it calls."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -17,9 +16,10 @@ from service.analysis.facts.host import (
 )
 from service.analysis.facts.memory_events import CHANGES
 from service.analysis.facts.scope import Scope
-from service.analysis.facts.tensor_cores import KERNEL_PARTS
+from service.analysis.facts.tensor_cores import on_tensor_cores
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Column, count, made, ns, number, pct, word
+from service.trace.kernel_names import uses_matrix_cores
 from service.trace.summary import HOST_CATEGORIES, NOT_OPERATORS
 
 OPERATORS = (
@@ -37,10 +37,12 @@ OPERATORS = (
     Column("device_memory_self_bytes", "int", "bytes", "allocated less freed on devices, without what it called"),
     Column("device_memory_total_bytes", "int", "bytes", "allocated less freed on devices while it ran"),
     word("tensor_cores_eligible", "yes if it, or one that it called, is of those that can run on tensor cores"),
-    ns("tensor_cores_self", "of device_self, in kernels that use tensor cores"),
-    ns("tensor_cores_total", "of device_total, in kernels that use tensor cores"),
-    pct("host_self", "of the host's time in all rows"),
-    pct("device_self", "of all time of work on devices"),
+    ns("tensor_cores_self", "of device_self, in kernels whose names say that they use matrix cores"),
+    ns("tensor_cores_total", "of device_total, in kernels whose names say that they use matrix cores"),
+    ns("tensor_cores_unknown_self", "of device_self, in kernels whose names no pattern knows"),
+    ns("tensor_cores_unknown_total", "of device_total, in kernels whose names no pattern knows"),
+    pct("host_self", "of the sum of host_self over all rows"),
+    pct("device_self", "of the durations of all work on devices, attributed or not"),
     number("host_mean_us", "host_total of a call", "µs"),
 )
 TOTALS = (
@@ -86,7 +88,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
         host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     with ThreadPoolExecutor(1, "rows") as thread:
         making = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs beside what the database reads
-        work = work_of(scope, re.compile("|".join(KERNEL_PARTS)), runtime_calls=plugin)
+        work = work_of(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
         changes = scope.table(CHANGES)
     rows = making.result()
     rows.add_time(work)

@@ -31,7 +31,7 @@ class WorkParameters(Parameters):
     memset: Literal["mem", "comp"] = Field("mem", description="whether memsets are memory work or computing")
     types: Literal["exact", "hta"] = Field(
         "exact",
-        description="`hta` sorts work into types by HTA's patterns, counts all that has a stream,"
+        description="`hta` sorts work into types by HTA's patterns, counts all whose arguments tell a stream,"
         " and tells no devices apart",
     )
 

@@ -1,12 +1,13 @@
 """What should be done next?"""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from service.analysis import collectives
+from service.analysis.collectives import CollectiveParameters
 from service.analysis.facts.activity import (
     CATEGORIES,
     COMMUNICATION,
@@ -18,40 +19,21 @@ from service.analysis.facts.activity import (
     activity_of,
     category_of,
 )
+from service.analysis.facts.checks import TABLES, UNTOLD, Check, Evidence, Place, tables_of
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.matrix_core_check import is_reduced, matrix_core_check
+from service.analysis.facts.run_checks import Waiting, run_checks
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
-from service.analysis.facts.tensor_cores import OPERATORS, kernels_on_tensor_cores
-from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.question import Question, Tables, WorkParameters, concatenated
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
-from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
-from service.trace.summary import OP_CATEGORIES, OPERATOR_CATEGORIES
+from service.trace.summary import OP_CATEGORIES
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
-
-_FOUND = (
-    word("rule", "that was checked"),
-    count("device", "number of the GPU that it is about; empty where it is about all"),
-    number("value", "what was found"),
-    number("limit", "that the rule sets"),
-    word("unit", "of both: `%` or `devices`"),
-)
-_PLACE = (
-    word("name", "of what to look at in the timeline"),
-    ns("start", "of that"),
-    ns("end", "of that"),
-)
-_RECOMMENDATIONS = (RANK, *_FOUND, word("advice", "what could be done"), word("reason", "why"), *_PLACE)
-_CHECKS = (
-    RANK,
-    *_FOUND,
-    word("found", "`yes` if the rule applies, `no` if not, and `unknown` if the trace can't tell"),
-)
-TABLES: Mapping[str, Columns] = {"recommendations": _RECOMMENDATIONS, "checks": _CHECKS}
 
 LOADING_MAX = 5
 COMMUNICATION_MAX = 10
@@ -59,33 +41,12 @@ UTILIZATION_MIN = 50
 MEMORY_MAX = 90
 """TensorBoard's limits, in %."""
 
-TENSOR_CORES_SINCE = 7
 NCCL_SINCE = 3.5
-"""Compute capabilities."""
+"""Compute capability."""
 
-ADVICE = {
-    "dataloader": "Load data in other processes: set num_workers of the DataLoader.",
-    "communication": "Compress gradients, accumulate them over several steps, or use larger batches.",
-    "utilization": "Use larger batches, if the model converges with them.",
-    "tensor_cores": "Use automatic mixed precision, so that these operators run on tensor cores.",
-    "memory": "Checkpoint activations, or use automatic mixed precision.",
-    "data_parallel": "Use DistributedDataParallel instead of DataParallel.",
-    "nccl": "Use the backend nccl for DistributedDataParallel: it is the fastest on these GPUs.",
-}
-"""What each rule advises, in the order in which they are checked."""
+_EXCHANGED = ("communications", "covers", "about")
+"""What the analysis of collectives finds of each rank, beside the tables of this one."""
 
-_COULD = """
-SELECT
-    sum(lasting) AS whole, sum(lasting) FILTER (eligible) AS could,
-    arg_max(position, lasting) FILTER (eligible) AS longest
-FROM (
-    SELECT
-        position, (end_ns - start_ns)::DOUBLE AS lasting,
-        coalesce(external_id IN (SELECT external_id FROM eligible), false) AS eligible
-    FROM work WHERE kind = 'kernel' AND external_id <> 0
-)
-"""
-_AT = "SELECT name, start_ns, end_ns FROM work WHERE position = $position"
 _LONGEST_COMMUNICATION = """
 SELECT name, start_ns, end_ns FROM work WHERE type = 'COMM' ORDER BY end_ns - start_ns DESC, start_ns, position LIMIT 1
 """
@@ -101,40 +62,59 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 """
 
 
-Place = tuple[str | None, int, int]
-"""A name, and when it starts and ends."""
-
-
-@dataclass(frozen=True)
-class _Check:
-    """What a rule found: `applies` is None where the trace can't tell; `place` is name, start and end."""
-
-    rule: str
-    applies: bool | None
-    value: float | None
-    limit: float
-    reason: str = ""
-    unit: str = "%"
-    device: int | None = None
-    place: Place | None = None
-
-
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """What the rules find, and what of that is to be done."""
+    """What the rules find in a rank, what of that is to be done, and what the rank communicates with others."""
     windows, lengths, kernels, devices = _steps(scope, parameters)
     scope.work(WorkParameters())
+    as_tensorboard = parameters.rules == "tensorboard"
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
-    checks += [*_of_memory(scope), *_of_tensor_cores(scope)]
+    checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
-    order = [*ADVICE]
-    checks.sort(key=lambda one: order.index(one.rule))
-    rows, told = [], []
-    for one in checks:
-        about = [scope.rank, one.rule, one.device, one.value, one.limit, one.unit]
-        told.append([*about, "unknown" if one.applies is None else "yes" if one.applies else "no"])
-        if one.applies:
-            rows.append([*about, ADVICE[one.rule], one.reason, *(one.place or (None, None, None))])
-    return {"recommendations": rows_made(_RECOMMENDATIONS, rows), "checks": rows_made(_CHECKS, told)}
+    if not as_tensorboard:
+        checks = [_not_refuted(one, scope) for one in checks]
+    tables = tables_of(scope.rank, checks)
+    if not as_tensorboard and collectives.missing(scope) is None:
+        tables |= collectives.answer(scope, CollectiveParameters())
+    return tables
+
+
+def _not_refuted(check: Check, scope: Scope) -> Check:
+    """A check whose advice the trace does not refute."""
+    if check.rule == "communication":
+        return replace(check, advice=UNTOLD)
+    if check.rule == "memory" and check.applies and is_reduced(scope):
+        return replace(check, advice="Checkpoint activations, or use smaller batches.")
+    return check
+
+
+def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
+    """What the rules find in a run; of one rank, or by TensorBoard's rules, what they find in each rank."""
+    own = [{name: one[name] for name in TABLES} for one in answers]
+    if len(answers) == 1 or parameters.rules == "tensorboard":
+        return concatenated(own)
+    communicating = [{name: one[name] for name in _EXCHANGED} for one in answers if _EXCHANGED[0] in one]
+    of_run = tables_of(None, run_checks(own, _waiting(communicating)))
+    of_ranks = concatenated(own)
+    return {**of_run, "checks": concatenated([of_run, of_ranks])["checks"]}
+
+
+def _waiting(communicating: Sequence[Tables]) -> Waiting | None:
+    """How the ranks wait for each other."""
+    if not communicating:
+        return None
+    together = collectives.joined(communicating, CollectiveParameters())
+    rows = {name: together[name].to_pylist() for name in ("ranks", "lateness", "steps", "waits")}
+    waiting = Waiting(rows["ranks"], rows["lateness"], rows["steps"], None)
+    late = waiting.late
+    mine = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
+    if not mine:
+        return waiting
+    latest = max(mine, key=lambda row: (row["late_ns"], -row["start_ns"]))
+    abouts = [one["about"].to_pylist()[0] for one in communicating]
+    bases = {one["rank"]: one["base_ns"] for one in abouts}
+    first, own = abouts[0]["base_ns"], bases[latest["rank"]]
+    start = latest["start_ns"] - (own - first if None not in bases.values() else 0)
+    return waiting._replace(place=Place(latest["collective"], start - latest["late_ns"], start))
 
 
 def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Spans, Ints]:
@@ -145,7 +125,7 @@ def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints
     return windows, by_priority(windows, activity.covers), activity.work.only(chosen), activity.devices[chosen]
 
 
-def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[_Check]:
+def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[Check]:
     """Whether steps wait for data, or for communication, for too long."""
     whole = sum((windows.ends - windows.starts).tolist())
     for category, limit, what in (
@@ -160,11 +140,17 @@ def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: S
         if applies and not found:
             found = _longest(scope, category, parameters.rules)
         reason = f"{value or 0:.1f} % of the steps are {what}."
-        yield _Check(CATEGORIES[category], applies, value, limit, reason, place=found)
+        yield Check(
+            CATEGORIES[category], applies, value, limit, reason, place=found, evidence=(
+                Evidence(f"time of steps {what}", sum(lengths[category].tolist()), "ns", found),
+                Evidence("time of steps", whole, "ns"),
+                Evidence("number of steps", len(windows), "steps"),
+            ),
+        )  # fmt: skip
 
 
 def _place(found: Mapping[str, Any]) -> Place:
-    return found["name"], found["start_ns"], found["end_ns"]
+    return Place(found["name"], found["start_ns"], found["end_ns"])
 
 
 def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
@@ -178,73 +164,60 @@ def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
 
 
 def _at(slices: "Slices", row: int) -> Place:
-    return slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row])
+    return Place(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
 
 
-def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[_Check]:
+def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Check]:
     """Whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     for device in np.unique(devices).tolist():
         cover = kernels.only(devices == device).covered()
         busy = int(cover.between(windows.starts[:1], windows.ends[-1:])[0])
         value = 100 * busy / (last - first) if last > first else None
-        yield _Check(
+        gap = _longest_gap(cover, first, last)
+        yield Check(
             "utilization",
             None if value is None else value < UTILIZATION_MIN,
             value,
             UTILIZATION_MIN,
             f"A kernel runs in {value or 0:.1f} % of the steps.",
             device=None if device < 0 else device,
-            place=_longest_gap(cover, first, last),
+            place=gap,
+            evidence=(
+                Evidence("some kernel runs", busy, "ns"),
+                Evidence("from the first step to the last", last - first, "ns"),
+                Evidence("longest time without a kernel", gap.end_ns - gap.start_ns, "ns", gap),
+            ),
         )
 
 
-def _of_tensor_cores(scope: Scope) -> Iterator[_Check]:
-    """Whether operators could use tensor cores, and none does."""
-    slices = scope.slices()
-    eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
-    scope.db.register("eligible", pa.table({"external_id": slices.host.external_ids[eligible]}))
-    [found] = scope.table(_COULD).to_pylist()
-    scope.db.unregister("eligible")
-    capabilities = _capabilities(scope)
-    used = bool(kernels_on_tensor_cores(scope))
-    value = 100 * (found["could"] or 0) / found["whole"] if found["whole"] else None
-    if not value and eligible.any():
-        value = None  # there are such operators, but nothing tells which kernels are theirs
-    wanting = bool(capabilities and capabilities[0] >= TENSOR_CORES_SINCE and not used and value)
-    unknown = not capabilities or (value is None and not used)
-    reason = (
-        f"{value or 0:.0f} % of the time of kernels is in those of operators that could use tensor cores; none does."
-    )
-    at = scope.table(_AT, position=found["longest"]).to_pylist() if wanting else []
-    longest = _place(at[0]) if at else None
-    if scope.has_work:
-        yield _Check("tensor_cores", None if unknown else wanting, value, 0, reason, place=longest)
-
-
-def _longest_gap(cover: Coverage, first: int, last: int) -> tuple[str, int, int]:
+def _longest_gap(cover: Coverage, first: int, last: int) -> Place:
     """The longest time between `first` and `last` that is not covered."""
     starts = np.clip(np.append(cover.starts, last), first, last)
     ends = np.clip(np.concatenate([[first], cover.ends]), first, last)
     longest = int((starts - ends).argmax())
-    return "no kernel", int(ends[longest]), int(starts[longest])
+    return Place("no kernel", int(ends[longest]), int(starts[longest]))
 
 
-def _of_memory(scope: Scope) -> Iterator[_Check]:
+def _of_memory(scope: Scope) -> Iterator[Check]:
     """Whether the memory of a GPU is nearly full."""
     sizes = {one["id"]: one["memory_bytes"] for one in scope.summary["devices"]}
     told = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
     for row in told:
         size = sizes.get(row["device"])
         value = 100 * row["allocated"] / size if size else None
-        yield _Check(
+        peak = Place("[memory]", row["peak_ns"], row["peak_ns"])
+        yield Check(
             "memory", None if value is None else value > MEMORY_MAX, value, MEMORY_MAX,
             f"{value or 0:.1f} % of the {(size or 0) / 2**30:.1f} GiB are allocated at the peak.",
-            device=row["device"], place=("[memory]", row["peak_ns"], row["peak_ns"]),
+            device=row["device"], place=peak, evidence=(
+                Evidence("allocated at the peak", row["allocated"], "bytes", peak),
+                Evidence("memory of the device", size or 0, "bytes"),
+            ),
         )  # fmt: skip
 
 
-def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Iterator[_Check]:
+def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Iterator[Check]:
     """Whether the program uses several GPUs as it should."""
     parallel, distributed = "DataParallel.forward", "DistributedDataParallel.forward"
     slices = scope.slices()
@@ -255,14 +228,18 @@ def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Ite
             places[name] = _at(slices, int(named[0]))
     reason = f"DataParallel runs a model on {devices} GPUs."
     place = places.get(parallel)
-    yield _Check("data_parallel", place is not None and devices > 1, devices, 1, reason, "devices", place=place)
+    used = (Evidence("devices that do work", devices, "devices", place),)
+    applies = place is not None and devices > 1
+    yield Check("data_parallel", applies, devices, 1, reason, "devices", place=place, evidence=used)
     if distributed in places:
         exact = parameters.rules == "exact"
         nccl = any(name.startswith("nccl:") and (exact or name in TB_NAMES) for name in slices.names)
         nccl = nccl or (exact and scope.has_communication)
         able = sum(one >= NCCL_SINCE for one in _capabilities(scope))
         reason = "DistributedDataParallel communicates, and nothing of NCCL is in the trace."
-        yield _Check("nccl", able > 0 and not nccl, able, 0, reason, "devices", place=places[distributed])
+        place = places[distributed]
+        could = (Evidence("devices that can use NCCL", able, "devices", place),)
+        yield Check("nccl", able > 0 and not nccl, able, 0, reason, "devices", place=place, evidence=could)
 
 
 def _capabilities(scope: Scope) -> list[float]:
@@ -275,11 +252,14 @@ QUESTION = Question(
     answers="What should be done next?",
     definition="TensorBoard's rules: more than 5 % of the steps in a DataLoader, or 10 % in exposed communication; a"
     " kernel in less than half of the steps; operators that could use tensor cores, and none that does; more than 90 %"
-    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL.",
+    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels tell what"
+    " uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the run, and"
+    " exposed communication is told apart into transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,
     parameters=StepParameters,
     missing=missing_steps,
     answer=answer,
+    joined=joined,
 )

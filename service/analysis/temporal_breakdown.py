@@ -1,7 +1,7 @@
 """Is the GPU computing, communicating, copying, or idle?"""
 
 from service.analysis.facts.intervals import Ints, bounded, common, covered, groups, share
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
@@ -53,7 +53,7 @@ def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return None if scope.has_work else NO_WORK
+    return scope.missing_work
 
 
 QUESTION = Question(

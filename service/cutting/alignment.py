@@ -13,12 +13,12 @@ from statistics import median
 from typing import Any
 
 from service.store.parts import Parts
+from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES
 
 Collective = tuple[Any, ...]
 """What tells a collective from all others of a run."""
 
-_ON_DEVICE = re.compile("nccl|rccl|hccl|cross_device_reduce", re.IGNORECASE)
 _ON_HOST = re.compile("(?:gloo|mpi|nccl):", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
         for part in one.read(("ph", "cat", "name", "ts_ns", "dur_ns", "args")):
             slices = part.slices & part.has("ts_ns")
             device = slices & part.which("cat", GPU_CATEGORIES.__contains__)
-            device &= part.which("name", lambda name: bool(name and _ON_DEVICE.search(name)))
+            device &= part.which("name", lambda name: bool(name and communicates(name)))
             host = slices & ~device & part.which("cat", lambda cat: cat in ("user_annotation", "User"))
             host &= part.which("name", lambda name: bool(name and _ON_HOST.match(name)))
             for found, chosen in ((on_device, device), (on_host, host)):

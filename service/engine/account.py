@@ -22,7 +22,9 @@ _SLICES = ("X", "i", "I", "R", "B", "b", "n")
 _BEGINS, _ENDS = ("B", "b"), ("E", "e")  # an end is no slice of its own
 _ARROWS = ("t", "f")  # each is where one from the event before it arrives
 _ROWS = 500  # of a table, in one statement
+_GROUP_ROWS = 20  # likewise, each with a list of ranks
 _TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
+_GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
 _COMPLAINTS_IN_WORDS = {
     "flow_duplicate_id": "An arrow begins under the id of another: ends under that id belong to the first.",
     "flow_end_without_start": "An arrow ends that has not begun.",
@@ -115,12 +117,17 @@ async def _rows(session: Session, sql: str) -> AsyncIterator[tuple[Cell, ...]]:
 def statements(rendered: Mapping[str, Any], args: str) -> list[str]:
     """The SQL that makes the tables which the package `torch` reads; see `service.engine.sql`."""
     tracks = rendered["tracks"]
+    facts = f"{rendered['base_ns']}, {_quoted(args)}, {_quoted(rendered['external_ids'])}"
     made = [
         "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT, external_ids TEXT)",
-        "INSERT INTO _torch_facts"  # noqa: S608 - of values that are quoted
-        f" VALUES ({rendered['base_ns']}, {_quoted(args)}, {_quoted(rendered['external_ids'])})",
+        f"INSERT INTO _torch_facts VALUES ({facts})",  # noqa: S608 - of values that are quoted
         f"CREATE TABLE _torch_track({_TRACK_COLUMNS})",
+        f"CREATE TABLE _torch_group({_GROUP_COLUMNS})",
     ]
+    groups = rendered["groups"]
+    for first in range(0, len(groups), _GROUP_ROWS):
+        rows = ", ".join(map(_group_row, groups[first : first + _GROUP_ROWS]))
+        made.append(f"INSERT INTO _torch_group VALUES {rows}")  # noqa: S608 - of values that are quoted
     for first in range(0, len(tracks), _ROWS):
         rows = ", ".join(map(_row, tracks[first : first + _ROWS]))
         made.append(
@@ -135,6 +142,14 @@ def statements(rendered: Mapping[str, Any], args: str) -> list[str]:
 def _row(track: Mapping[str, Any]) -> str:
     keys = ("pid", "tid", "own_pid", "own_tid", "rank", "device", "stream", "lane")
     return f"({', '.join(_quoted(str(track[key])) if key.startswith('own') else _number(track[key]) for key in keys)})"
+
+
+def _group_row(listed: Mapping[str, Any]) -> str:
+    group = listed["group"]
+    words = (listed["name"], group["description"], group["ranks"])
+    name, description, ranks = ("NULL" if word is None else _quoted(word) for word in words)
+    rank, size, assumed = (_number(one) for one in (listed["rank"], group["size"], int(group["assumed"])))
+    return f"({rank}, {name}, {size}, {description}, {ranks}, {assumed})"
 
 
 def _number(value: int | None) -> str:

@@ -4,6 +4,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from service.rendering.tracks import Shown
+from service.trace.process_groups import ProcessGroup
+
+
+@dataclass(frozen=True)
+class GroupOfRank:
+    """A process group that a rank lists; without a name, that of communications that name none."""
+
+    rank: int | None
+    name: str | None
+    group: ProcessGroup
 
 
 @dataclass
@@ -21,6 +31,7 @@ class Rendered:
         numbers: values of counters; `no_numbers` is what was left out of them.
         tracks: the engine's threads.
         external_ids: what External ids are in the trace; see `service.attribution.links`.
+        groups: the process groups that each rank lists, and the one of communications that name none.
     """
 
     base_ns: int = 0
@@ -36,3 +47,4 @@ class Rendered:
     no_numbers: int = 0
     tracks: list[Shown] = field(default_factory=list)
     external_ids: str = "unknown"
+    groups: list[GroupOfRank] = field(default_factory=list)

@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from service.attribution.links import external_ids_shown
 from service.cutting.cut import cut_tables
-from service.rendering.account import Rendered
+from service.rendering.account import GroupOfRank, Rendered
 from service.rendering.base import base_of
 from service.rendering.events import SafeEvents
 from service.rendering.tracks import ShownTracks
+from service.store.export import envelope_of
 from service.store.folder import EVENTS
 from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
+from service.trace.process_groups import ProcessGroups
 from service.trace.selection import Args, Selection
 
 ONE_TIME_MAX = 1 << 20
@@ -62,6 +64,18 @@ def rendering(
                 begun = True
         yield b"]}\n" if begun else b'{"traceEvents":[]}\n'
     rendered.tracks = shown.shown
+    rendered.groups = _groups(columns, summary)
+
+
+def _groups(columns: Path, summary: Mapping[str, Any]) -> list[GroupOfRank]:
+    """The process groups that each rank lists."""
+    told = envelope_of(columns)
+    found = []
+    for rank in [one["rank"] for one in summary.get("ranks", [])] or [summary.get("rank")]:
+        listed = ProcessGroups.listed(told, rank, summary.get("world_size"))
+        found += [GroupOfRank(rank, name, group) for name, group in listed.by_name.items()]
+        found.append(GroupOfRank(rank, None, listed.unnamed))
+    return found
 
 
 def _line(event: dict[str, Any]) -> bytes:

@@ -8,11 +8,11 @@ it had, and all other numbers are integers or text.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
@@ -144,6 +144,20 @@ def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
     except OSError as error:
         raise ExportFailed(f"The trace's envelope can't be read: {error.strerror}.") from error
     return _without_secrets(text) if redact else text
+
+
+def envelope_of(columns: Path) -> Mapping[str, Any]:
+    """A document with no events, its numbers in doubles; nothing where that is no object that can be read.
+
+    Raises:
+        ExportFailed: it is not there.
+    """
+    try:
+        text = envelope(columns, redact=False).decode("utf-8", "replace")
+        told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, Mapping) else {}
 
 
 def _without_secrets(text: bytes) -> bytes:

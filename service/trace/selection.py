@@ -55,8 +55,8 @@ class Criteria(BaseModel):
     window: Window | None = None
     steps: list[Number] | None = Field(
         **_VALUES,
-        description="numbers of ProfilerSteps: what begins in them on the host, and the work on devices that was launched"
-        " in them; work without a launch counts by its own start",
+        description="numbers of ProfilerSteps: what begins in them on the host, and the work on devices that was"
+        " launched in them; work without a launch counts by its own start",
     )
     ranks: list[Number] | None = Field(**_VALUES, description="ranks of a merged trace, or the trace's own")
     devices: list[Number] | None = Field(**_VALUES, description="what runs on a device")

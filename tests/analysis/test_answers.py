@@ -112,13 +112,17 @@ def test_tables_are_as_they_are_described(name: str, ask: Ask) -> None:
 
 
 def generated(rank: int) -> list[Event]:
-    """A trace of which everything can be asked: each step loads data, in a module."""
+    """A trace of which everything can be asked: each step loads data, in a module, and one operator launches all."""
     events: list[Event] = json.loads(b"".join(trace_chunks(TraceShape(steps=3, rank=rank, seed=rank))))["traceEvents"]
     for step in [one for one in events if one["name"].startswith("ProfilerStep#") and one["cat"] == "user_annotation"]:
         within = {**step, "ts": step["ts"] + 1, "dur": step["dur"] - 2}
         events.append({**within, "cat": "python_function", "name": "nn.Module: Linear_0"})
         loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         events.append({**within, "name": loads, "ts": step["ts"] + 2, "dur": 1})
+        events.append({**within, "cat": "cpu_op", "name": "train", "ts": step["ts"] + 3, "dur": step["dur"] - 6})
+        events.append(
+            {**within, "cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 0, "args": {"inst.sum": 2}}
+        )
     return events
 
 

@@ -1,7 +1,9 @@
 """Collectives across ranks: as TraceLens, TensorBoard and HTA have them, and as one who looks at each has them."""
 
 import csv
+import gzip
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,25 +45,19 @@ def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
-def test_collectives_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
-    told = asked(ask, name)
+def test_collectives_are_as_tracelens_has_them(ask: Ask) -> None:
+    """It knows no sizes of the DLRM ranks, whose launches tell them."""
+    told = asked(ask, "dlrm_8_ranks_nccl")
     waits = {(row["process_group"], row["index"], row["rank"]): row for row in told["waits"]}
-    for row, expected in zip(told["collectives"], lens(name, "nccl_implicit_sync"), strict=True):
+    for row, expected in zip(told["collectives"], lens("dlrm_8_ranks_nccl", "nccl_implicit_sync"), strict=True):
         assert (row["process_group"] or "all") == expected["Process Group Name"]
-        assert expected["collective_id"] in (str(row["index"]), f"{row['process_group']}_{row['index']}")
-        assert row["latency_ns"] == near(expected["comm_latency"])
+        assert expected["collective_id"] == str(row["index"])
+        assert row["latency_ns"] == row["duration_ns"] == near(expected["comm_latency"])
         assert row["start_skew_ns"] == near(expected["skew in start time"])
         assert row["end_skew_ns"] == near(expected["skew in end time"])
         assert row["mean_wait_ns"] == near(expected["avg_wait_time"])
         assert row["first_rank"] == int(expected["earliest arrival rank"])
         assert row["consistent"] == "yes"
-        for ours, theirs in (("algorithm_gb_per_s", "algo bw (GB/s)"), ("bus_gb_per_s", "bus bw (GB/s)")):
-            bandwidth = pytest.approx(float(expected[theirs]) * GIB) if expected[theirs] else None
-            assert row[ours] == bandwidth
-        if expected["Full msg size (MB)"]:
-            assert row["size_bytes"] / 2**20 == float(expected["Full msg size (MB)"])
-            assert row["collective"] == expected["Collective name"]
         for rank in range(row["ranks"]):
             one = waits[row["process_group"], row["index"], rank]
             assert one["start_ns"] == ns(expected[f"rank_{rank}_ts"])
@@ -70,8 +66,113 @@ def test_collectives_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", ["dlrm_8_ranks_nccl", "mi300_resnet_nccl"])
-def test_late_ranks_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
+def test_bandwidths_are_as_tracelens_has_them(ask: Ask) -> None:
+    """It has one rank of eight: what TraceLens calls latency is the duration of the only kernel that is seen."""
+    told = asked(ask, "mi300_resnet_nccl")
+    for row, expected in zip(told["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
+        assert expected["collective_id"] == f"{row['process_group']}_{row['index']}"
+        assert row["duration_ns"] == near(expected["comm_latency"])
+        assert row["algorithm_gb_per_s"] == pytest.approx(float(expected["algo bw (GB/s)"]) * GIB)
+        assert row["bus_gb_per_s"] == pytest.approx(float(expected["bus bw (GB/s)"]) * GIB)
+        assert row["size_bytes"] / 2**20 == float(expected["Full msg size (MB)"])
+        assert row["collective"] == expected["Collective name"]
+
+
+UNKNOWN_OF_ONE_RANK = {
+    "collectives": (
+        "latency_ns", "start_skew_ns", "end_skew_ns", "mean_wait_ns", "first_rank", "last_rank", "late_cause", "spent"
+    ),
+    "waits": ("wait_ns", "transfer_ns", "late_ns", "late_at_launch_ns", "late_cause"),
+    "ranks": (
+        "straggler", "wait_ns", "mean_wait_ns", "transfer_ns", "times_first", "times_last", "last_pct",
+        "waited_for_ns", "late_ns", "late_at_launch_ns", "late_cause",
+    ),
+    "operations": ("transfer_ns",),
+    "steps": ("transfer_ns", "synchronizing_ns"),
+    "sizes": ("latency_ns", "mean_latency_ns", "mean_start_skew_ns", "mean_end_skew_ns"),
+}  # fmt: skip
+
+
+@needs_shared
+@pytest.mark.parametrize("name", [MI300, "a100_nccl_3_steps", "b200_eager_rank0_of_8", "gloo_cpu_rank34_of_300"])
+def test_of_one_rank_of_many_it_is_unknown_who_waits(name: str, ask: Ask) -> None:
+    told = ask("collectives", real(name))
+    for table, columns in UNKNOWN_OF_ONE_RANK.items():
+        assert told[table]
+        assert {row[column] for row in told[table] for column in columns} == {None}
+    assert told["lateness"] == []
+    of = "of 1 of the [0-9]+ ranks of its group|of one rank of an unknown number"  # of symmetric memory, on the B200
+    assert all(re.match(of, row["note"]) for row in told["collectives"])
+    assert all("are not seen" in row["note"] for row in told["ranks"])
+    sized = [row for row in told["collectives"] if row["size_bytes"]]
+    assert sized
+    assert all(row["duration_ns"] and row["algorithm_gb_per_s"] for row in sized)
+    assert all((row["bus_gb_per_s"] is None) == (row["group_size"] is None) for row in sized)
+    assert any(row["bus_gb_per_s"] for row in sized)
+
+
+def of_dlrm(path: Path) -> list[tuple[int, int, str, str, int]]:
+    """Start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
+    with gzip.open(path, "rt") as file:
+        events = [one for one in json.load(file)["traceEvents"] if one.get("ph") == "X"]
+    calls = {one["args"]["correlation"]: one for one in events if one["name"] == "cudaLaunchKernel"}
+    annotations = [one for one in events if one["name"].startswith("nccl:")]
+    found = []
+    for kernel in events:
+        if kernel["name"].startswith("ncclKernel"):
+            call = calls[kernel["args"]["correlation"]]
+            [around] = [
+                one
+                for one in annotations
+                if (one["pid"], one["tid"]) == (call["pid"], call["tid"])
+                and one["ts"] <= call["ts"]
+                and call["ts"] + call["dur"] <= one["ts"] + one["dur"]
+            ]
+            [[elements]], [dtype] = around["args"]["Input Dims"], around["args"]["Input type"]
+            found.append((kernel["ts"] * 1000, kernel["dur"] * 1000, around["name"][5:], dtype, elements))
+    return sorted(found)
+
+
+@needs_shared
+def test_of_each_dlrm_rank_the_size_and_the_bandwidth_of_each_collective_are_known(ask: Ask) -> None:
+    told, bytes_of = ask("collectives", *DLRM), {"float": 4, "int": 4, "long int": 8}
+    expected = {rank: of_dlrm(path) for rank, path in enumerate(DLRM)}
+    assert {len(one) for one in expected.values()} == {8}
+    for row in told["waits"]:
+        start, duration, name, dtype, elements = expected[row["rank"]][row["index"]]
+        size, factor = elements * bytes_of[dtype], 2 * 7 / 8 if name == "all_reduce" else 7 / 8
+        assert (row["start_ns"], row["duration_ns"], row["source"]) == (start, duration, "annotation")
+        assert (row["collective"], row["dtype"], row["in_elements"], row["size_bytes"]) == (name, dtype, elements, size)
+        assert row["algorithm_gb_per_s"] == pytest.approx(size / duration)
+        assert row["bus_gb_per_s"] == pytest.approx(factor * size / duration)
+    assert len(told["waits"]) == 64
+    for row in told["collectives"]:
+        _, _, name, dtype, elements = expected[0][row["index"]]
+        shortest = min(one[row["index"]][1] for one in expected.values())
+        assert row["latency_ns"] == shortest
+        assert row["algorithm_gb_per_s"] == pytest.approx(elements * bytes_of[dtype] / shortest)
+        assert (row["group_size"], row["spent"]) == (8, "waiting")
+        assert row["note"].startswith("the trace tells no process group")
+
+
+@needs_shared
+def test_of_the_dlrm_ranks_the_seventh_is_late_before_it_launches(ask: Ask) -> None:
+    told = ask("collectives", *DLRM)
+    worst = told["ranks"][0]
+    assert (worst["rank"], worst["straggler"], worst["times_last"]) == (7, "yes", 5)
+    assert worst["waited_for_ns"] == max(row["waited_for_ns"] for row in told["ranks"])
+    assert worst["late_at_launch_ns"] > 0.99 * worst["late_ns"]
+    causes = [row for row in told["lateness"] if row["rank"] == 7]
+    assert sum(row["late_ns"] for row in causes) == worst["late_ns"]
+    assert sum(row["times_last"] for row in causes) == 5
+    assert {row["cause"] for row in causes} >= {"before the trace", "data loading", "host"}
+    steps = {row["rank"]: (row["transfer_ns"], row["synchronizing_ns"]) for row in told["steps"]}
+    assert steps[0] == (217_000, 5_581_000)
+
+
+@needs_shared
+def test_late_ranks_are_as_tracelens_has_them(ask: Ask) -> None:
+    name = "dlrm_8_ranks_nccl"
     for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
         assert row["rank"] == int(expected["rank"])
         assert row["wait_ns"] == near(expected["total_wait_time_us"])
@@ -85,20 +186,20 @@ def test_late_ranks_are_as_tracelens_has_them(name: str, ask: Ask) -> None:
 
 @needs_shared
 def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
-    """Of the DLRM ranks it knows no names, and puts all-reduces and sends together; we know them by their kernels."""
+    """Of the DLRM ranks it knows no names, and puts all together; latencies of one rank of eight are none."""
     rows = asked(ask, "mi300_resnet_nccl")["sizes"]
-    for row, expected in zip(rows, lens("mi300_resnet_nccl", "nccl_summary_implicit_sync"), strict=True):
-        assert (row["collective"], row["dtype"], row["in_elements"], row["count"]) == (
-            expected["Collective name"], expected["dtype"], float(expected["In msg nelems"]), int(expected["count"])
-        )  # fmt: skip
-        assert row["latency_ns"] == pytest.approx(float(expected["Total comm latency (ms)"]) * 1e6, abs=10)
+    expected_rows = {row["In msg nelems"]: row for row in lens("mi300_resnet_nccl", "nccl_summary_implicit_sync")}
+    assert len(rows) == len(expected_rows)
+    for row in rows:
+        expected = expected_rows[f"{row['in_elements']:.1f}"]
+        assert (row["collective"], row["dtype"]) == (expected["Collective name"], expected["dtype"])
+        assert (row["count"], row["latency_ns"]) == (int(expected["count"]), None)
         for kind, suffix in (("mean", "mean"), ("stddev", "std")):
-            assert row[f"{kind}_latency_ns"] == near(expected[f"comm_latency_{suffix}"])
             assert row[f"{kind}_algorithm_gb_per_s"] == pytest.approx(float(expected[f"algo bw (GB/s)_{suffix}"]) * GIB)
             assert row[f"{kind}_bus_gb_per_s"] == pytest.approx(float(expected[f"bus bw (GB/s)_{suffix}"]) * GIB)
     [together] = lens("dlrm_8_ranks_nccl", "nccl_summary_implicit_sync")
     apart = asked(ask, "dlrm_8_ranks_nccl")["sizes"]
-    assert {row["collective"]: row["count"] for row in apart} == {"sendrecv": 5, "allreduce": 3}
+    assert sum(row["count"] for row in apart) == int(together["count"]) == 8
     assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
 
 
@@ -199,16 +300,21 @@ def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list
         starts, ends = [one[0] for one in each.values()], [one[1] for one in each.values()]
         assert rows[key]["ranks"] == len(each)
         assert (rows[key]["start_ns"], rows[key]["end_ns"]) == (min(starts), max(ends))
-        assert rows[key]["latency_ns"] == min(end - start for start, end in each.values())
+        assert rows[key]["duration_ns"] == min(end - start for start, end in each.values())
+        if len(each) == 1:
+            assert {rows[key][name] for name in UNKNOWN_OF_ONE_RANK["collectives"]} == {None}
+            continue
+        assert rows[key]["latency_ns"] == rows[key]["duration_ns"]
         assert rows[key]["start_skew_ns"] == max(starts) - min(starts)
         assert rows[key]["end_skew_ns"] == max(ends) - min(ends)
         assert each[rows[key]["first_rank"]][0] == min(starts)
         assert each[rows[key]["last_rank"]][0] == max(starts)
         assert rows[key]["mean_wait_ns"] == pytest.approx(sum(max(starts) - one for one in starts) / len(starts))
-    waits = dict.fromkeys(range(len(ranks)), 0)
+    waits: dict[int, int | None] = dict.fromkeys(range(len(ranks)))
     for each in taking_part.values():
         for rank, (start, _) in each.items():
-            waits[rank] += max(one[0] for one in each.values()) - start
+            if len(each) > 1:
+                waits[rank] = (waits[rank] or 0) + max(one[0] for one in each.values()) - start
     assert {row["rank"]: row["wait_ns"] for row in told["ranks"]} == waits
 
 
@@ -226,7 +332,7 @@ def test_a_bus_carries_more_or_less_than_the_algorithm(ask: Ask, tmp_path: Path)
     events = [nccl(at * 100, at * 100 + 50, Collective_name=name, **sizes) for at, name in enumerate(names)]
     rows = ask("collectives", of_rank(tmp_path, 0, events))["collectives"]
     assert [row["algorithm_gb_per_s"] for row in rows] == [80, 80, 320, 80, 80, 80, 80]
-    assert [row["bus_gb_per_s"] for row in rows] == [120, 60, 240, 60, None, None, None]
+    assert [row["bus_gb_per_s"] for row in rows] == [120, 60, 240, 60, 60, 80, None]
     few = ask("collectives", of_rank(tmp_path, 0, events), collectives="synchronizing")["collectives"]
     assert [row["collective"] for row in few] == names[:4]
     none = ask("collectives", of_rank(tmp_path, 0, events[5:]), collectives="synchronizing")
@@ -323,10 +429,179 @@ def test_what_it_takes_tells_the_size_on_the_host(ask: Ask) -> None:
     ]
 
 
-def test_a_rank_alone_waits_for_none(ask: Ask) -> None:
+def test_of_a_rank_alone_it_is_unknown_how_long_it_waits(ask: Ask) -> None:
     told = ask("collectives", [nccl(0, 10), nccl(20, 40)])
     [row] = told["ranks"]
-    assert (row["straggler"], row["wait_ns"], row["communication_ns"]) == ("no", 0, 30)
+    assert (row["straggler"], row["wait_ns"], row["communication_ns"]) == (None, None, 30)
+    assert "of one rank of an unknown number" in told["collectives"][0]["note"]
+
+
+def test_a_group_of_one_rank_waits_for_none(ask: Ask) -> None:
+    told = ask("collectives", [nccl(0, 10, Group_size=1, Collective_name="allreduce")])
+    [row] = told["ranks"]
+    assert (row["straggler"], row["wait_ns"], row["times_last"], row["note"]) == ("no", 0, 0, None)
+    [row] = told["collectives"]
+    assert (row["latency_ns"], row["last_rank"], row["start_skew_ns"]) == (10, None, 0)
+
+
+def test_some_ranks_of_a_group_do_not_tell_who_waits(ask: Ask, tmp_path: Path) -> None:
+    """A send and a receive are of two ranks, however many the group has."""
+    names = {"allreduce": 4, "send": 4, "barrier": 2}
+    ranks = [
+        [nccl(100 * at + rank, 100 * at + 50, Collective_name=name, Group_size=size, Process_Group_Name=name)
+         for at, (name, size) in enumerate(names.items())]
+        for rank in range(2)
+    ]  # fmt: skip
+    told = ask("collectives", *(of_rank(tmp_path, rank, events) for rank, events in enumerate(ranks)))
+    assert {row["collective"]: (row["latency_ns"], row["last_rank"]) for row in told["collectives"]} == {
+        "allreduce": (None, None), "send": (49, 1), "barrier": (49, 1)
+    }  # fmt: skip
+    assert {row["rank"]: (row["complete"], row["wait_ns"], row["times_last"]) for row in told["ranks"]} == {
+        0: (2, 2, 0), 1: (2, 0, 2)
+    }  # fmt: skip
+
+
+# -- what tells of a collective --------------------------------------------------------------------------------------
+
+
+def on_host(name: str, start: int, end: int, cat: str = "cpu_op", tid: int = 5, **args: Any) -> dict[str, Any]:
+    args = {key.replace("_", " "): one for key, one in args.items()}
+    return {
+        "ph": "X", "cat": cat, "name": name, "pid": 9, "tid": tid, "ts": start / 1000, "dur": (end - start) / 1000,
+        "args": args,
+    }  # fmt: skip
+
+
+def called(start: int, correlation: int, end: int | None = None, tid: int = 5) -> dict[str, Any]:
+    end = start + 5 if end is None else end
+    return on_host("cudaLaunchKernel", start, end, "cuda_runtime", tid, correlation=correlation)
+
+
+def recorded(start: int, end: int, elements: int, tid: int = 5) -> dict[str, Any]:
+    return on_host(
+        "record_param_comms", start, end, tid=tid, Collective_name="_allgather_base", In_msg_nelems=elements,
+        Out_msg_nelems=4 * elements, dtype="BFloat16", Group_size=4, Process_Group_Name="3", Seq=elements,
+        Process_Group_Description="tensor parallel", Process_Group_Ranks="[0, 2, 4, 6]",
+    )  # fmt: skip
+
+
+def test_what_is_around_the_launch_tells_of_a_kernel_that_does_not(ask: Ask) -> None:
+    """The innermost on the thread of the launch; of a kernel that tells itself, the launch tells nothing more."""
+    annotation = {"Input Dims": [[3, 5], []], "Input type": ["c10::Half", ""]}
+    rows = ask(
+        "collectives",
+        [
+            recorded(0, 100, 7), recorded(10, 90, 8), recorded(20, 80, 9, tid=6), called(30, 1),
+            nccl(200, 210, correlation=1),
+            {**on_host("nccl:_all_gather_base", 110, 150, "user_annotation"), "args": annotation}, called(120, 2),
+            nccl(220, 230, correlation=2),
+            recorded(160, 190, 11), called(170, 3),
+            nccl(240, 250, correlation=3, Collective_name="broadcast", dtype="Float", In_msg_nelems=1),
+            nccl(260, 270, "ncclDevKernel_ReduceScatter", correlation=4),
+        ],
+    )["waits"]  # fmt: skip
+    names = ("source", "collective", "dtype", "in_elements", "size_bytes", "group_size", "process_group", "launch_ns")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("launch", "_allgather_base", "BFloat16", 8, 64, 4, "3", 30),
+        ("annotation", "_all_gather_base", "c10::Half", 15, None, None, None, 120),
+        ("kernel", "broadcast", "Float", 1, 4, None, None, 170),
+        ("name", "reduce_scatter", None, None, None, None, None, None),
+    ]
+    assert rows[0]["group_description"] == "tensor parallel"
+    assert rows[0]["seq"] == 8
+
+
+def test_the_trace_lists_what_it_knows_of_its_groups(ask: Ask, tmp_path: Path) -> None:
+    """Without a group's name its size is known where all groups are of one size, and that of the job without groups."""
+
+    def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
+        groups = [{"pg_name": str(at), "pg_desc": f"group {at}", "pg_size": size} for at, size in enumerate(listed)]
+        info = {"rank": 0, "world_size": 8, **({"pg_config": groups} if groups else {})}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"distributedInfo": info, "traceEvents": [*events]}))
+        rows = ask("collectives", path)["collectives"]
+        return [(row["group_size"], row["group_description"], "of the job" in row["note"]) for row in rows]
+
+    unnamed, named = nccl(0, 10), nccl(20, 30, Process_Group_Name="1", Collective_name="allreduce")
+    assert sizes("alike", 4, 4, events=[unnamed, named]) == [(4, None, False), (4, "group 1", False)]
+    assert sizes("different", 4, 2, events=[unnamed, named]) == [(None, None, False), (2, "group 1", False)]
+    assert sizes("none listed", events=[unnamed]) == [(8, None, True)]
+    assert sizes("none listed but told", events=[unnamed, named]) == [(None, None, False)] * 2
+
+
+def test_an_all_gather_is_as_large_as_all_that_it_gathers(ask: Ask) -> None:
+    dims = {"Input Dims": [[3, 5]], "Input type": ["float"]}
+    events = [
+        {**on_host("nccl:_all_gather_base", 0, 20, "user_annotation"), "args": dims},
+        called(5, 1),
+        nccl(30, 40, correlation=1),
+    ]
+    group = {"pg_name": "0", "pg_size": 4}
+    document = {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": [group]}, "traceEvents": events}
+    [row] = ask("collectives", json.dumps(document))["collectives"]
+    assert (row["size_bytes"], row["algorithm_gb_per_s"], row["bus_gb_per_s"]) == (240, 24, 18)
+
+
+# -- why a rank is late -----------------------------------------------------------------------------------------------
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pair[0], sum(pair))), max_size=4)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    covers=st.tuples(spans, spans, spans, spans),
+    launch=st.none() | st.integers(0, 100), start=st.integers(2, 100), begins=st.integers(0, 40),
+)  # fmt: skip
+def test_each_nanosecond_of_a_late_start_has_one_cause(
+    ask: Ask, tmp_path: Path, covers: Any, launch: int | None, start: int, begins: int
+) -> None:  # fmt: skip
+    """Rank 0 starts at 0, and rank 1 at `start`."""
+    loads, synchronizes, computes, communicates = covers
+    args: dict[str, Any] = {"Seq": 999, "Collective name": "allreduce"}
+    loader = "enumerate(DataLoader)#X.__next__"
+    own = [on_host(loader, span[0], span[1], tid=6) for span in loads if span[0] >= begins]
+    own += [
+        on_host("cudaStreamSynchronize", span[0], span[1], "cuda_runtime", tid=7)
+        for span in synchronizes
+        if span[0] >= begins
+    ]
+    own += [on_host("aten::add", begins, begins + 1, tid=8)]
+    if launch is not None and launch >= begins:
+        own.append(called(launch, 5))
+    own += [{**nccl(span[0], span[1], "gemm"), "tid": 30} for span in computes]
+    own += [
+        nccl(span[0], span[1], Seq=at, Collective_name="send", Group_size=9) for at, span in enumerate(communicates)
+    ]
+    own.append(nccl(start, start + 200, correlation=5, **args))
+    other = [nccl(0, start + 200, **args)]
+    told = ask("collectives", of_rank(tmp_path, 0, other), of_rank(tmp_path, 1, own))
+
+    def inside(found: list[tuple[int, int]], at: int) -> bool:
+        return any(first <= at < last for first, last in found)
+
+    expected: dict[str, int] = defaultdict(int)
+    for at in range(start):
+        if launch is None or launch < begins:
+            cause = "unknown"
+        elif at < launch:
+            of_host = [("data loading", loads), ("synchronizing", synchronizes)]
+            found = [(name, [span for span in each if span[0] >= begins]) for name, each in of_host]
+            cause = (
+                "before the trace" if at < begins else next((name for name, each in found if inside(each, at)), "host")
+            )
+        else:
+            found = [("compute", computes), ("communication", communicates)]
+            cause = next((name for name, each in found if inside(each, at)), "launch delay")
+        expected[cause] += 1
+    assert {row["cause"]: row["late_ns"] for row in told["lateness"] if row["rank"] == 1} == expected
+    [late] = [row for row in told["ranks"] if row["rank"] == 1]
+    assert (late["late_ns"], late["times_last"], late["straggler"]) == (start, 1, "yes")
+    [row] = [row for row in told["waits"] if row["rank"] == 1 and row["seq"] == 999]
+    assert expected[row["late_cause"]] == max(expected.values())
+    if launch is not None and launch >= begins:
+        assert row["late_at_launch_ns"] == min(launch, start)
+    else:
+        assert row["late_at_launch_ns"] is None
 
 
 def test_without_communication_it_says_so(ask: Ask) -> None:

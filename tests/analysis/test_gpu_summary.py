@@ -1,5 +1,8 @@
 """How well a GPU is used: as TensorBoard's overview has it, and as one who looks at every nanosecond has it."""
 
+import gzip
+import json
+import re
 from typing import Any
 
 import pytest
@@ -27,7 +30,9 @@ def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
     assert row["utilization_pct"] == pytest.approx(100 * metrics["utilization"]["0"], abs=within)
     assert row["sm_efficiency_pct"] == pytest.approx(100 * metrics["sm_eff"]["0"], abs=within)
     assert row["occupancy_pct"] == pytest.approx(metrics["occupancy"]["0"], abs=within)
+    [row] = ask("gpu_summary", TRACES[name], rules="tensorboard")["gpus"]
     assert row["tensor_core_pct"] == pytest.approx(100 * expected["tc_used_ratio"])
+    assert row["tensor_core_unknown_pct"] == 0
 
 
 @needs_shared
@@ -49,12 +54,37 @@ def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
 
 @needs_shared
 def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
-    """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %."""
+    """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %.
+
+    And it knows no kernels of CUTLASS by `wmma_tensorop` and `s161616`: with these it is 35.10 %.
+    """
+    [theirs] = ask("gpu_summary", TRACES["h100_timesformer"], rules="tensorboard")["gpus"]
+    assert theirs["tensor_core_pct"] == pytest.approx(33.9393, abs=0.0001)
     [row] = ask("gpu_summary", TRACES["h100_timesformer"])["gpus"]
-    assert row["tensor_core_pct"] == pytest.approx(33.9393, abs=0.0001)
+    kernels = ask("kernel_breakdown", TRACES["h100_timesformer"], top=1000)["kernels"]
+    times = {row["name"]: row["sum_ns"] for row in kernels if row["type"] != "MEM"}
+    used = sum(time for name, time in times.items() if re.search("tensorop|xmma", name))
+    assert row["tensor_core_pct"] == pytest.approx(100 * used / sum(times.values()))
+    assert row["tensor_core_unknown_pct"] == 0
 
 
-def kernel(ts: float, dur: float, *, device: int = 0, name: str = "gemm", **args: Any) -> dict[str, Any]:
+@needs_shared
+def test_libraries_of_today_use_tensor_cores_and_names_that_nobody_knows_are_unknown(ask: Ask) -> None:
+    [row] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz")["gpus"]
+    known, unknown, whole = 0, 0, 0
+    text = gzip.decompress((SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz").read_bytes())
+    for one in json.loads(text)["traceEvents"]:
+        if one.get("cat") == "kernel":
+            whole += (time := round(one["dur"] * 1000))
+            known += time * one["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
+            unknown += time * (one["name"] == "_copy_page_indices_kernel")
+    assert row["tensor_core_pct"] == pytest.approx(100 * known / whole)
+    assert row["tensor_core_unknown_pct"] == pytest.approx(100 * unknown / whole)
+    [theirs] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz", rules="tensorboard")["gpus"]
+    assert theirs["tensor_core_pct"] == 0, "TensorBoard knows none of these names"
+
+
+def kernel(ts: float, dur: float, *, device: int = 0, name: str = "volta_sgemm_nt", **args: Any) -> dict[str, Any]:
     return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
 
 
@@ -91,10 +121,12 @@ def test_each_nanosecond_counts_for_what_runs_in_it(ask: Ask, found: list[tuple[
 def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
     copy = {**event("gpu_memcpy", "Memcpy HtoD", 0, 10, device=1), "pid": 1}
     found = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
+    found.append(kernel(8, 1, device=1, name="mine"))
     rows = ask("gpu_summary", found)["gpus"]
-    assert [(row["device"], row["kernel_ns"], row["busy_ns"]) for row in rows] == [(0, 4000, 4000), (1, 6000, 10_000)]
-    assert [row["utilization_pct"] for row in rows] == [40, 60]
-    assert [row["tensor_core_pct"] for row in rows] == [0, pytest.approx(100 * 2 / 3)]
+    assert [(row["device"], row["kernel_ns"], row["busy_ns"]) for row in rows] == [(0, 4000, 4000), (1, 7000, 10_000)]
+    assert [row["utilization_pct"] for row in rows] == [40, 70]
+    assert [row["tensor_core_pct"] for row in rows] == [0, pytest.approx(100 * 4 / 7)]
+    assert [row["tensor_core_unknown_pct"] for row in rows] == [0, pytest.approx(100 * 1 / 7)]
     assert all(row["name"] is None and row["compute_capability"] is None for row in rows)
     assert all(row["sm_efficiency_pct"] is None and row["occupancy_pct"] is None for row in rows)
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Rows, golden, real
+from tests.analysis.conftest import Ask, Rows, exact, golden, real
 from tests.analysis.gpu import call, work
 from tests.conftest import SHARED, needs_shared
 
@@ -29,10 +29,10 @@ def combination(theirs: str) -> str:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", SINGLE)
-def test_kernels_are_exact(name: str, ask: Ask) -> None:
-    expected = golden("exact", name)["0"]
-    answer = ask("kernel_breakdown", real(name), top=1000)
+@pytest.mark.parametrize("trace", SINGLE)
+def test_kernels_are_exact(trace: str, ask: Ask) -> None:
+    expected = exact(trace)
+    answer = ask("kernel_breakdown", real(trace), top=1000)
     found: dict[str, list[int]] = {}
     for row in answer["kernels"]:
         name = row["name"]
@@ -111,7 +111,11 @@ def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
     assert {row[0] for row in rows} == set(ours)
     for kernel, cores, calls, total, mean, longest, shortest, *metrics in rows:
         row = ours[kernel]
-        assert (row["tensor_cores"], row["count"]) == (cores.lower(), calls)
+        assert row["count"] == calls
+        if cores == "Yes" or "wmma_tensorop" in kernel:  # which TensorBoard does not know
+            assert row["tensor_cores"] == "yes"
+        else:
+            assert row["tensor_cores"] == "no", "each of its names is known"
         for column, value in {"sum_ns": total, "mean_ns": mean, "max_ns": longest, "min_ns": shortest}.items():
             assert row[column] / 1000 == pytest.approx(value, abs=1)
         assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(metrics, abs=0.0051)
@@ -211,7 +215,7 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
     ]
     assert [answer["configurations"][0][one] for one in ("blocks_per_sm", "occupancy_pct")] == [3.25, 32.5]
     gemm, other = answer["kernels"]
-    assert (gemm["count"], gemm["tensor_cores"], other["tensor_cores"]) == (4, "yes", "no")
+    assert (gemm["count"], gemm["tensor_cores"], other["tensor_cores"]) == (4, "yes", "unknown")
     assert (gemm["min_ns"], gemm["max_ns"], gemm["mean_ns"]) == (1000, 3000, 2000)
     assert gemm["stddev_ns"] == pytest.approx(statistics.stdev([1000, 3000, 2000, 2000]))
     assert (gemm["blocks_per_sm"], other["blocks_per_sm"], other["stddev_ns"]) == (3.25, None, 0)

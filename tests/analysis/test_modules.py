@@ -129,3 +129,50 @@ def test_modules_of_many_threads_and_deep_recursion_are_told_apart(ask: Ask) -> 
     rows = ask("modules", [*deep, *wide])["modules"]
     assert Counter(row["depth"] for row in rows) == Counter([*range(900), 0])
     assert {row["calls"] for row in rows if row["name"] == "Wide_0"} == {298}
+
+
+def _backward_trace(threads: tuple[int, ...] = (1,)) -> list[Event]:
+    """Modules in which an operator runs; and its backward pass, on the thread of the autograd engine."""
+
+    def of(cat: str, name: str, ts: float, dur: float, tid: int = 1, **args: object) -> Event:
+        here = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+        return {**here, "args": {key.replace("_", " "): value for key, value in args.items()}}
+
+    forward = [
+        one
+        for tid in threads
+        for one in (
+            of("python_function", "nn.Module: Linear_0", 0, 20, tid),
+            of("cpu_op", "aten::linear", 1, 18, tid, Sequence_number=5, Fwd_thread_id=0),
+            of("cpu_op", "aten::addmm", 2, 10, tid, Sequence_number=5, Fwd_thread_id=0),
+        )
+    ]
+    return [
+        *forward,
+        of("cuda_runtime", "cudaLaunchKernel", 3, 1, correlation=1),
+        of(
+            "cpu_op",
+            "autograd::engine::evaluate_function: AddmmBackward0",
+            40,
+            20,
+            9,
+            Sequence_number=5,
+            Fwd_thread_id=1,
+        ),
+        of("cpu_op", "aten::mm", 42, 8, 9),
+        of("cuda_runtime", "cudaLaunchKernel", 43, 1, 9, correlation=2),
+        {**of("kernel", "forward", 10, 3, correlation=1), "pid": 0, "tid": 7},
+        {**of("kernel", "backward", 50, 5, correlation=2), "pid": 0, "tid": 7},
+    ]
+
+
+def test_work_of_the_backward_pass_counts_for_the_module_of_its_forward_operator(ask: Ask) -> None:
+    [row] = ask("modules", _backward_trace())["modules"]
+
+    assert (row["name"], row["device_total_ns"], row["device_backward_ns"]) == ("Linear_0", 8_000, 5_000)
+
+
+def test_work_of_the_backward_pass_has_no_module_where_two_threads_number_their_operators_alike(ask: Ask) -> None:
+    rows = ask("modules", _backward_trace((1, 2)))["modules"]
+
+    assert [(row["device_total_ns"], row["device_backward_ns"]) for row in rows] == [(3_000, 0)]

@@ -90,7 +90,7 @@ def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_c
         _slice("a", 1, 9),
         _slice("b", 2, 4, args={"External id": 7}),
         _slice("kernel", 20, 26, cat="kernel", pid=0, args={"External id": 7}),
-        _slice("s1688 kernel", 30, 31, cat="kernel", pid=0, args={"External id": 5}),
+        _slice("s1688gemm kernel", 30, 31, cat="kernel", pid=0, args={"External id": 5}),
         _slice("another", 40, 41, cat="kernel", pid=0),
     ]
     told = ask("operators", events)
@@ -98,6 +98,8 @@ def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_c
     assert (a["calls"], a["host_self_ns"], a["host_total_ns"]) == (1, 8_000, 10_000)
     assert (a["device_self_ns"], a["device_total_ns"], a["tensor_cores_total_ns"]) == (1_000, 7_000, 1_000)
     assert (b["calls"], b["host_self_ns"], b["device_self_ns"]) == (1, 2_000, 6_000)
+    assert [one["tensor_cores_unknown_self_ns"] for one in (a, b)] == [0, 6_000]
+    assert [one["tensor_cores_unknown_total_ns"] for one in (a, b)] == [6_000, 6_000]
     assert told["totals"] == [
         {"rank": None, "calls": 2, "host_ns": 10_000, "device_ns": 8_000, "unattributed_ns": 1_000}
     ]
@@ -301,10 +303,10 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
     document = Document(json.dumps([*host, *work]))
     of_events: dict[int, _Node] = {}
     nodes = _nested(host, of_events)
-    for event in document.attributed.work:
-        owner = document.attributed.operator(event) or document.attributed.launch(event)
+    for piece in document.attributed.work:
+        owner = document.attributed.operator(piece) or document.attributed.launch(piece)
         if owner:
-            of_events[owner.index].device += event.lasts // 1000
+            of_events[owner.index].device += piece.lasts // 1000
     lonely = []
     for event in memory:
         inside = [node for node in nodes if node.start <= event["ts"] <= node.end]

@@ -83,8 +83,8 @@ def kernel(ts: float, dur: float, name: str = "gemm", device: int = 0, **args: A
     return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
 
 
-def found(ask: Ask, trace: Path) -> dict[str, tuple[float, str | None, int | None, int | None]]:
-    rows = ask("recommendations", trace)["recommendations"]
+def found(ask: Ask, trace: Path, **parameters: Any) -> dict[str, tuple[float, str | None, int | None, int | None]]:
+    rows = ask("recommendations", trace, **parameters)["recommendations"]
     return {row["rule"]: (row["value"], row["name"], row["start_ns"], row["end_ns"]) for row in rows}
 
 
@@ -119,14 +119,17 @@ def test_tensor_cores_are_for_operators_that_could_use_them(ask: Ask, tmp_path: 
     could: dict[str, Any] = {"External id": 5}
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
-    work = [kernel(0, 30, **could), kernel(30, 60, **others)]
+    work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
     told = found(ask, of(tmp_path, *ops, *work))
     assert told.keys() == {"tensor_cores"}
     assert told["tensor_cores"][0] == pytest.approx(100 / 3)
-    assert told["tensor_cores"][1:] == ("gemm", 0, 30_000)
+    assert told["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
     used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
     assert found(ask, used) == {}
     assert found(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
+    unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
+    assert found(ask, unknown) == {}, "one kernel has a name that no pattern knows"
+    assert found(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
 
 
 @pytest.mark.parametrize(("allocated", "applies"), [(900, False), (901, True)])
@@ -159,3 +162,190 @@ def test_distributed_data_parallel_is_for_nccl(ask: Ask, tmp_path: Path) -> None
     on_host = ask("recommendations", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz")
     assert "nccl" not in rules(on_host["recommendations"])
     assert "communication" in rules(on_host["recommendations"])
+
+
+# -- what advice rests on ---------------------------------------------------------------------------------------------
+
+
+@needs_shared
+@pytest.mark.parametrize("name", TRACES)
+def test_each_advice_has_its_figures(name: str, ask: Ask) -> None:
+    told = ask("recommendations", TRACES[name])
+    for row in told["recommendations"]:
+        mine = [one for one in told["evidence"] if (one["rule"], one["device"]) == (row["rule"], row["device"])]
+        assert mine
+        assert all(one["measure"] and one["unit"] and one["value"] is not None for one in mine)
+    assert {one["rule"] for one in told["evidence"]} == set(rules(told["recommendations"]))
+
+
+def figures(told: dict[str, Rows], rule: str) -> dict[str, float]:
+    return {row["measure"]: row["value"] for row in told["evidence"] if row["rule"] == rule}
+
+
+def test_the_figures_are_those_that_make_the_value(ask: Ask, tmp_path: Path) -> None:
+    first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
+    assert figures(ask("recommendations", of(tmp_path, *first)), "utilization") == {
+        "some kernel runs": 40_000,
+        "from the first step to the last": 100_000,
+        "longest time without a kernel": 50_000,
+    }
+    trace = of(tmp_path, event("user_annotation", LOADER, 60, 6), kernel(0, 60), kernel(66, 34), name="loads")
+    assert figures(ask("recommendations", trace), "dataloader") == {
+        "time of steps in waiting for a DataLoader": 6_000, "time of steps": 100_000, "number of steps": 1
+    }  # fmt: skip
+
+
+# -- matrix cores, on any vendor's GPU --------------------------------------------------------------------------------
+
+MI300 = {**GPU, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4}
+MFMA = "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x64_MI16x16x1_SN"
+VALU = "Cijk_Ailk_Bljk_SB_MT64x64x16_SE_TT8_8_WG16_16_1"
+"""Names of Tensile: the first has MFMA instructions, of bf16; the other has none, and is of FP32."""
+
+
+def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, gpu: dict[str, Any] = GPU) -> Path:
+    """A trace of products, each with a kernel of one name."""
+    args = {} if types is None else {"Input type": types}
+    ops = [event("cpu_op", "aten::mm", at, 1, **{"External id": at + 1}, **args) for at in range(len(names))]
+    kernels = [kernel(at * 20, 20 + 60 // len(names), one, **{"External id": at + 1}) for at, one in enumerate(names)]
+    return of(folder, *ops, *kernels, gpu=gpu, name=name)
+
+
+def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, str | None]:
+    """What a check found, and what is advised."""
+    told = ask("recommendations", trace, **parameters)
+    [check] = [row["found"] for row in told["checks"] if row["rule"] == rule]
+    return check, next((row["advice"] for row in told["recommendations"] if row["rule"] == rule), None)
+
+
+@needs_shared
+def test_of_an_mi300_that_multiplies_bf16_nobody_asks_for_mixed_precision(ask: Ask) -> None:
+    trace = TRACES["h100_timesformer"].parent / "mi300_resnet_rank0_of_8.pt.trace.json.gz"
+    told = ask("recommendations", trace)
+    assert [row["found"] for row in told["checks"] if row["rule"] == "tensor_cores"] == ["no"]
+    assert not any("mixed precision" in row["advice"] for row in told["recommendations"])
+    assert rules(told["recommendations"]) == ["communication"]
+
+
+def test_on_amd_names_of_mfma_kernels_tell(ask: Ask, tmp_path: Path) -> None:
+    used, unused = of_mm(tmp_path, "used", MFMA, VALU, gpu=MI300), of_mm(tmp_path, "unused", VALU, gpu=MI300)
+    assert advised(ask, used, "tensor_cores") == ("no", None)
+    check, advice = advised(ask, unused, "tensor_cores")
+    assert check == "yes"
+    assert "mixed precision" in (advice or "")
+    assert figures(ask("recommendations", unused), "tensor_cores")["matrices are multiplied in fp32"] == 1
+    other = {**MI300, "name": "AMD Radeon RX 6900 XT", "computeMajor": 10}
+    assert advised(ask, of_mm(tmp_path, "radeon", VALU, gpu=other), "tensor_cores") == ("unknown", None)
+    assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)
+
+
+def test_mixed_precision_is_not_for_what_has_few_bits_already(ask: Ask, tmp_path: Path) -> None:
+    """Kernels tell by their names, and else operators by the types of their inputs; of none nothing is advised."""
+    vectors = "gemv2T_kernel_val"
+    half = of_mm(tmp_path, "half", vectors, types=["c10::BFloat16", "c10::BFloat16"])
+    check, advice = advised(ask, half, "tensor_cores")
+    assert (check, advice) == (
+        "yes", "These operators compute in bf16 already: make their sizes multiples of 8 or 16."
+    )  # fmt: skip
+    single = of_mm(tmp_path, "single", vectors, types=["float", "float"])
+    assert "mixed precision" in (advised(ask, single, "tensor_cores")[1] or "")
+    assert advised(ask, of_mm(tmp_path, "untold", vectors), "tensor_cores") == ("unknown", None)
+    assert "mixed precision" in (advised(ask, half, "tensor_cores", rules="tensorboard")[1] or "")
+
+
+def test_of_bf16_memory_is_not_saved_by_mixed_precision(ask: Ask, tmp_path: Path) -> None:
+    full = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": 3,
+            "args": {"Device Type": 1, "Device Id": 0, "Total Allocated": 950}}  # fmt: skip
+    for name, mixed in (("ampere_bf16_s16816gemm_bf16_64x64_nn", False), ("volta_sgemm_nt", True)):
+        _, advice = advised(ask, of(tmp_path, kernel(0, 100, name), full, name=name), "memory")
+        assert ("mixed precision" in (advice or "")) == mixed
+
+
+# -- of a run ---------------------------------------------------------------------------------------------------------
+
+RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
+
+
+@needs_shared
+def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
+    """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
+    told = ask("recommendations", *RANKS)
+    assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization"]
+    [row] = [row for row in told["recommendations"] if row["rule"] == "late_rank"]
+    assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
+    assert "rank 7" in row["advice"]
+    assert "Rank 0, as one of them, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
+    assert row["end_ns"] - row["start_ns"] == 7_624_000
+    shares = {(one["rank"], one["measure"]): one["value"] for one in told["evidence"] if one["rule"] == "late_rank"}
+    assert shares[0, "transfer in collectives"] == 217_000
+    assert shares[0, "waiting for other ranks in collectives"] == 5_581_000
+    assert shares[7, "collectives that it starts last"] == 5
+    causes = [value for (_, measure), value in shares.items() if measure.startswith("delay by cause")]
+    assert sum(causes) == shares[7, "delay after the first rank"]
+    checks = {row["rule"]: row for row in told["checks"] if row["rank"] is None}
+    assert (checks["communication"]["found"], checks["late_rank"]["found"]) == ("no", "yes")
+    exposed = [row["value"] for row in told["checks"] if row["rule"] == "communication" and row["rank"] is not None]
+    both = checks["communication"]["value"] + checks["late_rank"]["value"]
+    assert both == pytest.approx(sum(exposed) / len(exposed))
+
+
+@needs_shared
+def test_some_ranks_of_a_run_do_not_tell_who_is_late(ask: Ask) -> None:
+    told = ask("recommendations", *RANKS[:4])
+    assert "late_rank" not in {row["rule"] for row in told["checks"]}
+    [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
+    assert row["advice"].startswith("Ask this of all ranks of the run together")
+
+
+@needs_shared
+def test_by_tensorboards_rules_each_rank_has_its_own_advice(ask: Ask) -> None:
+    together = ask("recommendations", *RANKS[:3], rules="tensorboard")
+    apart = [ask("recommendations", one, rules="tensorboard") for one in RANKS[:3]]
+    for table, rows in together.items():
+        assert rows == [row for one in apart for row in one[table]]
+
+
+def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
+    """A rank that starts an all-reduce of two ranks late, which is done a while after the last one starts."""
+    reduces = kernel(late, 40 - late + long, "ncclDevKernel_AllReduce", stream=20, correlation=4)
+    launch = event("cuda_runtime", "cudaLaunchKernel", late - 1, 0.5, correlation=4)
+    text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
+    path = folder / f"rank{rank}_{late}_{long}.json"
+    path.write_text(json.dumps(text))
+    return path
+
+
+@pytest.mark.parametrize(("long", "expected"), [(5, {"late_rank"}), (50, {"communication", "late_rank"})])
+def test_of_a_run_transfer_and_waiting_are_told_apart(
+    ask: Ask, tmp_path: Path, long: float, expected: set[str]
+) -> None:
+    """Rank 0 waits for 30 of 100 µs; both transfer for as `long`."""
+    traces = [of_rank(tmp_path, 0, 10, long), of_rank(tmp_path, 1, 40, long)]
+    told = ask("recommendations", *traces)
+    found = {row["rule"]: row for row in told["recommendations"] if row["rule"] != "utilization"}
+    assert found.keys() == expected
+    values = {row["rule"]: row["value"] for row in told["checks"] if row["rank"] is None}
+    assert (values["late_rank"], values["communication"]) == (pytest.approx(15), pytest.approx(long))
+    late = found["late_rank"]
+    assert (late["rank"], late["start_ns"], late["end_ns"]) == (1, 10_000, 40_000)
+    assert "host of rank 1" in late["advice"]
+
+
+def test_of_a_run_that_transfers_nobody_is_late(ask: Ask, tmp_path: Path) -> None:
+    told = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
+    assert rules([row for row in told["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
+    assert {row["found"] for row in told["checks"] if row["rule"] == "late_rank"} == {"no"}
+
+
+def test_what_several_ranks_are_advised_is_one_advice(ask: Ask, tmp_path: Path) -> None:
+    """Of the mean of all, with the place of the rank that is farthest from the limit."""
+    paths = []
+    for rank, busy in enumerate((40, 10, 70)):
+        text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}
+        paths.append(tmp_path / f"{rank}.json")
+        paths[-1].write_text(json.dumps(text))
+    told = ask("recommendations", *paths)
+    [row] = [row for row in told["recommendations"] if row["rule"] == "utilization"]
+    assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
+    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. Of rank 1: A kernel runs in 10.0 % of the steps."
+    assert {one["rank"] for one in told["evidence"]} == {0, 1}

@@ -165,7 +165,9 @@ def test_a_step_lasts_until_its_work_is_done_and_the_next_one_starts_there(ask: 
     assert bounds(ask, two_steps(), bounds="host") == [(3, 0, 10), (4, 10, 20)]
     assert bounds(ask, two_steps(), last_step="drop") == [(3, 0, 17)]
     before = event("kernel", "warm up", 1, 2, correlation=9)
-    assert bounds(ask, two_steps(before)) == [(3, 3, 17), (4, 17, 23)], "the first starts when earlier work is done"
+    launch = event("cuda_runtime", "cudaLaunchKernel", -3, 1, correlation=9)
+    assert bounds(ask, two_steps(launch, before)) == [(3, 3, 17), (4, 17, 23)], "the first starts after earlier work"
+    assert bounds(ask, two_steps(before)) == [(3, 0, 17), (4, 17, 23)], "work without a launch counts by its time"
 
 
 def test_tensorboard_leaves_out_steps_at_the_end_that_launch_little(ask: Ask) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable, NothingSelected
 from service.trace.selection import Closure, Selection
-from tests.analysis.conftest import Ask, golden, real
+from tests.analysis.conftest import Ask, exact, golden, real
 from tests.analysis.gpu import call, step, work
 from tests.conftest import SHARED, needs_shared
 
@@ -29,7 +29,7 @@ NAMES = {
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_it_is_exact(name: str, ask: Ask) -> None:
-    expected = golden("exact", name)["0"]
+    expected = exact(name)
     [row] = ask("temporal_breakdown", real(name))["breakdown"]
     assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
 
@@ -201,3 +201,16 @@ def test_the_order_of_ranks_does_not_matter(ask: Ask) -> None:
     traces = sorted(SHARED.glob("dlrm_8_ranks/*"))[:3]
     rows = ask("temporal_breakdown", *traces)["breakdown"]
     assert ask("temporal_breakdown", *reversed(traces))["breakdown"] == rows[::-1]
+
+
+def test_to_hta_work_without_a_stream_in_its_arguments_is_not_there(ask: Ask) -> None:
+    """MTIA writes transfers so; their tid is then no stream."""
+    told = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
+    untold = {**work(10, 5, "mtia_ccp_events", "dma_request", size=16), "tid": 801}
+    del untold["args"]["stream"]
+    odd = {**work(20, 1, "mtia_ccp_events", "dma_request", stream=None), "tid": 801}
+    for types, busy, spans in (("exact", 10_000, 21_000), ("hta", 4_000, 4_000)):
+        [row] = ask("temporal_breakdown", [told, untold, odd], types=types)["breakdown"]
+        assert (row["busy_ns"], row["span_ns"]) == (busy, spans)
+        kernels = ask("kernel_breakdown", [told, untold, odd], types=types)["kernels"]
+        assert sum(row["count"] for row in kernels) == (3 if types == "exact" else 1)

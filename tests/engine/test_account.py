@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from service.engine.account import statements, take_account
-from service.rendering.account import Rendered
+from service.rendering.account import GroupOfRank, Rendered
 from service.rendering.tracks import Shown
+from service.trace.process_groups import ProcessGroup
 from tests.engine.conftest import OpenSession, asked
 
 HERE = {"ph": "X", "name": "one", "pid": 1, "tid": 1}
@@ -146,6 +147,17 @@ async def test_the_tracks_of_an_engine_are_told_as_the_trace_has_them(
             ("1", "9", 3, 1, 7, 2),
         ]
         assert await asked(session, "SELECT * FROM _torch_facts") == [(-5, "all")]
+
+
+async def test_the_process_groups_that_ranks_list_are_told(open_session: OpenSession, one_event: Path) -> None:
+    named = GroupOfRank(3, "it's", ProcessGroup(2, "π", "[0, 1]"))
+    listed = [named, GroupOfRank(None, None, ProcessGroup(8, assumed=True))]
+    async with open_session(one_event) as session:
+        await session.settled()
+        await take_account(session, rendered(events=1, phases={"X": 1}, groups=listed))
+        assert await asked(session, "SELECT * FROM _torch_group") == [
+            (3, "it's", 2, "π", "[0, 1]", 0), (None, None, 8, None, None, 1)
+        ]  # fmt: skip
 
 
 async def test_thousands_of_tracks_are_told(open_session: OpenSession, tmp_path: Path) -> None:

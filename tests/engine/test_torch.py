@@ -1,14 +1,19 @@
 """The package `torch` against a plain Python oracle, on real traces and on made ones."""
 
 import json
+import math
 import random
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.analysis.answers import answered, parameters_of, question_of
+from service.analysis.readings import Asked, Readings
 from tests.conftest import DATA, SHARED, needs_shared
+from tests.cutting.test_cut import ingested
 from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
 from tests.traces import TraceShape, trace_chunks
 
@@ -102,6 +107,25 @@ async def test_ops_have_the_self_time_of_key_averages_and_what_they_launched(eng
         assert row["step"] == oracle.step_at(one.ts, one.rank)
 
 
+async def test_ops_of_the_backward_pass_have_their_forward_op(engine: Path, oracle: Oracle) -> None:
+    forward, backward = defaultdict(list), []
+    for one in oracle.ops:
+        key = one.rank, one.args.get("Sequence number")
+        if one.args.get("Fwd thread id", 0) > 0:
+            backward.append((one, key))
+        elif key[1] is not None:
+            forward[key].append(one)
+    expected = {
+        one.number: forward[key][-1].number
+        for one, key in backward
+        if len({op.track for op in forward[key]}) == 1 and forward[key][-1].number < one.number
+    }
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.backward; SELECT id, forward_id FROM torch_backward")
+        told = by_number(rows, await sql.numbers(), "forward_id")
+    assert {number: row["forward_id"] for number, row in told.items()} == expected
+
+
 async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT * FROM torch_step ORDER BY ts")
@@ -131,7 +155,7 @@ async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launc
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective")
         told = by_number(rows, await sql.numbers())
-    families = ("nccl", "rccl", "hccl", "cross_device_reduce")
+    families = ("nccl", "rccl", "multimem_all_reduce_kernel")
     kernels = [
         one
         for one in oracle.work
@@ -143,16 +167,76 @@ async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launc
     for one in kernels + on_host:
         launch = oracle.launch(one) if one in kernels else one
         near = [one, *([launch, *launch.around()] if launch else [])]
-        args = next((other.args for other in near if "Collective name" in other.args), {})
-        annotated = next((other.name[5:] for other in near if other.name.startswith(("nccl:", "gloo:"))), None)
-        group = args.get("Process Group Name", args.get("Process Group ID"))
+        args = next((other.args for other in near if "Collective name" in other.args), None)
+        annotation = next((other for other in near if re.match("(nccl|gloo):|symm_mem::", other.name)), None)
+        group = (args or {}).get("Process Group Name", (args or {}).get("Process Group ID"))
         row = told[one.number]
         assert (row["ts"], row["dur"], row["name"]) == (one.ts, one.dur, one.name)
-        assert row["collective"] == args.get("Collective name", annotated)
-        assert (row["dtype"], row["group_size"]) == (args.get("dtype"), args.get("Group size"))
-        assert (row["in_nelems"], row["out_nelems"]) == (args.get("In msg nelems"), args.get("Out msg nelems"))
+        if args is None and annotation:
+            elements, dtype = elements_of(annotation.args)
+            assert row["collective"] == re.split("::?", annotation.name)[1]
+            assert (row["dtype"], row["in_nelems"]) == (dtype, elements)
+            many = row["group_size"] if "gather" in annotation.name else 1
+            assert row["size_bytes"] == (BYTES[dtype] * elements * many if dtype and elements and many else None)
+        args = args or {}
+        if args:
+            assert (row["collective"], row["dtype"]) == (args["Collective name"], args["dtype"])
+            assert row["in_nelems"] == args["In msg nelems"]
+            size = args["Out msg nelems" if "gather" in args["Collective name"] else "In msg nelems"]
+            assert row["size_bytes"] == size * BYTES[args["dtype"]]
+        listed = {one[1]: one for one in oracle.groups if one[0] == row["rank"]}
+        size = listed.get(None if group is None else str(group), [None] * 3)[2]
+        if group is None and listed[None][5] and any("Group size" in each.args for each in oracle.slices):
+            size = None
+        assert row["group_size"] == args.get("Group size", size)
+        assert row["out_nelems"] == args.get("Out msg nelems")
         assert row["group_name"] == (None if group is None else str(group))
-        assert (row["group_ranks"], row["seq"]) == (args.get("Process Group Ranks"), args.get("Seq"))
+        if "Process Group Ranks" in args:
+            assert row["group_ranks"] == args["Process Group Ranks"]
+        assert row["seq"] == args.get("Seq")
+
+
+BYTES = {"float": 4, "int": 4, "long int": 8, "c10::BFloat16": 2, "Float": 4, "Long": 8, "BFloat16": 2, "Int": 4}
+
+
+def elements_of(args: Any) -> tuple[int | None, str | None]:
+    """Elements of the tensors that an annotation takes, and the type of the first."""
+    pairs = zip(args.get("Input Dims", []), args.get("Input type", []), strict=True)
+    tensors = [(math.prod(dims), dtype) for dims, dtype in pairs if dims and dtype in BYTES]
+    return (sum(count for count, _ in tensors), tensors[0][1]) if tensors else (None, None)
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    "name", ["dlrm_8_ranks/worker3_step_12.1694128201557.pt.trace.json.gz", *THEIRS[:2], THEIRS[6]]
+)
+async def test_collectives_are_those_of_the_analysis(engine: Path, name: str, tmp_path: Path) -> None:
+    oracle = Oracle([read(SHARED / name)], [0])
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective ORDER BY ts, id")
+    columns = (
+        "dtype",
+        "in_nelems",
+        "out_nelems",
+        "size_bytes",
+        "group_name",
+        "group_description",
+        "group_ranks",
+        "seq",
+    )
+    source = ingested((SHARED / name).read_bytes(), tmp_path / "trace", name)
+    question = question_of("collectives")
+    asked = [Asked(source.columns, source.summary, None, name)]
+    tables = answered(question, parameters_of(question, {}), asked, Readings(tmp_path / "spill")).tables
+    waits = tables["waits"].to_pylist()
+    assert len(waits) == len(rows) > 0
+    for row, ours in zip(rows, waits, strict=True):
+        about = {**ours, "group_name": ours["process_group"], "in_nelems": ours["in_elements"]}
+        about["out_nelems"] = ours["out_elements"]
+        assert (row["ts"] + oracle.base_ns, row["dur"]) == (ours["start_ns"], ours["duration_ns"])
+        assert {key: row[key] for key in columns} == {key: about.get(key, row[key]) for key in columns}
+        if ours["source"] != "name":
+            assert row["collective"] == ours["collective"]
 
 
 async def ops_of(engine: Path, oracle: Oracle) -> dict[int, dict[str, Any]]:

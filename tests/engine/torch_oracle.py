@@ -264,8 +264,24 @@ class Oracle:
             CREATE PERFETTO TABLE _torch_track AS
             WITH told(utid, pid, tid, rank, device, stream, lane) AS ({" UNION ALL ".join(rows)})
             SELECT * FROM told;
+            CREATE TABLE _torch_group(rank, name, group_size, description, ranks, is_assumed);
+            {"".join(f"INSERT INTO _torch_group VALUES ({', '.join(map(_literal, one))});" for one in self.groups)}
             CREATE PERFETTO TABLE _torch_facts AS
             SELECT {self.base_ns} AS base_ns, '{args}' AS args, '{self.external_ids}' AS external_ids"""
+
+    @property
+    def groups(self) -> list[tuple[Any, ...]]:
+        """Of each rank the groups that it lists: rank, name, size, description, ranks, and whether it is assumed."""
+        found: list[tuple[Any, ...]] = []
+        for document, rank in zip(self.documents, self.ranks, strict=True):
+            info = (document.get("distributedInfo") or {}) if isinstance(document, dict) else {}
+            listed = info.get("pg_config", [])
+            found += [
+                (rank, one["pg_name"], one["pg_size"], one.get("pg_desc"), str(one.get("ranks")), 0) for one in listed
+            ]
+            sizes = {one["pg_size"] for one in listed} or {info.get("world_size")}
+            found.append((rank, None, sizes.pop() if len(sizes) == 1 else None, None, None, int(not listed)))
+        return found
 
 
 def _literal(value: object) -> str:

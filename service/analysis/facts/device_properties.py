@@ -4,18 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.analysis.facts.scope import Scope
+from service.trace.process_groups import told_by_rank
 
 
 def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
     """The properties of the GPUs that a rank could use; of a merged trace, as its rank has told them."""
-    told = scope.envelope
-    of_ranks = told.get("envelopes")
-    own = of_ranks.get(str(scope.rank)) if isinstance(of_ranks, Mapping) else None
-    for document in (own, told):
-        listed = document.get("deviceProperties") if isinstance(document, Mapping) else None
-        if isinstance(listed, list):
-            return [one for one in listed if isinstance(one, Mapping)]
-    return []
+    listed = told_by_rank(scope.envelope, scope.rank, "deviceProperties")
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
 def capability_of(properties: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.scope import NO_WORK, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.trace.summary import LAUNCH_PATTERN
 
@@ -91,8 +91,8 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
 
 def missing_launches(scope: Scope) -> str | None:
     """A reason where nothing is launched."""
-    if not scope.has_work:
-        return NO_WORK
+    if reason := scope.missing_work:
+        return reason
     calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
     return None if len(calls) else "No calls that launch work are in this trace."
 

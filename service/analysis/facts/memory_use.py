@@ -110,13 +110,13 @@ class MemoryUse:
                 peak = {"peak_bytes": int(values[top]), "peak_at_ns": int(self.at[top])}
                 peak["peak_reserved_bytes"] = int(reserved[group].max())
             rows.append({**row, **peak})
-        return {**self._devices(np.arange(self.count)), **{name: [row[name] for row in rows] for name in rows[0]}}
+        return {**self.named_devices(np.arange(self.count)), **{name: [row[name] for row in rows] for name in rows[0]}}
 
     def curve(self, points: int) -> Table:
         """How the memory of each device changes; of more than some points the least and the most of equal times."""
         chosen = np.concatenate([self._thinned(group, points) for group in self.groups])
         return {
-            **self._devices(self.device_of[chosen]),
+            **self.named_devices(self.device_of[chosen]),
             "at_ns": self.at[chosen],
             **{f"{name}_bytes": _nullable(*self.told[name], chosen) for name in ("allocated", "reserved")},
             "growth_bytes": self.growth[chosen],
@@ -136,7 +136,7 @@ class MemoryUse:
         first, found = rows.firsts[key], cells[device, key]
         names = ("increase_{}_bytes", "allocations_{}", "allocated_{}_bytes")
         return {
-            **self._devices(device),
+            **self.named_devices(device),
             "operator": [rows.words[one] for one in rows.host.names[first]],
             "kind": [KINDS[one] for one in rows.host.kinds[first]],
             "calls": tallied(rows.all_keys, rows.count)[key],
@@ -146,8 +146,7 @@ class MemoryUse:
 
     def at_peak(self) -> Table:
         """Whose blocks were held when each device had the most."""
-        peaks = np.array([self._peak(group) for group in self.groups])[self.device_of[self.of]]
-        held = np.flatnonzero((self.begin <= peaks) & ((self.end < 0) | (self.end > peaks)))
+        held = np.flatnonzero(self.held_at_peak())
         operator, caller = self._names(self.begin[held])
         many = len(self.rows.words) + 1
         device = self.device_of[self.of[held]]
@@ -156,19 +155,28 @@ class MemoryUse:
         order = np.lexsort((firsts, -sizes, device[firsts]))
         firsts = firsts[order]
         return {
-            **self._devices(device[firsts]),
+            **self.named_devices(device[firsts]),
             **self._words(operator[firsts], caller[firsts]),
             "allocations": tallied(numbers, count)[order],
             "held_bytes": sizes[order],
         }
 
+    def held_at_peak(self) -> Any:
+        """Which blocks were held when their device had the most."""
+        peaks = np.array([self._peak(group) for group in self.groups])[self.device_of[self.of]]
+        return (self.begin <= peaks) & ((self.end < 0) | (self.end > peaks))
+
+    def largest(self, top: int) -> Ints:
+        """The places of the largest blocks."""
+        return np.lexsort((self.of, -self.size))[:top]
+
     def blocks(self, top: int) -> Table:
         """The largest blocks."""
-        chosen = np.lexsort((self.of, -self.size))[:top]
+        chosen = self.largest(top)
         begin, end = self.begin[chosen], self.end[chosen]
         start, stop = np.append(self.at, 0)[begin], np.append(self.at, 0)[end]
         return {
-            **self._devices(self.device_of[self.of[chosen]]),
+            **self.named_devices(self.device_of[self.of[chosen]]),
             **self._words(*self._names(begin)),
             "size_bytes": self.size[chosen],
             "allocated_at_ns": pa.array(start, mask=begin < 0),
@@ -207,7 +215,8 @@ class MemoryUse:
         words = [*self.rows.words, None]
         return {"operator": [words[one] for one in operator], "caller": [words[one] for one in caller]}
 
-    def _devices(self, numbers: Any) -> Table:
+    def named_devices(self, numbers: Any) -> Table:
+        """The types and numbers of devices."""
         found = numbers.tolist()
         return {"device_type": [self.types[one] for one in found], "device": [self.ids[one] for one in found]}
 

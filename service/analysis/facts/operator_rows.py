@@ -81,9 +81,13 @@ class OperatorRows:
         self._add_host_time(work.calls)
         self.device_ns = int(work.lasting.sum())
         slices = work.slices_by_external_id(self.host) if self.plugin else work.slices(self.host)
-        times = {"device_*_ns": work.lasting, "tensor_cores_*_ns": work.lasting * work.on_cores}
+        times = {
+            "device_*_ns": work.lasting,
+            "tensor_cores_*_ns": work.lasting * (work.on_cores == 1),
+            "tensor_cores_unknown_*_ns": work.lasting * (work.on_cores < 0),
+        }
         with ThreadPoolExecutor(len(times), "times") as threads:  # of compiled code, which runs at once
-            _, own = threads.map(lambda one: self._add_work(slices, *one), times.items())
+            _, own, _ = threads.map(lambda one: self._add_work(slices, *one), times.items())
         by_name = np.array([word in OPERATORS for word in self.words], bool)
         eligible = (by_name[self.host.names] | (own > 0)).astype(np.int64)
         self.columns["eligible"] = self._of_alone(within(self.parents, eligible))

@@ -1,6 +1,5 @@
 """What questions are asked of: one rank's events as views of a database, in bounded memory."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,19 +12,17 @@ import pyarrow as pa
 from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END, steps_in
-from service.store.export import envelope
+from service.store.export import envelope_of
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull, ExportFailed
+from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
     from service.attribution.links import Links
     from service.store.parts import Part
-
-COMMUNICATION = "(?i)nccl|rccl|hccl|cross_device_reduce"
-"""A regular expression of the names of kernels that communicate."""
 
 WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
 """SQL for the categories of what runs on devices."""
@@ -36,6 +33,12 @@ KERNELS = "('kernel', 'Kernel', 'mtia_ccp_events')"
 NO_WORK = "Nothing in this trace runs on a GPU."
 """Why most questions can't be asked."""
 
+RANGE_CATEGORY = "cuda_profiler_range"
+"""The category of the ranges of CUPTI's profiler: what it counted while a kernel ran, once for each pass."""
+
+ONLY_RANGES = "CUPTI's range profiler was on: GPU work has counters, which `counters` tells, and no times."
+"""Why most questions can't be asked where there are ranges and no work."""
+
 TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
 
 HTA_TYPES = {
@@ -45,7 +48,13 @@ HTA_TYPES = {
 }
 """How names begin by which HTA 0.5.0 sorts work into types; the first that fits counts, and all others compute."""
 
-_ON_DEVICE = "coalesce(stream >= 0 AND correlation >= 0, false) OR name IN ('Event Sync', 'Context Sync')"
+_HAS_STREAM = rf"""
+(cat NOT IN {WORK} OR coalesce(stream <> tid, false) OR regexp_matches(args, '"stream"\s*:\s*"?-?[0-9]'))
+"""
+"""SQL for whether an event's arguments tell its stream; that of work is its tid where they do not."""
+
+_ON_DEVICE = f"""(
+coalesce(stream >= 0 AND correlation >= 0 AND {_HAS_STREAM}, false) OR name IN ('Event Sync', 'Context Sync'))"""
 """SQL for what HTA takes to be on a device as it looks for steps and launches."""
 
 _COLLECTIVE = '"Collective name"'
@@ -113,12 +122,7 @@ class Scope:
     @cached_property
     def envelope(self) -> Mapping[str, Any]:
         """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
-        try:
-            text = envelope(self.columns, redact=False).decode("utf-8", "replace")
-            told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
-        except (ValueError, RecursionError):
-            return {}
-        return told if isinstance(told, Mapping) else {}
+        return envelope_of(self.columns)
 
     def has(self, categories: Iterable[str]) -> bool:
         """Whether there is a slice of any of some categories of which the time is known."""
@@ -135,6 +139,13 @@ class Scope:
         if not self.cut:
             return any(self.summary["counts"].get(f"X|{category}") for category in GPU_CATEGORIES)
         return self.has(GPU_CATEGORIES)
+
+    @property
+    def missing_work(self) -> str | None:
+        """Why there is no work on a device; None where there is."""
+        if self.has_work:
+            return None
+        return ONLY_RANGES if self.has([RANGE_CATEGORY]) else NO_WORK
 
     @cached_property
     def has_communication(self) -> bool:
@@ -237,6 +248,14 @@ class Scope:
         ].to_pylist()
         return found
 
+    @property
+    def kernel_names(self) -> list[str]:
+        """The names of kernels, each once."""
+        self.slices()
+        kernels = "SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' AND name NOTNULL"
+        found: list[str] = self.table(kernels)["name"].to_pylist()
+        return found
+
     def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
 
@@ -256,7 +275,8 @@ class Scope:
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
         if hta or args or (typed and self._are_telling):
-            counted = "stream <> -1 AND dur_ns NOTNULL AND cat <> 'Trace'" if hta else f"cat IN {WORK}"
+            of_hta = f"stream <> -1 AND {_HAS_STREAM} AND dur_ns NOTNULL AND cat <> 'Trace'"
+            counted = of_hta if hta else f"cat IN {WORK}"
             self.slices()
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
@@ -308,7 +328,7 @@ class Scope:
     @cached_property
     def _are_communicating(self) -> bool:
         """Make a table of the names of what communicates, each of which is looked at once: are there any?"""
-        found = [{"name": name} for name in self.device_names if re.search(COMMUNICATION, name)]
+        found = [{"name": name} for name in self.device_names if communicates(name)]
         self._keep("communicating", found)
         return bool(found)
 

@@ -110,11 +110,18 @@ def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -
 
 
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
-    """The step in whose annotation each piece of work was launched, from start to end if `whole`; -1 for none."""
+    """The place of the step of each piece of work, -1 for none.
+
+    It is the step in whose annotation the launch begins; without a launch, that in which the work does. To TensorBoard
+    it is the step in which a launch lies from start to end, if `whole`.
+    """
     calls = activity.calls
-    steps = np.searchsorted(host.host_starts, calls.starts, side="right") - 1
-    inside = (calls.ends if whole else calls.starts) <= host.host_ends[steps]
-    return np.where(activity.launched & (steps >= 0) & inside, steps, -1)
+    if whole:
+        steps = np.searchsorted(host.host_starts, calls.starts, side="right") - 1
+        return np.where(activity.launched & (steps >= 0) & (calls.ends <= host.host_ends[steps]), steps, -1)
+    begun = np.where(activity.launched, calls.starts, activity.work.starts)
+    steps = np.searchsorted(host.host_starts, begun, side="right") - 1
+    return np.where((steps >= 0) & (begun < host.host_ends[steps]), steps, -1)
 
 
 def _kept(launched: Any) -> int:

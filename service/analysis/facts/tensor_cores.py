@@ -1,13 +1,11 @@
-"""Which kernels run on tensor cores, and which operators could, as far as TensorBoard knows."""
-
-from service.analysis.facts.scope import Scope
+"""Which operators could run on tensor cores, and which kernels do to TensorBoard; others go by `kernel_names`."""
 
 KERNEL_PARTS = (
     *("h884", "s884", "h1688", "s1688", "c1688", "hmma", "i8816", "16816", "dgrad_1x1_stride_2x2", "conv1x1"),
     *("first_layer_wgrad_kernel", "conv2d_c1_k1", "direct_group", "xmma_implicit_gemm", "xmma_sparse_conv"),
     *("xmma_warp_specialized_implicit_gemm", "xmma_gemm", "xmma_sparse_gemm"),
 )
-"""What stands in the names of kernels that use tensor cores."""
+"""What stands in the names of the kernels that use tensor cores to TensorBoard."""
 
 OPERATORS = frozenset(
     {
@@ -27,6 +25,6 @@ OPERATORS = frozenset(
 """The operators that can run on tensor cores."""
 
 
-def kernels_on_tensor_cores(scope: Scope) -> list[str]:
-    """The names of the kernels that use tensor cores."""
-    return [name for name in scope.device_names if any(part in name for part in KERNEL_PARTS)]
+def on_tensor_cores(name: str) -> bool:
+    """Tell whether a kernel of this name uses tensor cores to TensorBoard, which knows NVIDIA's older libraries."""
+    return any(part in name for part in KERNEL_PARTS)

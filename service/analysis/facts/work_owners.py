@@ -1,6 +1,7 @@
 """What devices do, and for whom."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,10 @@ FROM device_events
 """
 
 
+OnCores = Callable[[str], bool | None]
+"""Tells by a kernel's name whether it uses tensor cores, None where it does not know."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What devices do.
@@ -32,7 +37,7 @@ class Work:
         lasting: how long it lasts.
         launches: the row of its launch, or -1.
         operators: the row of its operator, likewise.
-        on_cores: whether it uses tensor cores.
+        on_cores: 1 where it uses tensor cores, 0 where it does not, -1 where that is unknown.
         calls: ``ids``, ``correlations``, ``starts`` and ``lasting`` of the calls of runtimes, for the TensorBoard
             plugin's numbers.
     """
@@ -69,19 +74,25 @@ class Work:
         return replace(self, lasting=lasting_in_doubles(self.starts, self.lasting), calls=calls)
 
 
-def work_of(scope: Scope, on_cores: re.Pattern[str] | None = None, *, runtime_calls: bool = False) -> Work:
+def work_of(scope: Scope, on_cores: OnCores | None = None, *, runtime_calls: bool = False) -> Work:
     """What devices do.
 
     Args:
         scope: what is asked.
-        on_cores: what is found in the names of kernels that use tensor cores.
+        on_cores: tells whether kernels of a name use tensor cores, None where it does not know.
         runtime_calls: read the calls of runtimes, and none of drivers.
     """
     scope.slices()
     found, words = read(scope, _WORK, {"names"})
-    cores = np.array([on_cores is not None and on_cores.search(word) is not None for word in words["names"]], bool)
+    cores = np.array([_use(on_cores, word) for word in words["names"]], np.int8)
     calls = _calls(scope, _RUNTIME) if runtime_calls else None
     return Work(calls=calls, on_cores=cores[found.pop("names")], **found)
+
+
+def _use(on_cores: OnCores | None, name: str) -> int:
+    """1, 0, or -1 where it is unknown whether kernels of a name use tensor cores; 0 where nobody asks."""
+    use = on_cores(name) if on_cores else False
+    return -1 if use is None else int(use)
 
 
 def _calls(scope: Scope, categories: str) -> dict[str, Ints]:

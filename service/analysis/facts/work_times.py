@@ -1,6 +1,5 @@
 """When devices work, by type: all that many questions need, straight from a trace's columns where that will do."""
 
-import re
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -8,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.scope import COMMUNICATION, Scope
+from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.analysis.table import codes
 from service.store.folder import EVENTS
+from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _read(parts: "Parts", memory: frozenset[str]) -> WorkTimes | None:
         codes_, words = part.coded("name")
         for word in words:
             if word not in communicating:
-                communicating[word] = re.search(COMMUNICATION, word) is not None
+                communicating[word] = communicates(word)
         named = np.array([*map(communicating.__getitem__, words), False])[codes_[rows]]
         if _COLLECTIVE in words:
             told = part.slices & (codes_ == words.index(_COLLECTIVE)) & part.has("external_id")

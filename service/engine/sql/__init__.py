@@ -1,9 +1,9 @@
 """PyTorch's own terms in SQL: the PerfettoSQL package ``torch``; ``torch.md`` beside this file is its reference.
 
 The engine is started with ``--add-sql-package {PACKAGE}@torch``; a client then says, as in
-``INCLUDE PERFETTO MODULE torch.kernels;``, which module it wants. The modules read the engine's own tables and two that
-the server creates after each load: ``_torch_track`` (whose thread or stream each thread of the engine is) and
-``_torch_facts`` (of the trace as a whole).
+``INCLUDE PERFETTO MODULE torch.kernels;``, which module it wants. The modules read the engine's own tables and three
+that the server creates after each load: ``_torch_track`` (whose thread or stream each thread of the engine is),
+``_torch_group`` (the process groups that each rank lists) and ``_torch_facts`` (of the trace as a whole).
 """
 
 from pathlib import Path

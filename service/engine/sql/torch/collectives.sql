@@ -2,6 +2,46 @@
 
 INCLUDE PERFETTO MODULE torch.kernels;
 
+-- Names of kernels that communicate. The patterns are those of `service/trace/kernel_names.py`, in its order.
+CREATE OR REPLACE PERFETTO TABLE _torch_communicating AS
+SELECT name
+FROM (SELECT DISTINCT name FROM torch_kernel WHERE category = 'kernel')
+WHERE
+  (
+    lower(name) GLOB '*nccl*'
+    OR lower(name) GLOB '*rccl*'
+    OR lower(name) GLOB '*hccl*'
+    OR lower(name) GLOB 'hcom_*'
+    OR lower(name) GLOB '*oneccl*'
+    OR lower(name) GLOB '*mscclkernel*'
+    OR lower(name) GLOB '*mscclpp*'
+    OR lower(name) GLOB '*nvshmem*'
+    OR lower(name) GLOB '*_on_stream_kernel*'
+    OR lower(name) GLOB '*deep_ep*intranode*'
+    OR lower(name) GLOB '*deep_ep*internode*'
+    OR lower(name) GLOB '*hybrid_ep*'
+    OR lower(name) GLOB '*multimem_*'
+    OR lower(name) GLOB '*symmetric_memory*'
+    OR lower(name) GLOB '*symm_mem*'
+    OR lower(name) GLOB '*intra_node_comm*'
+    OR lower(name) GLOB '*cross_device_reduce*'
+    OR lower(name) GLOB '*all_reduce*'
+    OR lower(name) GLOB '*allreduce*'
+    OR lower(name) GLOB '*reduce_scatter*'
+    OR lower(name) GLOB '*reducescatter*'
+    OR lower(name) GLOB '*all_gather*'
+    OR lower(name) GLOB '*allgather*'
+    OR lower(name) GLOB '*all_to_all*'
+    OR lower(name) GLOB '*alltoall*'
+    OR lower(name) GLOB '*moea2a*'
+    OR lower(name) GLOB '*fusedmoecomm*'
+    OR lower(name) GLOB '*lamport*'
+    OR lower(name) GLOB '*userbuffers*'
+    OR lower(name) GLOB '*epdispatchint*node*'
+    OR lower(name) GLOB '*epcombineint*node*'
+  )
+  AND NOT lower(name) GLOB 'triton_???_fused_*';
+
 -- Kernels that carry a collective's metadata or a known name, and gloo's annotations; `host_id` is the host's part.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective AS
 SELECT k.id, k.launch_id AS host_id, k.rank, k.device, k.stream, k.step
@@ -10,16 +50,26 @@ JOIN slice AS s USING (id)
 WHERE
   k.category = 'kernel'
   AND (
-    lower(k.name) GLOB '*nccl*'
-    OR lower(k.name) GLOB '*rccl*'
-    OR lower(k.name) GLOB '*hccl*'
-    OR lower(k.name) GLOB '*cross_device_reduce*'
+    k.name IN (SELECT name FROM _torch_communicating)
     OR extract_arg(s.arg_set_id, 'args.Collective name') IS NOT NULL
   )
 UNION ALL
 SELECT h.id, h.id AS host_id, h.rank, NULL AS device, NULL AS stream, torch_step_at(h.ts, h.rank) AS step
 FROM _torch_host_slice!() AS h
 WHERE h.name GLOB 'gloo:*';
+
+-- Whether a slice has the inputs of a collective, by its name.
+CREATE OR REPLACE PERFETTO MACRO _torch_is_annotation(name Expr)
+RETURNS Expr AS (
+  $name GLOB 'nccl:*'
+  OR $name GLOB 'rccl:*'
+  OR $name GLOB 'hccl:*'
+  OR $name GLOB 'xccl:*'
+  OR $name GLOB 'gloo:*'
+  OR $name GLOB 'mpi:*'
+  OR $name GLOB 'ucc:*'
+  OR $name GLOB 'symm_mem::*'
+);
 
 -- What encloses the host's part of each, as far as it tells of the collective: the innermost has the largest id.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_told AS
@@ -32,14 +82,101 @@ WITH RECURSIVE
 SELECT
   up.id,
   max(iif(extract_arg(s.arg_set_id, 'args.Collective name') IS NULL, NULL, s.id)) AS metadata_id,
-  max(iif(s.name GLOB 'nccl:*' OR s.name GLOB 'gloo:*', s.id, NULL)) AS annotation_id
+  max(iif(_torch_is_annotation!(s.name), s.id, NULL)) AS annotation_id
 FROM up
 JOIN slice AS s ON s.id = up.at
 GROUP BY up.id
 ORDER BY up.id;
 
+-- Bytes of an element, by the name of its type.
+CREATE OR REPLACE PERFETTO FUNCTION _torch_element_bytes(
+  -- Name of the type.
+  dtype STRING
+)
+RETURNS LONG AS
+SELECT
+  CASE
+    WHEN $dtype IN ('Bool', 'Byte', 'Char', 'unsigned char', 'signed char', 'bool') THEN 1
+    WHEN $dtype GLOB 'Float8*' OR $dtype GLOB 'c10::Float8*' THEN 1
+    WHEN $dtype IN ('BFloat16', 'Half', 'Short', 'c10::BFloat16', 'c10::Half', 'short int', 'UInt16') THEN 2
+    WHEN $dtype IN ('Float', 'Int', 'float', 'int', 'UInt32', 'unsigned int') THEN 4
+    WHEN $dtype IN ('Double', 'Long', 'double', 'long int', 'ComplexFloat', 'c10::complex<float>', 'UInt64') THEN 8
+    WHEN $dtype IN ('ComplexDouble', 'c10::complex<double>') THEN 16
+  END;
+
+-- The tensors that annotations take: 'args.Input Dims[0][2]' tells the dimension 2 of input 0.
+CREATE OR REPLACE PERFETTO TABLE _torch_collective_input AS
+WITH
+  annotation AS MATERIALIZED (
+    SELECT DISTINCT arg_set_id
+    FROM _torch_collective_told AS t
+    JOIN slice AS s ON s.id = t.annotation_id
+    WHERE s.arg_set_id IS NOT NULL
+  ),
+  dimension AS (
+    SELECT
+      a.arg_set_id,
+      CAST(substr(a.key, 17) AS INTEGER) AS input,
+      CAST(substr(a.key, 17 + instr(substr(a.key, 17), '[')) AS INTEGER) AS place,
+      a.int_value AS length
+    FROM annotation
+    JOIN args AS a USING (arg_set_id)
+    WHERE a.flat_key = 'args.Input Dims' AND length(a.key) - length(replace(a.key, '[', '')) = 2
+  ),
+  -- There is no product of a group; a tensor of more dimensions is not told.
+  tensor AS (
+    SELECT
+      arg_set_id,
+      input,
+      iif(
+        max(place) < 8,
+        coalesce(max(iif(place = 0, length, NULL)), 1)
+        * coalesce(max(iif(place = 1, length, NULL)), 1)
+        * coalesce(max(iif(place = 2, length, NULL)), 1)
+        * coalesce(max(iif(place = 3, length, NULL)), 1)
+        * coalesce(max(iif(place = 4, length, NULL)), 1)
+        * coalesce(max(iif(place = 5, length, NULL)), 1)
+        * coalesce(max(iif(place = 6, length, NULL)), 1)
+        * coalesce(max(iif(place = 7, length, NULL)), 1),
+        NULL
+      ) AS elements
+    FROM dimension
+    GROUP BY arg_set_id, input
+  ),
+  typed AS (
+    SELECT
+      a.arg_set_id,
+      CAST(substr(a.key, 17) AS INTEGER) AS input,
+      a.string_value AS dtype
+    FROM annotation
+    JOIN args AS a USING (arg_set_id)
+    WHERE a.flat_key = 'args.Input type' AND _torch_element_bytes(a.string_value) IS NOT NULL
+  )
+SELECT t.arg_set_id, t.input, t.elements, y.dtype
+FROM tensor AS t
+JOIN typed AS y USING (arg_set_id, input)
+WHERE t.elements > 0
+ORDER BY t.arg_set_id;
+
+-- All inputs of an annotation together, with the type of the first.
+CREATE OR REPLACE PERFETTO TABLE _torch_collective_inputs AS
+SELECT
+  i.arg_set_id,
+  sum(i.elements) AS elements,
+  sum(i.elements * _torch_element_bytes(i.dtype)) AS bytes,
+  (
+    SELECT f.dtype
+    FROM _torch_collective_input AS f
+    WHERE f.arg_set_id = i.arg_set_id
+    ORDER BY f.input
+    LIMIT 1
+  ) AS dtype
+FROM _torch_collective_input AS i
+GROUP BY i.arg_set_id
+ORDER BY i.arg_set_id;
+
 -- Collectives: one row for each kernel of NCCL, RCCL and the like, and one for each annotation of gloo. What is told of
--- them is told by the kernel, else by `record_param_comms` around its launch; traces before 2024 tell less.
+-- them is told by the kernel, else by `record_param_comms` around its launch, else by an annotation around that.
 CREATE OR REPLACE PERFETTO TABLE torch_collective(
   -- Its slice: a kernel, or gloo's annotation.
   id JOINID(slice.id),
@@ -59,12 +196,14 @@ CREATE OR REPLACE PERFETTO TABLE torch_collective(
   step LONG,
   -- Name of the collective as the trace has it: `allreduce`, or `all_reduce` where only an annotation tells.
   collective STRING,
-  -- Type of its elements, such as `Float`.
+  -- Type of its elements, such as `Float`, or `float` where only an annotation tells.
   dtype STRING,
   -- Elements in.
   in_nelems LONG,
   -- Elements out.
   out_nelems LONG,
+  -- Bytes, by nccl-tests' definition: of an all-gather or gather the whole output, else what a rank gives.
+  size_bytes LONG,
   -- Ranks in the process group.
   group_size LONG,
   -- Name of the process group.
@@ -83,13 +222,51 @@ WITH
       s.name,
       s.ts,
       s.dur,
-      iif(extract_arg(s.arg_set_id, 'args.Collective name') IS NULL, m.arg_set_id, s.arg_set_id) AS arg_set_id,
-      substr(a.name, 6) AS annotated
+      iif(
+        extract_arg(s.arg_set_id, 'args.Collective name') IS NULL, coalesce(m.arg_set_id, s.arg_set_id), s.arg_set_id
+      ) AS arg_set_id,
+      ltrim(substr(a.name, instr(a.name, ':')), ':') AS annotated,
+      -- Where something tells more, the annotation is not asked.
+      iif(
+        extract_arg(s.arg_set_id, 'args.Collective name') IS NULL AND m.id IS NULL, a.arg_set_id, NULL
+      ) AS inputs_id
     FROM _torch_collective AS c
     JOIN slice AS s USING (id)
     LEFT JOIN _torch_collective_told AS t USING (id)
     LEFT JOIN slice AS m ON m.id = t.metadata_id
     LEFT JOIN slice AS a ON a.id = t.annotation_id
+  ),
+  described AS MATERIALIZED (
+    SELECT
+      t.*,
+      coalesce(_torch_text!(t.arg_set_id, 'args.Collective name'), t.annotated) AS collective,
+      coalesce(_torch_text!(t.arg_set_id, 'args.dtype'), i.dtype) AS dtype,
+      coalesce(_torch_integer!(t.arg_set_id, 'args.In msg nelems'), i.elements) AS in_nelems,
+      _torch_integer!(t.arg_set_id, 'args.Out msg nelems') AS out_nelems,
+      i.bytes AS input_bytes,
+      _torch_integer!(t.arg_set_id, 'args.Group size') AS own_size,
+      -- A number in the first half of 2024.
+      coalesce(
+        _torch_text!(t.arg_set_id, 'args.Process Group Name'), _torch_text!(t.arg_set_id, 'args.Process Group ID')
+      ) AS group_name
+    FROM told AS t
+    LEFT JOIN _torch_collective_inputs AS i ON i.arg_set_id = t.inputs_id
+  ),
+  telling AS MATERIALIZED (
+    SELECT rank, max(group_name IS NOT NULL OR own_size IS NOT NULL) AS is_told
+    FROM described
+    GROUP BY rank
+  ),
+  -- With what the trace lists of its groups. Where it lists none, and no event tells of one, there is one: the job.
+  grouped AS MATERIALIZED (
+    SELECT
+      d.*,
+      coalesce(d.own_size, iif(g.is_assumed AND t.is_told, NULL, g.group_size)) AS group_size,
+      coalesce(_torch_text!(d.arg_set_id, 'args.Process Group Description'), g.description) AS group_description,
+      coalesce(_torch_text!(d.arg_set_id, 'args.Process Group Ranks'), g.ranks) AS group_ranks
+    FROM described AS d
+    LEFT JOIN _torch_group AS g ON g.rank IS d.rank AND g.name IS d.group_name
+    LEFT JOIN telling AS t ON t.rank IS d.rank
   )
 SELECT
   id,
@@ -100,21 +277,33 @@ SELECT
   device,
   stream,
   step,
-  coalesce(_torch_text!(arg_set_id, 'args.Collective name'), annotated) AS collective,
-  _torch_text!(arg_set_id, 'args.dtype') AS dtype,
-  _torch_integer!(arg_set_id, 'args.In msg nelems') AS in_nelems,
-  _torch_integer!(arg_set_id, 'args.Out msg nelems') AS out_nelems,
-  _torch_integer!(arg_set_id, 'args.Group size') AS group_size,
-  -- A number in the first half of 2024.
-  coalesce(
-    _torch_text!(arg_set_id, 'args.Process Group Name'), _torch_text!(arg_set_id, 'args.Process Group ID')
-  ) AS group_name,
-  _torch_text!(arg_set_id, 'args.Process Group Description') AS group_description,
-  _torch_text!(arg_set_id, 'args.Process Group Ranks') AS group_ranks,
+  collective,
+  dtype,
+  in_nelems,
+  out_nelems,
+  -- Both `all_gather` and `gather`, however they are written.
+  iif(
+    replace(lower(collective), '_', '') GLOB '*gather*',
+    coalesce(
+      out_nelems * _torch_element_bytes(dtype),
+      group_size * coalesce(input_bytes, in_nelems * _torch_element_bytes(dtype))
+    ),
+    coalesce(input_bytes, in_nelems * _torch_element_bytes(dtype))
+  ) AS size_bytes,
+  group_size,
+  group_name,
+  group_description,
+  group_ranks,
   _torch_integer!(arg_set_id, 'args.Seq') AS seq
-FROM told
+FROM grouped
 ORDER BY id;
+
+DROP TABLE _torch_communicating;
 
 DROP TABLE _torch_collective;
 
 DROP TABLE _torch_collective_told;
+
+DROP TABLE _torch_collective_input;
+
+DROP TABLE _torch_collective_inputs;

@@ -1,0 +1,129 @@
+"""Which sequences of kernels do operators launch, how often, and what do they cost?"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from service.analysis.facts.host import ANNOTATION, CALLS, OP, host_of
+from service.analysis.facts.launches import first_places, missing_launches
+from service.analysis.facts.scope import Scope
+from service.analysis.question import Question, Tables, WorkParameters
+from service.analysis.table import RANK, count, made, ns, number, word
+from service.trace.errors import NotApplicable
+
+SEQUENCES = (
+    RANK,
+    word("op", "operator or annotation under which the sequence was launched"),
+    word("kernels", "names in order of their starts, with ` | ` between them; of a long sequence the first"),
+    count("length", "kernels, copies and memsets in the sequence"),
+    count("count", "how often this operator launched exactly this sequence"),
+    ns("device", "sum of the durations of the work in all of these"),
+    ns("host", "sum of the durations of the operators, on the host"),
+    number("device_mean_ns", "device time of one sequence", "ns"),
+    ns("first_start", "start of the first of these operators"),
+)
+
+_SEQUENCES = """
+WITH sequences AS (
+    SELECT root, list(name ORDER BY start_ns, position) AS kernels, sum(dur_ns) AS device_ns
+    FROM launched_under GROUP BY root HAVING count(*) >= $min_length
+), counted AS (
+    SELECT
+        op, kernels, count(*) AS count, sum(device_ns) AS device_ns, sum(host_ns) AS host_ns,
+        min(op_start_ns) AS first_start_ns
+    FROM sequences JOIN roots USING (root) GROUP BY op, kernels
+)
+SELECT
+    op, kernels[:$names] AS kernels, len(kernels) AS length, count, device_ns::BIGINT AS device_ns,
+    host_ns::BIGINT AS host_ns, (device_ns / count)::DOUBLE AS device_mean_ns, first_start_ns
+FROM counted ORDER BY count DESC, device_ns DESC, first_start_ns LIMIT $top
+"""
+
+
+class SequenceParameters(WorkParameters):
+    """Under which operators sequences are looked for, and which of these are told."""
+
+    operator: str = Field("", description="part of the operators' names; by default all operators are looked at")
+    min_length: int = Field(3, ge=1, description="how many kernels, copies and memsets a sequence has at least")
+    names: int = Field(100, ge=1, le=10_000, description="how many names of a sequence are told")
+    top: int = Field(100, ge=1, le=1_000_000, description="how many sequences are told, the most frequent first")
+
+
+def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
+    """The most frequent sequences of a rank."""
+    scope.work(parameters, typed=False)
+    work = scope.table("SELECT position, name::VARCHAR AS name, start_ns, dur_ns, correlation FROM work")
+    names = work["name"].combine_chunks().dictionary_encode()
+    roots, root = _roots(scope, parameters, work)
+    known = root >= 0
+    under = {"root": root, "name": names.indices.fill_null(-1).to_numpy()}
+    under |= {column: work[column].to_numpy() for column in ("start_ns", "position", "dur_ns")}
+    scope.db.register("launched_under", pa.table({column: values[known] for column, values in under.items()}))
+    scope.db.register("roots", roots)
+    asked = {name: getattr(parameters, name) for name in ("min_length", "names", "top")}
+    found = scope.table(_SEQUENCES, **asked).to_pydict()
+    if not found["op"]:
+        raise NotApplicable(_nothing(parameters, len(roots), int(known.sum())))
+    words = [*names.dictionary.to_pylist(), ""]  # the last is that of work without a name
+    found["kernels"] = [
+        _told([words[name] for name in kernels], length)
+        for kernels, length in zip(found["kernels"], found["length"], strict=True)
+    ]
+    found["rank"] = [scope.rank] * len(found["op"])
+    return {"sequences": made(SEQUENCES, found)}
+
+
+def _nothing(parameters: SequenceParameters, operators: int, work: int) -> str:
+    """Why there is no sequence."""
+    if not operators:
+        return f"No operator's name contains '{parameters.operator}'."
+    if not work:
+        return "Nothing that a device did was launched under these operators."
+    return f"None of {operators} operators launched {parameters.min_length} kernels, copies or memsets or more."
+
+
+def _told(names: list[str], length: int) -> str:
+    """A sequence in words."""
+    rest = [f"… and {length - len(names)} more"] if length > len(names) else []
+    return " | ".join([*names, *rest])
+
+
+def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
+    """The wanted operators that lie in no other wanted one; and for each work that which launched it, or a negative."""
+    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+
+    host = host_of(scope)
+    wanted = np.array([parameters.operator in word for word in host.words], bool)
+    chosen = wanted[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
+    parents = parents_of(host.threads, host.starts, host.ends)
+    inner = np.append(nearest(parents, chosen), NONE)  # so that the parent NONE has none either
+    outermost = chosen & (inner[parents] == NONE)
+    root = np.append(nearest(parents, outermost), NONE)
+    calls = np.flatnonzero((host.kinds == CALLS) & (host.correlations > 0))
+    correlations = work["correlation"].fill_null(0).to_numpy()
+    call = first_places(host.correlations[calls], correlations)
+    at = np.flatnonzero(outermost)
+    roots = {
+        "root": at,
+        "op": pa.array(host.words, pa.string()).take(pa.array(host.names[at])),
+        "op_start_ns": host.starts[at],
+        "host_ns": host.durations[at],
+    }
+    return pa.table(roots), root[np.append(calls, NONE)[call]]
+
+
+QUESTION = Question(
+    name="kernel_sequences",
+    answers="Which sequences of kernels do operators launch, how often, and what do they cost?",
+    definition="Of each operator whose name contains `operator`, and that lies in no other such operator: the kernels,"
+    " copies and memsets that calls in it launched, in order of their starts. Operators of one name with the same"
+    " sequence are counted together; sequences of fewer than `min_length` are left out. HTA takes only the operators"
+    " of the least depth in the whole trace; here each operator counts that no other wanted one encloses.",
+    source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
+    tables={"sequences": SEQUENCES},
+    parameters=SequenceParameters,
+    missing=missing_launches,
+    answer=answer,
+)
