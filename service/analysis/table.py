@@ -94,7 +94,7 @@ def rows_made(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.Table:
 
 def with_cycle(columns: Columns) -> Columns:
     """The columns, and that of the cycle beside the rank's."""
-    at = columns.index(RANK) + 1 if RANK in columns else 0
+    at = next((place + 1 for place, column in enumerate(columns) if column.name == RANK.name), 0)
     return (*columns[:at], CYCLE, *columns[at:])
 
 
