@@ -1,6 +1,8 @@
-"""What changed between two traces?"""
+"""What changed between two traces, or two runs?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -10,10 +12,15 @@ from service.analysis import steps
 from service.analysis.facts.activity import CATEGORIES, OPS, STEP_PREFIX
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters
-from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import Columns, count, ns, number, pct, rows_made, word
+from service.analysis.question import Comparison, Question, RankAnswer, Tables, WorkParameters
+from service.analysis.renamed import Renamed, renamed
+from service.analysis.sides import Pair, matched
+from service.analysis.table import CYCLE, RANK, Columns, count, ns, number, pct, rows_made, word
 from service.store.census import END
-from service.trace.errors import BadQuestion
+
+_Key = tuple[str | None, str]
+_Totals = dict[_Key, tuple[int, int]]
+"""How often, and how long in all, by name and kind."""
 
 _VERDICT = word("verdict", "`slower`, `faster` or `same`, by the threshold; `new` or `gone` of what only one does")
 
@@ -37,8 +44,13 @@ def _columns(*first: Any, unit: str) -> Columns:
     )
 
 
-_KERNELS = _columns(word("name", "of the work"), word("kind", "`kernel`, `memcpy` or `memset`"), unit="pieces of work")
+_KERNELS = (
+    *_columns(word("name", "of the work"), word("kind", "`kernel`, `memcpy` or `memset`"), unit="pieces of work"),
+    word("base_name", "of the work in the base; empty of what is new"),
+    word("matched_by", "`name`; or `op` of renamed kernels: by op, input shapes and place in the call tree"),
+)
 _OPS = _columns(word("name", "of the operator or annotation"), word("kind", "`op` or `annotation`"), unit="calls")
+_CALLS = _columns(word("name", "of the call"), word("kind", "`runtime` or `driver`"), unit="calls")
 _STEPS = (
     word("category", "`total`, or what a step's time goes to, as `steps` has it"),
     number("base_mean_ns", "over the steps of the base", "ns"),
@@ -48,6 +60,8 @@ _STEPS = (
     _VERDICT,
 )
 _EACH = (
+    RANK,
+    CYCLE,
     count("place", "of the step among those of its trace, from 0"),
     count("base_step", "number of the step in the base"),
     count("step", "number of the step"),
@@ -67,6 +81,14 @@ WHERE NOT coalesce(starts_with(name, '{STEP_PREFIX}'), false) GROUP BY ALL
 """
 
 
+_LAUNCHING = f"""
+SELECT name, if(ends_with(cat, '_driver'), 'driver', 'runtime') AS kind, {_TOTAL}
+FROM (SELECT *, {END}::HUGEINT - ts_ns AS lasting FROM events WHERE ph = 'X' AND {{calls}} AND ts_ns NOTNULL)
+GROUP BY ALL
+"""
+_BY_NAME, _BY_OP = "name", "op"
+
+
 class CompareParameters(StepParameters):
     """When a difference counts."""
 
@@ -81,29 +103,63 @@ def answer(scope: Scope, parameters: CompareParameters) -> Tables:
     """What is done in a trace, by name, and its steps."""
     found = steps.answer(scope, parameters)
     scope.work(WorkParameters())
-    return {"kernels": scope.table(_WORK), "ops": scope.table(_CALLED), "steps": found["steps"]}
+    return {
+        "kernels": scope.table(_WORK),
+        "ops": scope.table(_CALLED),
+        "calls": scope.table(_LAUNCHING.format(calls=scope.calls)),
+        "steps": found["steps"],
+    }
 
 
-def joined(answers: Sequence[Tables], parameters: CompareParameters) -> Tables:
-    """How the second half of the traces differs from the first: of two traces, the second from the first.
+def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters: CompareParameters) -> Comparison:
+    """How the other side differs from the base.
 
     Raises:
-        BadQuestion: there are not as many traces, or ranks of them, in the second half as in the first.
+        BadQuestion: no rank is on both sides.
     """
-    if len(answers) % 2:
-        raise BadQuestion(
-            f"compare takes two traces, or the ranks of a base and as many of another; of these {len(answers)} do"
-            " anything."
+    pairs, notes, skipped = matched(base, other)
+    sides = [[pair[side].tables for pair in pairs] for side in (0, 1)]
+    numbers = [max(sum(len(one["steps"]) for one in side), 1) for side in sides]
+    totals = {name: [_totals([one[name] for one in side]) for side in sides] for name in ("kernels", "ops", "calls")}
+    if on_host := _on_host(totals["kernels"]):
+        notes.append(on_host)
+    renames = _renamed(pairs, totals["kernels"])
+    if renames:
+        notes.append(
+            "Kernels whose names only one side has are matched by op, input shapes and place in the call tree"
+            f" ({len(renames)} rows): `matched_by` is `{_BY_OP}`."
         )
-    sides = answers[: len(answers) // 2], answers[len(answers) // 2 :]
-    found = [pa.concat_tables([one["steps"] for one in side]) for side in sides]
-    numbers = [max(len(one), 1) for one in found]
-    return {
-        "kernels": _compared(_KERNELS, [[one["kernels"] for one in side] for side in sides], numbers, parameters),
-        "ops": _compared(_OPS, [[one["ops"] for one in side] for side in sides], numbers, parameters),
-        "steps": _mean_steps(found, parameters),
-        "each_step": _each_step([side[0]["steps"] for side in sides], parameters),
+    tables = {
+        "kernels": _kernels(totals["kernels"], renames, numbers, parameters),
+        "ops": _by_name(_OPS, totals["ops"], numbers, parameters),
+        "steps": _mean_steps([pa.concat_tables([one["steps"] for one in side]) for side in sides], parameters),
+        "each_step": _each_step(pairs, parameters),
+        "calls": _by_name(_CALLS, totals["calls"], numbers, parameters),
     }
+    return Comparison(tables, notes, skipped)
+
+
+def _on_host(kernels: list[_Totals]) -> str | None:
+    """A sentence where only one side has work of a GPU."""
+    if bool(kernels[0]) == bool(kernels[1]):
+        return None
+    if kernels[0]:
+        return "Only the base runs work on a GPU; the other side runs all on the CPU, so all kernels are `gone`."
+    return "Only the other side runs work on a GPU; the base runs all on the CPU, so all kernels are `new`."
+
+
+def _renamed(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[Renamed]:
+    """The kernels that only one side has, matched by their launch sites."""
+    only = [kernels[side].keys() - kernels[1 - side].keys() for side in (0, 1)]
+    names = [{name for name, kind in keys if name is not None and kind == "kernel"} for keys in only]
+    if not all(names):
+        return []
+    from service.analysis.facts.launch_sites import launch_sites  # noqa: PLC0415 - loads numba
+
+    found = [
+        tuple(one.ask(partial(launch_sites, names=names[side])) for side, one in enumerate(pair)) for pair in pairs
+    ]
+    return renamed([(sites, others) for sites, others in found])
 
 
 def verdict(base: float | None, other: float | None, parameters: CompareParameters) -> str:
@@ -116,26 +172,57 @@ def verdict(base: float | None, other: float | None, parameters: CompareParamete
     return "slower" if difference > 0 else "faster"
 
 
-def _compared(
-    columns: Columns, sides: list[list[pa.Table]], numbers: list[int], parameters: CompareParameters
-) -> pa.Table:
+def _by_name(columns: Columns, totals: list[_Totals], numbers: list[int], parameters: CompareParameters) -> pa.Table:
     """The rows of all that either side does, what differs most first."""
-    base, other = (_totals(side) for side in sides)
+    base, other = totals
+    rows = [[*key, *_differences(base.get(key), other.get(key), numbers, parameters)] for key in {**base, **other}]
+    return _ordered(columns, rows)
+
+
+def _kernels(
+    totals: list[_Totals], renames: list[Renamed], numbers: list[int], parameters: CompareParameters
+) -> pa.Table:
+    """The rows of work: matched by name, else by op, and the rest of what only one side does."""
+    rest = [dict(side) for side in totals]
     rows: list[list[Any]] = []
+    for one in renames:
+        row = [one.name, one.kind, *_differences(one.base, one.other, numbers, parameters)]
+        rows.append([*row, one.base_name, _BY_OP])
+        for side, name, part in ((0, one.base_name, one.base), (1, one.name, one.other)):
+            _subtract(rest[side], (name, one.kind), part)
+    base, other = rest
     for key in {**base, **other}:
-        told = [_told(one.get(key), steps) for one, steps in zip((base, other), numbers, strict=True)]
-        (count_0, whole_0, step_0, mean_0), (count_1, whole_1, step_1, mean_1) = told
-        chosen = {"step": (step_0, step_1), "total": (whole_0, whole_1), "mean": (mean_0, mean_1)}[parameters.by]
-        one, two = (value if there else None for value, there in zip(chosen, (count_0, count_1), strict=True))
-        difference = _percentage(one, two)
-        rows.append(
-            [
-                *(*key, count_0, count_1, count_1 - count_0, whole_0, whole_1, whole_1 - whole_0),
-                *(step_0, step_1, mean_0, mean_1, difference, verdict(one, two, parameters)),
-            ]
-        )
+        row = [*key, *_differences(base.get(key), other.get(key), numbers, parameters)]
+        both = key in base and key in other
+        rows.append([*row, key[0] if key in base else None, _BY_NAME if both else None])
+    return _ordered(_KERNELS, rows)
+
+
+def _subtract(totals: _Totals, key: _Key, part: tuple[int, int]) -> None:
+    calls, whole = totals[key]
+    if calls == part[0]:
+        del totals[key]
+    else:
+        totals[key] = calls - part[0], whole - part[1]
+
+
+def _ordered(columns: Columns, rows: list[list[Any]]) -> pa.Table:
     rows.sort(key=lambda row: (-abs(row[9] - row[8]), row[0] or "", row[1]))
     return rows_made(columns, rows)
+
+
+def _differences(
+    base: tuple[int, int] | None, other: tuple[int, int] | None, numbers: list[int], parameters: CompareParameters
+) -> list[Any]:
+    """Counts, durations and their differences, and the verdict."""
+    told = [_told(one, steps) for one, steps in zip((base, other), numbers, strict=True)]
+    (count_0, whole_0, step_0, mean_0), (count_1, whole_1, step_1, mean_1) = told
+    chosen = {"step": (step_0, step_1), "total": (whole_0, whole_1), "mean": (mean_0, mean_1)}[parameters.by]
+    one, two = (value if there else None for value, there in zip(chosen, (count_0, count_1), strict=True))
+    return [
+        *(count_0, count_1, count_1 - count_0, whole_0, whole_1, whole_1 - whole_0),
+        *(step_0, step_1, mean_0, mean_1, _percentage(one, two), verdict(one, two, parameters)),
+    ]
 
 
 def _told(found: tuple[int, int] | None, steps: int) -> tuple[int, int, float, float | None]:
@@ -144,8 +231,8 @@ def _told(found: tuple[int, int] | None, steps: int) -> tuple[int, int, float, f
     return calls, whole, whole / steps, whole / calls if calls else None
 
 
-def _totals(tables: list[pa.Table]) -> dict[tuple[str | None, str], tuple[int, int]]:
-    totals: dict[tuple[str | None, str], tuple[int, int]] = {}
+def _totals(tables: list[pa.Table]) -> _Totals:
+    totals: _Totals = {}
     for table in tables:
         for row in table.to_pylist():
             key = row["name"], row["kind"]
@@ -163,39 +250,50 @@ def _mean_steps(found: list[pa.Table], parameters: CompareParameters) -> pa.Tabl
     return rows_made(_STEPS, rows)
 
 
-def _each_step(found: list[pa.Table], parameters: CompareParameters) -> pa.Table:
-    """The steps of the first rank of either side, by place: their numbers depend on when profiling began."""
-    numbers, durations = ([one[name].to_pylist() for one in found] for name in ("step", "total_ns"))
-    places = range(max(map(len, durations)))
+def _each_step(pairs: Sequence[Pair], parameters: CompareParameters) -> pa.Table:
+    """The steps of matched ranks by place: their numbers depend on when profiling began."""
     rows = []
-    for place in places:
-        (step_0, base), (step_1, other) = (
-            (side_numbers[place], side[place]) if place < len(side) else (None, None)
-            for side_numbers, side in zip(numbers, durations, strict=True)
-        )
-        difference = None if base is None or other is None else other - base
-        told = _percentage(base, other), verdict(base, other, parameters)
-        rows.append([place, step_0, step_1, base, other, difference, *told])
+    for base, other in pairs:
+        for place, steps_ in enumerate(zip_longest(*(_steps_of(one) for one in (base, other)), fillvalue=(None, None))):
+            (step_0, duration_0), (step_1, duration_1) = steps_
+            difference = None if duration_0 is None or duration_1 is None else duration_1 - duration_0
+            told = _percentage(duration_0, duration_1), verdict(duration_0, duration_1, parameters)
+            about = other.rank, other.cycle, place, step_0, step_1
+            rows.append([*about, duration_0, duration_1, difference, *told])
     return rows_made(_EACH, rows)
+
+
+def _steps_of(one: RankAnswer) -> Iterator[tuple[int | None, int]]:
+    """The number and the duration of each step."""
+    return zip(*(one.tables["steps"][name].to_pylist() for name in ("step", "total_ns")), strict=True)
 
 
 def _percentage(base: float | None, other: float | None) -> float | None:
     return None if base is None or other is None or not base else 100 * (other - base) / base
 
 
-TABLES: Mapping[str, Columns] = {"kernels": _KERNELS, "ops": _OPS, "steps": _STEPS, "each_step": _EACH}
+TABLES: Mapping[str, Columns] = {
+    "kernels": _KERNELS,
+    "ops": _OPS,
+    "steps": _STEPS,
+    "each_step": _EACH,
+    "calls": _CALLS,
+}
 
 QUESTION = Question(
     name="compare",
-    answers="What changed between two traces?",
-    definition="The first trace is the base. Of each kernel, copy, memset, operator and annotation, by name: how often"
-    " and how long, and the difference; and of a mean step, what its time goes to. A difference counts beyond both a"
-    " share of the base and a time. Durations of operators include what they call.",
+    answers="What changed between two traces, or two runs?",
+    definition="Exactly two sides: `base` names the traces or the group of one; of two traces without it, the first is"
+    " the base. Ranks of the sides are matched by rank, and what has no counterpart is in `skipped`. Of each kernel,"
+    " copy, memset, operator, annotation and call of a runtime or driver, by name: how often and how long, and the"
+    " difference; and of a mean step, what its time goes to. Kernels whose names only one side has are matched where"
+    " they are launched by the same op, with inputs of the same shapes, from the same place in the call tree: the names"
+    " of the modules, annotations and ops around it, and then the order among siblings. A difference counts beyond both"
+    " a share of the base and a time. Durations of operators include what they call.",
     source="https://hta.readthedocs.io/en/latest/source/features/trace_diff.html",
     tables=TABLES,
     parameters=CompareParameters,
     missing=steps.missing,
     answer=answer,
-    joined=joined,
-    traces=2,
+    compared=compared,
 )

@@ -10,6 +10,7 @@ from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
+from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
 from service.trace.kernel_names import precision, uses_matrix_cores
@@ -146,6 +147,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
         "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
         "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
         "attribution": attribution_of(scope),
+        NAMES: names_of(scope),
     }
 
 
@@ -228,10 +230,12 @@ QUESTION = Question(
     definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
     " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
     " and shared memory. The op is the innermost operator around the launch. Blocks per SM and occupancy are means that"
-    " are weighted with durations.",
+    " are weighted with durations. The tables of totals add up all ranks.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/kernel_parser.py",
-    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS, "attribution": ATTRIBUTION},
+    tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS, "attribution": ATTRIBUTION}
+    | {"total_types": TOTAL_TYPES, "total_kernels": TOTAL_KERNELS},
     parameters=KernelParameters,
     missing=missing,
     answer=answer,
+    joined=lambda answers, parameters: joined(answers, parameters.top),
 )

@@ -50,7 +50,7 @@ class Question:
         answer: the tables of one rank.
         parameters: what may be chosen.
         joined: the answer for several ranks from those of each; by default all rows, rank by rank.
-        traces: how many it takes at least.
+        compared: the answer for two sides from those of the ranks of each; None where it is not about two sides.
     """
 
     name: str
@@ -62,7 +62,40 @@ class Question:
     answer: "Callable[[Scope, Any], Tables]"
     parameters: type[Parameters] = Parameters
     joined: Callable[[Sequence[Tables], Any], Tables] | None = None
-    traces: int = 1
+    compared: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
+
+    @property
+    def traces(self) -> int:
+        """How many traces it takes at least."""
+        return 2 if self.compared else 1
+
+
+@dataclass(frozen=True)
+class RankAnswer:
+    """The tables of a rank, and of which one.
+
+    Args:
+        rank: of the trace, None where it does not tell one.
+        cycle: of the trace among those of its side.
+        name: of the trace.
+        tables: what the question found.
+        ask: asks something further of the same rank.
+    """
+
+    rank: int | None
+    cycle: int
+    name: str
+    tables: Tables
+    ask: "Callable[[Callable[[Scope], pa.Table]], pa.Table]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The tables that compare two sides, what a reader has to know of them, and the ranks that were left out."""
+
+    tables: Tables
+    notes: list[str]
+    skipped: list[tuple[RankAnswer, str]]
 
 
 def concatenated(answers: Sequence[Tables]) -> Tables:

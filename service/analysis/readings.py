@@ -24,12 +24,21 @@ KEPT_MAX = 64
 
 @dataclass(frozen=True)
 class Asked:
-    """A trace that is asked: its columns and summary, as the catalog has it; what of it; its name, if that matters."""
+    """A trace that is asked.
+
+    Args:
+        columns: the folder of them.
+        summary: as the catalog has it.
+        selection: what of the trace.
+        name: of the trace, if that matters.
+        is_base: whether it is of the base that others are compared with.
+    """
 
     columns: Path
     summary: Mapping[str, Any]
     selection: Selection | None = None
     name: str = ""
+    is_base: bool = False
 
     @property
     def key(self) -> bytes:

@@ -61,6 +61,7 @@ def number(name: str, description: str, unit: str | None = None) -> Column:
 
 
 RANK = count("rank", "rank in the job; empty where the trace does not tell it")
+CYCLE = count("cycle", "turn of the profiler's schedule in which the trace was written, from 0")
 DEVICE = count("device", "number of the GPU")
 SPREAD = (
     number("stddev_ns", "of a sample; 0 of a single one", "ns"),
@@ -89,6 +90,12 @@ def rows_made(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.Table:
         columns,
         dict(zip((one.name for one in columns), zip(*rows, strict=True) if rows else [[]] * len(columns), strict=True)),
     )
+
+
+def with_cycle(columns: Columns) -> Columns:
+    """The columns, and that of the cycle beside the rank's."""
+    at = next((place + 1 for place, column in enumerate(columns) if column.name == RANK.name), 0)
+    return (*columns[:at], CYCLE, *columns[at:])
 
 
 def codes(words: pa.ChunkedArray, known: Sequence[str]) -> Any:

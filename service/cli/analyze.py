@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -42,6 +42,12 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         list[str] | None,
         typer.Option("--with", metavar="TRACE", help="A further rank of the run, or what to compare with; repeatable."),
     ] = None,
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--base", metavar="TRACE", help="Of compare: a trace or a group to compare all others with; repeatable."
+        ),
+    ] = None,
     values: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis; may be given again."),
@@ -49,6 +55,9 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     table: Annotated[
         str | None, typer.Option(help="Only this table; csv and arrow have one, the first if not named.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that the server still reads.")
+    ] = 0,
     form: Annotated[Format, typer.Option("--format", "-f", help="A table is tab-separated when piped.")] = Format.table,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
@@ -56,13 +65,15 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 ) -> None:
     """Ask what is often asked: where the time goes, what kernels and ops cost, who is late, and more.
 
-    Of files that are here no server is needed. Several ranks are asked together.
+    TRACE may also be the id or the name of a group: all of its ranks are asked. Of files that are here no server is
+    needed. Several ranks are asked together. `compare` takes two sides: of two traces or groups the first is the base;
+    else --base names it.
     """
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
-    ask = _of_files if local.file_of(trace) else _of_server
     asked_as = Format.json if form is Format.table else form
-    answer = ask(ctx.obj, [trace, *(others or ())], name, _parameters(values), selection, asked_as.value, table)
+    wanted = _Wanted([trace, *(others or ())], base or [], name, _parameters(values), selection, asked_as.value, table)
+    answer = _of_files(wanted) if local.file_of(trace) else _of_server(ctx.obj, wanted, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
     elif form is Format.table:
@@ -71,26 +82,52 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         write_bytes([answer], output)
 
 
-def _of_server(
-    client: Client, traces: list[str], name: str | None, parameters: dict[str, str], selection: Json | None, form: str,
-    table: str | None,
-) -> bytes:  # fmt: skip
-    first, *others = (client.find(one)["id"] for one in traces)
+class _Wanted(NamedTuple):
+    """What is asked: traces, groups or files, and those to compare with; by which analysis, and how."""
+
+    targets: list[str]
+    base: list[str]
+    name: str | None
+    parameters: dict[str, str]
+    selection: Json | None
+    form: str
+    table: str | None
+
+
+def _of_server(client: Client, wanted: _Wanted, wait: float) -> bytes:
+    targets = [client.target(one) for one in wanted.targets]
+    base = [found["id"] for _, found in map(client.target, wanted.base)]
+    groups = [kind == "group" for kind, _ in targets]
+    if wanted.name == "compare" and not base and len(targets) == 2 and any(groups):
+        base, targets = [targets[0][1]["id"]], targets[1:]
+    if len(targets) == 1:
+        ((kind, found),) = targets
+        first, others = found["id"], list[str]()
+    else:
+        kind = "trace"
+        first, *others = (one for each in targets for one in _traces_of(client, *each))
     return client.analysis(
-        first, name, traces=others, parameters=parameters, selection=selection, form=form, table=table
-    )
+        first, wanted.name, of=kind, traces=others, base=base, wait=wait, parameters=wanted.parameters,
+        selection=wanted.selection, form=wanted.form, table=wanted.table,
+    )  # fmt: skip
 
 
-def _of_files(
-    _: Client, traces: list[str], name: str | None, parameters: dict[str, str], selection: Json | None, form: str,
-    table: str | None,
-) -> bytes:  # fmt: skip
-    files = [local.file_of(one) for one in traces]
-    if None in files:
+def _traces_of(client: Client, kind: str, found: Json) -> list[str]:
+    """The ids of a group's traces that could be read, or that of a trace."""
+    if kind == "trace":
+        return [found["id"]]
+    return [one["trace"] for one in client.group(found["id"])["ranks"] if one["state"] != "failed"]
+
+
+def _of_files(wanted: _Wanted) -> bytes:
+    files = [[local.file_of(one) for one in side] for side in (wanted.targets, wanted.base)]
+    if None in (*files[0], *files[1]):
         raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
+    targets, base = ([file for file in side if file] for side in files)
     return local.analysis(
-        [file for file in files if file], name, parameters=parameters, selection=selection, form=form, table=table
-    )
+        targets, wanted.name, base=base, parameters=wanted.parameters, selection=wanted.selection, form=wanted.form,
+        table=wanted.table,
+    )  # fmt: skip
 
 
 def _parameters(values: list[str] | None) -> dict[str, str]:
@@ -118,5 +155,7 @@ def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
         if len(chosen) > 1:
             print(f"{chr(10) if place else ''}{name}")
         write_table(tables[name], output)
+    for text in answer.get("notes", ()):
+        note(text)
     for one in answer["skipped"]:
         note(f"{one['name']}: {one['reason']}")

@@ -24,12 +24,13 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
 from service.cli.errors import (
+    AmbiguousTargetError,
     AmbiguousTraceError,
     ApiError,
     DamagedDownloadError,
@@ -219,6 +220,43 @@ class Client:
             raise AmbiguousTraceError(text, found)
         return self.trace(found[0]["id"])
 
+    def target(self, text: str) -> tuple[Literal["trace", "group"], Json]:
+        """The trace or the group that `text` means: see `find`; or the id or the name of a group.
+
+        `ApiError` unknown_trace when there is neither; `AmbiguousTraceError` and `AmbiguousTargetError` when there are
+        several.
+        """
+        group = None if text == "latest" else self._group_of(text)
+        try:
+            trace = self.find(text)
+        except AmbiguousTraceError as error:
+            if group:
+                raise AmbiguousTargetError(text, error.traces, group) from error
+            raise
+        except ApiError as error:
+            if error.code != "unknown_trace":
+                raise
+            if group:
+                return "group", group
+            detail = f"There is no trace {text!r} on {self.url}, and no group of that id or name."
+            raise ApiError(error.code, error.title, detail, error.status) from error
+        if group:
+            raise AmbiguousTargetError(text, [trace], group)
+        return "trace", trace
+
+    def _group_of(self, text: str) -> Json | None:
+        """The group of that id or name, if there is one."""
+        if found := next((one for one in self.groups(name=text) if one["name"] == text), None):
+            return found
+        if not re.fullmatch("[0-9a-f]{12}", text):
+            return None
+        try:
+            return self._json("GET", _group(text))
+        except ApiError as error:
+            if error.code != "unknown_group":
+                raise
+        return None
+
     @contextmanager
     def download(
         self,
@@ -393,12 +431,15 @@ class Client:
             response.read()
             return _document(response)
 
-    def analysis(
+    def analysis(  # noqa: PLR0913 - what an answer is asked for
         self,
-        trace_id: str,
+        asked: str,
         name: str | None = None,
         *,
+        of: Literal["trace", "group"] = "trace",
         traces: Sequence[str] = (),
+        base: Sequence[str] = (),
+        wait: float = 0,
         parameters: Mapping[str, str] | None = None,
         selection: Json | None = None,
         form: str = "json",
@@ -407,21 +448,32 @@ class Client:
         """An answer to what is often asked, as the API gives it; without a name, what can be asked.
 
         Args:
-            trace_id: of the trace.
+            asked: id of the trace or the group.
             name: of the analysis.
+            of: what it is.
             traces: ids of the other ranks.
+            base: ids of traces or groups to compare with.
+            wait: seconds to wait for traces that are not ready.
             parameters: of the analysis.
             selection: what of the traces; without it, all.
             form: `json` with all tables, or `csv` or `arrow` with one.
             table: which of the tables, if not the first.
         """
-        told = {"selection": _compact(selection), "format": form, "table": table if form != "json" else None}
-        asked = {key: value for key, value in told.items() if value is not None} if name else {}
+        told: dict[str, Any] = {
+            "selection": _compact(selection),
+            "format": form,
+            "table": table if form != "json" else None,
+        }
+        chosen = {key: value for key, value in told.items() if value is not None} if name else {}
+        if wait and name:
+            chosen["wait"] = wait
+        if base:
+            chosen["base"] = [*base]
         with self._send(
             "GET",
-            f"{_at(trace_id)}/analysis" + (f"/{quote(name, safe='')}" if name else ""),
-            params={**(parameters or {}), **asked, "traces": [*traces]},
-            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),
+            f"{_at(asked) if of == 'trace' else _group(asked)}/analysis" + (f"/{quote(name, safe='')}" if name else ""),
+            params={**(parameters or {}), **chosen, "traces": [*traces]},
+            timeout=httpx.Timeout(_ANSWER_S + wait, connect=_CONNECT_S, read=_SAFE_S + wait),
         ) as response:
             return response.read()
 

@@ -5,7 +5,8 @@ ClientError
 ├── ApiError             the server refused, and says why
 ├── DigestMismatchError  the server holds other bytes than were sent
 ├── DamagedDownloadError other bytes came than the server sent
-└── AmbiguousTraceError  several traces fit what was asked for
+├── AmbiguousTraceError  several traces fit what was asked for
+└── AmbiguousTargetError a trace and a group fit it
 """
 
 from __future__ import annotations
@@ -87,3 +88,15 @@ class AmbiguousTraceError(ClientError):
         self.text, self.traces = text, traces
         listed = "\n".join(f"  {trace['id']}  {trace['created_at']}  {trace['name']}" for trace in traces)
         super().__init__(f"{text!r} may mean any of {len(traces)} traces; say which by its id:\n{listed}")
+
+
+class AmbiguousTargetError(ClientError):
+    """A trace and a group have this name."""
+
+    def __init__(self, text: str, traces: Sequence[Mapping[str, Any]], group: Mapping[str, Any]) -> None:
+        self.text, self.traces, self.group = text, traces, group
+        listed = "\n".join(
+            [f"  {one['id']}  {one['created_at']}  {one['name']}" for one in traces]
+            + [f"  {group['id']}  {group['created_at']}  {group['name']} (a group of {group['traces']} traces)"]
+        )
+        super().__init__(f"{text!r} may mean a trace or a group; say which by its id:\n{listed}")

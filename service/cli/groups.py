@@ -33,6 +33,7 @@ _RANKS = (
     Column("events", right=True, person=grouped),
     Column("name"),
 )
+_CYCLE = Column("cycle", right=True, person=dashed)
 
 
 @app.callback(invoke_without_command=True)
@@ -56,12 +57,15 @@ def show(ctx: typer.Context, group: GroupArgument, as_json: AsJson = False) -> N
     if as_json:
         print_json(found)
         return
-    told = ("rank", "trace", "state", "size", "events", "name")
-    print_table(_RANKS, [tuple(rank[key] for key in told) for rank in found["ranks"]])
-    if found["missing"]:
-        missing = [str(rank) for rank in found["missing"]]
-        some = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
-        note(f"Of {found['world_size']} ranks there is none of {some}.")
+    several = len(found["cycles"]) > 1
+    columns = (_RANKS[0], _CYCLE, *_RANKS[1:]) if several else _RANKS
+    print_table(columns, [tuple(rank[column.title] for column in columns) for rank in found["ranks"]])
+    for cycle in found["cycles"]:
+        if cycle["missing"]:
+            missing = [str(rank) for rank in cycle["missing"]]
+            some = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
+            where = f"Of cycle {cycle['cycle']}, of" if several else "Of"
+            note(f"{where} {found['world_size']} ranks there is none of {some}.")
 
 
 @app.command()

@@ -116,22 +116,32 @@ def analysis(
     files: Sequence[Path],
     name: str | None,
     *,
+    base: Sequence[Path] = (),
     parameters: Mapping[str, str],
     selection: Json | None,
     form: str,
     table: str | None,
 ) -> bytes:
-    """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file."""
+    """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file.
+
+    The files of `base` are those that the others are compared with.
+    """
     from service.analysis.answers import answered, applicable, parameters_of, question_of
     from service.analysis.readings import Asked, Readings
+    from service.trace.errors import BadQuestion
     from service.trace.selection import Selection
 
     with _workplace() as work:
         question = question_of(name) if name else None
         asked = parameters_of(question, parameters) if question else None
+        if base and not (question and question.compared):
+            raise BadQuestion(f"{name} is not about two sides, and takes no base.")
         chosen = None if selection is None else Selection.parsed(selection)
-        with _reading(files, work) as (_, sources):
-            traces = [Asked(source.columns, source.summary, chosen, source.name) for source in sources]
+        with _reading([*files, *base], work) as (_, sources):
+            traces = [
+                Asked(source.columns, source.summary, chosen, source.name, is_base=place >= len(files))
+                for place, source in enumerate(sources)
+            ]
             readings = Readings(work.folder / "spill")
             if question is None or asked is None:
                 return orjson.dumps(applicable(traces[0], readings))

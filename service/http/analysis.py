@@ -13,9 +13,12 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.question import Question
 from service.http import shapes
 from service.http.download import Export
+from service.http.members import settle_all, side_of
 from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
+from service.http.traces import Wait
+from service.trace.errors import BadQuestion
 from service.trace.selection import Selection
 
 RANKS_MAX = 4096
@@ -24,7 +27,7 @@ RANKS_MAX = 4096
 Form = Literal["json", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
-_OTHERS = frozenset({*inspect.signature(chosen_selection).parameters, "traces", "table", "format"})
+_OTHERS = frozenset({*inspect.signature(chosen_selection).parameters, "traces", "base", "table", "format", "wait"})
 
 _SERVER = secrets.token_hex(8)
 """A ready trace does not change, but the next server may answer otherwise."""
@@ -32,9 +35,10 @@ _SERVER = secrets.token_hex(8)
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
 
-def _asked(parts: Services, trace_id: str, selection: Selection | None) -> dict[str, Any]:
+def _asked(parts: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> dict[str, Any]:
     trace = parts.ready_trace(trace_id)
     return {
+        "is_base": is_base,
         "columns": str(parts.folder.columns_of(trace.id)),
         "summary": trace.summary,
         "selection": None if selection is None else selection.as_dict(),
@@ -57,18 +61,38 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     traces: Annotated[
         list[str] | None, Query(max_length=RANKS_MAX, description="further traces: the other ranks of the run")
     ] = None,
+    base: Annotated[
+        list[str] | None,
+        Query(max_length=RANKS_MAX, description="of `compare`: ids of the traces, or of the group, to compare with"),
+    ] = None,
+    wait: Wait = 0,
     table: Annotated[
         str | None, Query(description="of `csv` and `arrow`: which of the tables; by default the first")
     ] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
 ) -> Response:
-    """An answer; ``skipped`` tells of which ranks there is none, and why. Who has it already gets a 304."""
+    """An answer; ``skipped`` tells of which ranks there is none, and why. Who has it already gets a 304.
+
+    ``compare`` takes exactly two sides: the traces of ``base``, and all others; of two traces without ``base``, the
+    first is the base. With ``wait``, traces that are not ready are waited for.
+    """
     question = question_of(name)
     told = {key: value for key, value in request.query_params.items() if key not in _OTHERS}
     parameters = parameters_of(question, told)
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
-    wanted = [_asked(parts, one, selection) for one in (trace_id, *(traces or ()))]
-    asked = [one["columns"] for one in wanted], wanted[0]["selection"], name, parameters.model_dump(mode="json")
+    ids = [trace_id, *(traces or ())]
+    if base and not question.compared:
+        raise BadQuestion(f"{name} is not about two sides, and takes no `base`.")
+    await settle_all(parts, [*ids, *(base or ())], wait)
+    base_ids = [one for each in base or () for one in side_of(parts, each)]
+    wanted = [_asked(parts, one, selection) for one in ids]
+    wanted += [_asked(parts, one, selection, is_base=True) for one in base_ids]
+    asked = (
+        [(one["columns"], one["is_base"]) for one in wanted],
+        wanted[0]["selection"],
+        name,
+        parameters.model_dump(mode="json"),
+    )
     tag = hashlib.sha256(orjson.dumps([_SERVER, *asked, form, table])).hexdigest()[:32]
     headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     if tag in request.headers.get("if-none-match", ""):

@@ -6,20 +6,23 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.analysis.answers import question_of
 from service.http import shapes
 from service.http.analysis import Form, ask
 from service.http.analysis import list_analyses as list_of_trace
 from service.http.bodies import SmallBody
 from service.http.cursors import at_of, cursor_of, read_cursor
 from service.http.making import MERGED_MAX, MergeRequest, merge_traces
+from service.http.members import asked_of, members_of, settle_all, told
 from service.http.selections import Chosen
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV
 from service.http.traces import Wait, as_json
-from service.store.catalog import State, Trace
+from service.store.catalog import Trace
 from service.store.groups import Group
 from service.store.uploads import plain_name
-from service.trace.errors import NotReady, UnknownTrace
+from service.trace.cycles import cycles_of
+from service.trace.errors import BadQuestion, UnknownTrace
 from service.trace.piece import Align
 
 router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBody)
@@ -66,32 +69,48 @@ def described(group: Group) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def members_of(parts: Services, group_id: str) -> list[Trace]:
-    """Its traces by rank, those of no rank last, the oldest first; raises `UnknownGroup`."""
-    parts.groups.get(group_id)
-    found = parts.catalog.page(limit=MERGED_MAX, group=group_id)
-    return sorted(found, key=lambda one: (_told(one, "rank") is None, _told(one, "rank") or 0, one.created_ns))
-
-
-def _told(trace: Trace, what: str) -> Any:
-    return (trace.summary or {}).get(what)
-
-
 def with_ranks(parts: Services, group: Group) -> dict[str, Any]:
     """A group as it is shown alone."""
+    members = members_of(parts, group.id)
+    read = [one for one in members if one.summary]
+    cycles = cycles_of([one.summary or {} for one in read])
+    numbers = dict(zip((one.id for one in read), cycles.numbers, strict=True))
     ranks = [
         {
-            "rank": _told(one, "rank"), "world_size": _told(one, "world_size"), "host": _told(one, "host"),
-            "trace": one.id, "name": one.name, "state": one.state, "size": one.size, "pinned": one.pinned,
-            "events": (_told(one, "events") or {}).get("kept", 0),
+            "rank": told(one, "rank"), "cycle": numbers.get(one.id), "world_size": told(one, "world_size"),
+            "host": told(one, "host"), "trace": one.id, "name": one.name, "state": one.state, "size": one.size,
+            "pinned": one.pinned, "events": (told(one, "events") or {}).get("kept", 0),
         }
-        for one in members_of(parts, group.id)
+        for one in members
     ]  # fmt: skip
     sizes = {one["world_size"] for one in ranks} - {None}
     world_size = sizes.pop() if len(sizes) == 1 else None
-    present = {one["rank"] for one in ranks}
-    missing = [rank for rank in range(min(world_size, MERGED_MAX)) if rank not in present] if world_size else []
-    return described(group) | {"world_size": world_size, "missing": missing, "ranks": ranks}
+    world = range(min(world_size or 0, MERGED_MAX))
+    by_cycle = [
+        _cycle(number, [one for one in read if numbers[one.id] == number], world) for number in range(cycles.count)
+    ]
+    missing = {rank for cycle in by_cycle for rank in cycle["missing"]} if by_cycle else {*world}
+    return described(group) | {
+        "world_size": world_size, "missing": sorted(missing), "cycles": by_cycle, "cycles_by": cycles.told_by,
+        "ranks": sorted(ranks, key=lambda one: one["cycle"] or 0),
+    }  # fmt: skip
+
+
+def _cycle(number: int, traces: list[Trace], world: range) -> dict[str, Any]:
+    """The traces of a cycle together: their ranks, steps and times."""
+    present = {told(one, "rank") for one in traces} - {None}
+    steps = {step["number"] for one in traces for step in told(one, "steps")}
+    bounds = [(one, told(one, "base_ns") or 0) for one in traces if told(one, "bounds")]
+    return {
+        "cycle": number,
+        "traces": len(traces),
+        "ranks": sorted(present),
+        "missing": [rank for rank in world if rank not in present],
+        "first_step": min(steps, default=None),
+        "last_step": max(steps, default=None),
+        "start_ns": min((base + told(one, "bounds")["start_ns"] for one, base in bounds), default=None),
+        "end_ns": max((base + told(one, "bounds")["end_ns"] for one, base in bounds), default=None),
+    }
 
 
 @router.get("", summary="List groups, newest first", responses={200: {"model": shapes.Groups}})
@@ -158,16 +177,7 @@ async def merge_group(group_id: str, asked: GroupMerge, parts: Parts, wait: Wait
 @router.get("/{group_id}/analysis", summary="What can be asked of a group", responses={200: {"model": shapes.Analyses}})
 def list_analyses(group_id: str, parts: Parts, selection: Chosen) -> Response:
     """What can be asked of its first trace; of some analyses it needs more than one."""
-    return list_of_trace(_asked(parts, group_id)[0][0], parts, selection)
-
-
-def _asked(parts: Services, group_id: str) -> tuple[list[str], list[str]]:
-    """The traces that are asked, and those that are left out as they could not be read; raises `NotReady`."""
-    members = members_of(parts, group_id)
-    asked = [one.id for one in members if one.state is not State.FAILED]
-    if not asked:
-        raise NotReady("No trace of the group is ready.", state=None)
-    return asked, [one.id for one in members if one.state is State.FAILED]
+    return list_of_trace(asked_of(parts, group_id)[0][0], parts, selection)
 
 
 @router.get(
@@ -175,21 +185,34 @@ def _asked(parts: Services, group_id: str) -> tuple[list[str], list[str]]:
     summary="Ask all ranks of a group",
     responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
 )
-async def ask_group(
+async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
     group_id: str,
     name: str,
     request: Request,
     parts: Parts,
     selection: Chosen,
+    base: Annotated[
+        list[str] | None,
+        Query(max_length=MERGED_MAX, description="of `compare`: ids of traces, or of a group, to compare with"),
+    ] = None,
+    wait: Wait = 0,
     table: Annotated[str | None, Query(description="of `csv` and `arrow`: which of the tables")] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
 ) -> Response:
     """As ``GET /traces/{id}/analysis/{name}`` with ``traces``: the analyses, and what they take, are the same.
 
-    Traces that could not be read are left out, and ``Tracedock-Left-Out`` tells their ids.
+    Traces that could not be read are left out, and ``Tracedock-Left-Out`` tells their ids. Traces that are not ready
+    yet make it 409, and are named; with ``wait``, they are waited for. ``compare`` needs the other side as ``base``.
     """
-    (first, *others), failed = _asked(parts, group_id)
-    answer = await ask(name, first, request, parts, selection, others, table, form)
+    if question_of(name).compared and not base:
+        group = parts.groups.get(group_id)
+        raise BadQuestion(
+            f"{name} takes exactly two sides, and only one is given: the group {group.name!r} of {group.traces} traces."
+            " Name the base, another group or traces, with `base`."
+        )
+    await settle_all(parts, [group_id], wait)
+    (first, *others), failed = asked_of(parts, group_id)
+    answer = await ask(name, first, request, parts, selection, others, base, wait, table, form)
     if failed:
         answer.headers["Tracedock-Left-Out"] = ", ".join(failed)
     return answer

@@ -311,6 +311,7 @@ class Skipped(Shape):
     rank: int | None
     name: str = Field(description="of its trace")
     reason: str
+    cycle: int | None = Field(None, description="of its trace; only told where the answer is of several cycles")
 
 
 class Answer(Shape):
@@ -321,6 +322,8 @@ class Answer(Shape):
     definition: str
     source: str = Field(description="where the definition comes from")
     skipped: list[Skipped]
+    notes: list[str] = Field(description="what a reader has to know of the answer as a whole")
+    cycles: int = Field(description="of several, each table has a column `cycle`")
     elapsed_ms: float
     tables: dict[str, AnswerTable]
 
@@ -353,6 +356,7 @@ class GroupRank(Shape):
     """A trace of a group."""
 
     rank: int | None
+    cycle: int | None = Field(description="turn of the profiler's schedule, from 0; null until the trace is read")
     world_size: int | None
     host: str | None
     trace: str
@@ -363,11 +367,28 @@ class GroupRank(Shape):
     events: int
 
 
+class GroupCycle(Shape):
+    """The traces of a group that the ranks wrote in one turn of the profiler's schedule."""
+
+    cycle: int
+    traces: int = Field(description="how many are of it")
+    ranks: list[int] = Field(description="of these traces")
+    missing: list[int] = Field(description="ranks of the world of which it has no trace")
+    first_step: int | None
+    last_step: int | None
+    start_ns: int | None = Field(description="of the first trace, since the epoch where traces tell that")
+    end_ns: int | None
+
+
 class Group(GroupInBrief):
     """A group: the traces of one run."""
 
     world_size: int | None = Field(description="where all that tell one tell the same")
-    missing: list[int] = Field(description="ranks of that world of which there is no trace")
+    missing: list[int] = Field(description="ranks of that world of which some cycle has no trace")
+    cycles: list[GroupCycle]
+    cycles_by: Literal["rank", "steps", "time", "order"] = Field(
+        description="what tells cycles apart; `rank`: no rank has two traces, so there is one cycle"
+    )
     ranks: list[GroupRank]
 
 

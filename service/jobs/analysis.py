@@ -34,7 +34,8 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     """The answer to a request.
 
     Args:
-        request: ``traces``, each with ``columns``, ``summary``, ``selection`` or null, and ``name``; and either
+        request: ``traces``, each with ``columns``, ``summary``, ``selection`` or null, ``name``, and
+            ``is_base`` if it is one that others are compared with; and either
             ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
         readings: of these and other traces.
     """
@@ -44,6 +45,7 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
             one["summary"],
             None if one["selection"] is None else Selection.parsed(one["selection"]),
             one["name"],
+            is_base=one.get("is_base", False),
         )
         for one in request["traces"]
     ]

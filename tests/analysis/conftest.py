@@ -87,12 +87,22 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
     """Asks a question of traces: files, or lists of events."""
     readings = Readings(tmp_path_factory.mktemp("spill"))
 
-    def asked(name: str, *traces: Path | str | Events, selection: Selection | None = None, **parameters: Any) -> Told:
+    def asked(
+        name: str,
+        *traces: Path | str | Events,
+        base: Sequence[Path | str | Events] = (),
+        selection: Selection | None = None,
+        **parameters: Any,
+    ) -> Told:
         sources = [
-            read_once(one if isinstance(one, Path | str) else json.dumps({"traceEvents": list(one)})) for one in traces
+            read_once(one if isinstance(one, Path | str) else json.dumps({"traceEvents": list(one)}))
+            for one in (*traces, *base)
         ]
         question = question_of(name)
-        wanted = [Asked(one.columns, one.summary, selection, one.name) for one in sources]
+        wanted = [
+            Asked(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
+            for place, one in enumerate(sources)
+        ]
         return Told(answered(question, parameters_of(question, parameters), wanted, readings))
 
     return asked

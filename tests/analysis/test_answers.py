@@ -189,4 +189,4 @@ def test_what_applies_is_told_with_all_that_can_be_chosen(
     assert not temporal["applies"]
     assert temporal["parameters"]["memset"]["enum"] == ["mem", "comp"]
     [compare] = [one for one in listed if one["name"] == "compare"]
-    assert compare["reason"] == "It takes 2 traces: name others with `traces`."
+    assert compare["reason"].startswith("It takes two sides:")

@@ -1,5 +1,7 @@
 """What changed between two traces: what is counted in both, and when a difference counts."""
 
+import gzip
+import json
 from collections import Counter
 from typing import Any
 
@@ -115,15 +117,200 @@ def test_the_other_way_round_new_is_gone_and_slower_faster(ask: Ask) -> None:
 def test_ranks_of_two_jobs_are_compared_together(ask: Ask) -> None:
     ranks = sorted(SHARED.glob("dlrm_8_ranks/*"))[:2]
     alone = [by_name(ask("compare", rank, rank)["kernels"]) for rank in ranks]
-    both = by_name(ask("compare", *ranks, *ranks)["kernels"])
+    both = by_name(ask("compare", *ranks, base=ranks)["kernels"])
     for name, row in both.items():
         assert row["verdict"] == "same"
         assert row["count"] == sum(one[name]["count"] for one in alone if name in one)
 
 
-def test_it_takes_two(ask: Ask) -> None:
-    with pytest.raises(BadQuestion, match="compare takes two traces"):
-        ask("compare", TRAIN)
+@pytest.mark.parametrize("given", [1, 3, 8])
+def test_it_takes_exactly_two_sides_and_says_what_was_given(ask: Ask, given: int) -> None:
+    with pytest.raises(BadQuestion, match=rf"exactly two sides, and {given} traces? w.* given .*`base`"):
+        ask("compare", *[TRAIN] * given)
+    with pytest.raises(BadQuestion, match="only a base was given"):
+        ask("compare", base=[TRAIN] * given)
+
+
+def of_rank(rank: int | None, events: list[dict[str, Any]], **more: Any) -> str:
+    """A trace's document that tells its rank."""
+    told = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 8, "backend": "nccl"}}
+    return json.dumps({**told, **more, "traceEvents": events})
+
+
+def test_ranks_are_matched_by_rank_and_those_without_a_counterpart_are_left_out_and_told(ask: Ask) -> None:
+    base = [of_rank(rank, trace(("a", 10 * (rank + 1)))) for rank in (0, 1, 2)]
+    other = [of_rank(rank, trace(("a", 10 * (rank + 2)))) for rank in (2, 1, 3)]
+    told = ask("compare", *other, base=base)
+    [row] = told["kernels"]
+    assert [row["base_duration_ns"], row["duration_ns"]] == [(20 + 30) * 1000, (30 + 40) * 1000]
+    assert {(one["rank"], one["reason"]) for one in told.answer.skipped} == {
+        (0, "The other side has no rank 0."),
+        (3, "The base has no rank 3."),
+    }
+    assert [(row["rank"], row["duration_difference_ns"]) for row in told["each_step"]] == [(1, 0), (2, 0)]
+    assert told.answer.notes[0] == "The sides are matched by rank: ranks 1, 2."
+    with pytest.raises(BadQuestion, match="the base has ranks 0, 1, the other side ranks 2, 3"):
+        ask("compare", other[0], other[2], base=base[:2])
+
+
+def test_cycles_of_a_rank_are_matched_by_their_order(ask: Ask) -> None:
+    base = [of_rank(0, [event("user_annotation", f"ProfilerStep#{at}", 0, 100)]) for at in (3, 13)]
+    other = [of_rank(0, [event("user_annotation", f"ProfilerStep#{at}", 0, dur)]) for at, dur in ((25, 300), (5, 200))]
+    told = ask("compare", *other, base=base, bounds="host")
+    rows = [(row["cycle"], row["base_step"], row["step"], row["duration_ns"]) for row in told["each_step"]]
+    assert rows == [(0, 3, 5, 200_000), (1, 13, 25, 300_000)]
+
+
+@pytest.mark.parametrize(("swapped", "verdict", "says"), [(False, "new", "Only the other"), (True, "gone", "Only the")])
+def test_a_gpu_trace_against_one_of_a_cpu_is_said(ask: Ask, swapped: bool, verdict: str, says: str) -> None:
+    sides = [trace(), trace(("a", 5))]
+    told = ask("compare", *(sides[::-1] if swapped else sides))
+    assert {row["verdict"] for row in told["kernels"]} == {verdict}
+    [note] = told.answer.notes
+    assert note.startswith(says)
+    assert "runs all on the CPU" in note
+    assert ask("compare", sides[1], sides[1]).answer.notes == []
+
+
+def test_calls_of_runtime_and_driver_are_compared(ask: Ask) -> None:
+    base = [event("cuda_runtime", "cudaLaunchKernel", at, 5) for at in (0, 10)]
+    other = [event("cuda_runtime", "cudaLaunchKernel", 0, 5), event("cuda_driver", "cuLaunchKernelEx", 10, 2)]
+    rows = by_name(ask("compare", base, other)["calls"])
+    told = {name: [row[key] for key in ("kind", "count_difference", "verdict")] for name, row in rows.items()}
+    assert told == {"cudaLaunchKernel": ["runtime", -1, "faster"], "cuLaunchKernelEx": ["driver", 1, "new"]}
+
+
+# -- renamed kernels ------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """Ops on a thread that launch kernels, one after the other."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.now = 0
+
+    def span(self, cat: str, name: str, within: list[Any], **args: Any) -> tuple[Any, ...]:
+        return (cat, name, within, args)
+
+    def run(self, *nodes: tuple[Any, ...]) -> list[dict[str, Any]]:
+        for node in nodes:
+            self._add(node)
+        return self.events
+
+    def _add(self, node: tuple[Any, ...]) -> None:
+        if node[0] == "kernel":
+            self.now += 1
+            link = {"correlation": self.now}
+            self.events.append(event("cuda_runtime", "cudaLaunchKernel", self.now, 1, **link))
+            self.events.append(event("kernel", node[1], 10_000 + self.now * 20, node[2], **link))
+            self.now += 2
+            return
+        cat, name, within, args = node
+        start, self.now = self.now, self.now + 1
+        for one in within:
+            self._add(one)
+        self.now += 1
+        self.events.append(event(cat, name, start, self.now - start, **args))
+
+
+def op(name: str, *within: tuple[Any, ...], shapes: list[list[int]] | None = None) -> tuple[Any, ...]:
+    return ("cpu_op", name, [*within], {} if shapes is None else {"Input Dims": shapes})
+
+
+def launch(name: str, dur: float = 5) -> tuple[Any, ...]:
+    return ("kernel", name, dur)
+
+
+def region(name: str, *within: tuple[Any, ...]) -> tuple[Any, ...]:
+    return ("user_annotation", name, [*within], {})
+
+
+def matches(told: Any) -> set[tuple[Any, ...]]:
+    keys = ("base_name", "name", "matched_by", "base_count", "count")
+    return {tuple(row[key] for key in keys) for row in told["kernels"]}
+
+
+def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
+    def model(gemm: str, small: str, more: tuple[Any, ...]) -> list[dict[str, Any]]:
+        return Program().run(
+            op("aten::linear", op("aten::mm", launch(gemm, 8), launch("split_k"), shapes=[[64, 64]])),
+            op("aten::linear", op("aten::mm", launch(small), shapes=[[2, 2]])),
+            more,
+        )
+
+    base = model("sm80_gemm", "sm80_small", op("aten::add", launch("old_add")))
+    other = model("sm90_gemm", "sm90_small", op("aten::mul", launch("new_mul")))
+    told = ask("compare", base, other)
+    assert matches(told) == {
+        ("sm80_gemm", "sm90_gemm", "op", 1, 1),
+        ("sm80_small", "sm90_small", "op", 1, 1),
+        ("split_k", "split_k", "name", 1, 1),
+        ("old_add", "old_add", None, 1, 0),
+        (None, "new_mul", None, 0, 1),
+    }
+    assert any("op, input shapes and place" in note for note in told.answer.notes)
+    whole = [sum(one["dur"] * 1000 for one in events if one["cat"] == "kernel") for events in (base, other)]
+    assert sum(row["duration_difference_ns"] for row in told["kernels"]) == whole[1] - whole[0]
+
+
+def test_of_the_same_op_and_shapes_the_order_among_siblings_decides(ask: Ask) -> None:
+    def model(*names: str) -> list[dict[str, Any]]:
+        layers = (op("aten::mm", launch(name), shapes=[[4, 4]]) for name in names)
+        return Program().run(region("forward", *layers))
+
+    told = ask("compare", model("a1", "b1", "a1"), model("a2", "b2", "a2"))
+    assert matches(told) == {("a1", "a2", "op", 2, 2), ("b1", "b2", "op", 1, 1)}
+
+
+def test_the_place_in_the_call_tree_decides_and_steps_are_of_one_name(ask: Ask) -> None:
+    def model(first: int, count: int, names: tuple[str, str]) -> list[dict[str, Any]]:
+        def layer(module: str, name: str) -> tuple[Any, ...]:
+            linear = op("aten::mm", launch(name), shapes=[[4, 4]])
+            return ("python_function", f"nn.Module: {module}", [linear], {})
+
+        steps = (
+            region(f"ProfilerStep#{first + at}", layer("Head_0", names[0]), layer("Tail_0", names[1]))
+            for at in range(count)
+        )
+        return Program().run(*steps)
+
+    told = ask("compare", model(3, 2, ("h1", "t1")), model(40, 3, ("h2", "t2")))
+    assert matches(told) == {("h1", "h2", "op", 2, 3), ("t1", "t2", "op", 2, 3)}
+
+
+def test_what_no_op_launches_and_other_shapes_are_no_match(ask: Ask) -> None:
+    base = Program().run(launch("a1"), op("aten::mm", launch("b1"), shapes=[[4, 4]]))
+    other = Program().run(launch("a2"), op("aten::mm", launch("b2"), shapes=[[8, 8]]))
+    assert {row["matched_by"] for row in ask("compare", base, other)["kernels"]} == {None}
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.sampled_from(["mm", "add", "relu"]), st.integers(1, 3)), min_size=1, max_size=12))
+def test_a_run_whose_kernels_are_all_renamed_is_matched_with_itself(ask: Ask, ops: list[tuple[str, int]]) -> None:
+    def model(suffix: str) -> list[dict[str, Any]]:
+        nodes = (
+            op(f"aten::{name}", *(launch(f"{name}{size}_{piece}{suffix}") for piece in range(2)), shapes=[[size]])
+            for name, size in ops
+        )
+        return Program().run(region("forward", *nodes))
+
+    told = ask("compare", model("_old"), model("_new"))
+    counts = Counter(f"{name}{size}_{piece}" for name, size in ops for piece in range(2))
+    assert matches(told) == {(f"{name}_old", f"{name}_new", "op", many, many) for name, many in counts.items()}
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["a100_nccl_3_steps", "h100_timesformer"])
+def test_the_kernels_of_a_real_trace_are_matched_when_all_are_renamed(ask: Ask, name: str) -> None:
+    document = json.loads(gzip.decompress(real(name).read_bytes()))
+    for one in document["traceEvents"]:
+        if one.get("cat") == "kernel":
+            one["name"] += "_v2"
+    rows = [row for row in ask("compare", real(name), json.dumps(document))["kernels"] if row["kind"] == "kernel"]
+    right = [row for row in rows if row["matched_by"] == "op" and row["name"] == f"{row['base_name']}_v2"]
+    assert sum(row["base_count"] for row in right) > 0.95 * sum(row["base_count"] for row in rows)
+    assert all(row["base_count"] == row["count"] for row in right)
 
 
 @needs_shared

@@ -170,6 +170,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.traces: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
         self.uploads: list[Arriving] = []
         self.requests: list[Request] = []
         self.arrived = Event()  # set when a request to a scripted path has been read
@@ -212,6 +213,12 @@ class Server(ThreadingHTTPServer):
             case ["GET", "traces", wanted]:
                 found = next((t for t in self.traces if t["id"] == wanted), None)
                 return json_answer(found) if found else _unknown(wanted)
+            case ["GET", "groups"]:
+                named = [one for one in self.groups if request.query.get("name", "") in one["name"]]
+                return json_answer({"groups": named, "next": None})
+            case ["GET", "groups", wanted]:
+                found = next((one for one in self.groups if one["id"] == wanted), None)
+                return json_answer(found) if found else problem(404, "unknown_group", "Unknown group", wanted)
             case ["DELETE", "traces", wanted]:
                 self.traces = [t for t in self.traces if t["id"] != wanted]
                 return Answer(204)

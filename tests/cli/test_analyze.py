@@ -69,6 +69,25 @@ def test_without_a_name_it_lists_what_can_be_asked(run: Run, files: list[Path]) 
     assert [line[0] for line in lines] == [*QUESTIONS]
 
 
+def test_files_are_compared_with_those_of_a_base(run: Run, files: list[Path]) -> None:
+    sides = ("--with", str(files[1]), "--base", str(files[1]), "--base", str(files[0]))
+    told = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
+    assert told["notes"] == ["The sides are matched by rank: ranks 0, 1."]
+    refused = run("analyze", str(files[0]), "steps", "--base", str(files[1]))
+    assert (refused.exit_code, "takes no base" in refused.stderr) == (1, True)
+    alone = run("analyze", str(files[0]), "compare")
+    assert (alone.exit_code, "1 trace was given without a base" in alone.stderr) == (1, True)
+
+
+def test_a_server_is_asked_for_a_group_with_all_that_was_told(run: Run, held: Server) -> None:
+    held.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
+    held.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
+    result = run("analyze", "run", "compare", "--base", "rank0.json", "--wait", "5")
+    assert result.stdout.splitlines() == ["rank", "0"]
+    asked = held.sent("GET")[-1].query
+    assert {key: asked[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
+
+
 def test_a_server_is_asked_for_the_traces_by_id(run: Run, held: Server) -> None:
     held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")

@@ -87,6 +87,51 @@ def test_groups_are_listed_and_shown_by_name(ask: Run, imported: list[str]) -> N
     assert "there is none of 2" in shown.stderr
 
 
+def rows_of(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, result.stderr
+    names, *lines = [line.split("\t") for line in result.stdout.splitlines()]
+    return [dict(zip(names, line, strict=True)) for line in lines]
+
+
+def test_a_group_is_asked_by_its_name_or_id(real: Server, ask: Run, imported: list[str]) -> None:
+    by_name = ask("analyze", "my run", "temporal_breakdown", "--wait", "60")
+    assert [row["rank"] for row in rows_of(by_name)] == ["0", "1"]
+    group_id = real.api.get(f"/traces/{imported[0]}").json()["group"]["id"]
+    assert ask("analyze", group_id, "temporal_breakdown").stdout == by_name.stdout
+    alone = rows_of(ask("analyze", "my run", "temporal_breakdown", "--with", imported[0]))
+    assert [(row["rank"], row["cycle"]) for row in alone] == [("0", "0"), ("1", "0"), ("0", "1")]
+    listed = ask("analyze", "my run")
+    assert "temporal_breakdown" in listed.stdout
+
+
+def test_a_name_of_a_trace_and_a_group_is_refused_with_both(real: Server, ask: Run, imported: list[str]) -> None:
+    group = real.api.post("/groups", json={"name": "rank0.json"}).json()
+    refused = ask("analyze", "rank0.json", "temporal_breakdown")
+    assert refused.exit_code == 1
+    assert "may mean a trace or a group" in refused.stderr
+    assert imported[0] in refused.stderr
+    assert f"{group['id']}" in refused.stderr
+    real.api.delete(f"/groups/{group['id']}")
+    unknown = ask("analyze", "no such run", "temporal_breakdown")
+    assert (unknown.exit_code, "no group of that id or name" in unknown.stderr) == (1, True)
+
+
+def test_a_run_is_compared_with_another(real: Server, ask: Run, imported: list[str]) -> None:
+    refused = ask("analyze", "my run", "compare")
+    assert refused.exit_code == 1
+    assert "only one is given: the group 'my run' of 2 traces" in refused.stderr
+    real.api.post("/groups", json={"name": "none yet"})
+    assert "not ready" in ask("analyze", "none yet", "steps").stderr
+
+    compared = ask("analyze", "my run", "compare", "--base", "my run", "--table", "each_step")
+    assert {(row["rank"], row["verdict"]) for row in rows_of(compared)} == {("0", "same"), ("1", "same")}
+    assert "The sides are matched by rank: ranks 0, 1." in compared.stderr
+    first_is_base = ask("analyze", imported[1], "compare", "--with", "my run", "--table", "each_step")
+    assert {row["rank"] for row in rows_of(first_is_base)} == {"1"}
+    assert "The other side has no" not in first_is_base.stderr
+    assert "The base has no rank 0." in first_is_base.stderr
+
+
 def test_a_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None:
     ask("import", "run/rank*.json", "--group", "gone soon", "--mode", "copy")
     shown = ask("groups", "show", "gone soon", "--json")

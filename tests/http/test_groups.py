@@ -1,5 +1,6 @@
 """Groups: the ranks of a run are listed, asked, merged and deleted together."""
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from service.http import shapes
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+
+StartServer = Callable[..., Server]
 
 _numbers = count(1)
 
@@ -120,6 +123,102 @@ def test_a_rank_that_failed_is_left_out_of_an_analysis_and_named(server: Server,
     server.api.delete(f"/traces/{good}")
     answer = server.api.get(f"/groups/{group_of(server, bad)}/analysis/gpu_summary")
     assert code_of(answer) == (409, "not_ready")
+
+
+# -- cycles, and two sides ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A group of two cycles: of ranks 0 and 1, and of rank 0 alone."""
+    folder = tmp_path_factory.mktemp("cycles")
+    for name, rank, first_step in (("b", 0, 13), ("c", 1, 3), ("a", 0, 3)):
+        shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=next(_numbers))
+        file = write_trace(folder / f"{name}.json", shape)
+        told = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes())
+    return str(told.json()["group"]["id"])
+
+
+def test_a_group_tells_its_cycles_and_what_is_missing_of_each(server: Server, cycles: str) -> None:
+    group = shapes.Group.model_validate(server.api.get(f"/groups/{cycles}").json())
+
+    assert [(one.rank, one.cycle, one.name) for one in group.ranks] == [
+        (0, 0, "a.json"),
+        (1, 0, "c.json"),
+        (0, 1, "b.json"),
+    ]
+    assert group.cycles_by == "steps"
+    assert [(one.cycle, one.ranks, one.missing, one.first_step, one.last_step) for one in group.cycles] == [
+        (0, [0, 1], [], 3, 4),
+        (1, [0], [1], 13, 14),
+    ]
+    assert (group.world_size, group.missing) == (2, [1])
+
+
+def test_an_answer_for_two_cycles_has_their_numbers_in_every_form(server: Server, cycles: str) -> None:
+    address = f"/groups/{cycles}/analysis/gpu_summary"
+    answer = shapes.Answer.model_validate(server.api.get(address).json())
+    assert answer.cycles == 2
+    table = next(iter(answer.tables.values()))
+    columns = [one.name for one in table.columns]
+    assert columns[:2] == ["rank", "cycle"]
+    assert [row[:2] for row in table.rows] == [[0, 0], [1, 0], [0, 1]]
+    header = server.api.get(address, headers={"Accept": "text/csv"}).text.splitlines()[0]
+    assert header.replace('"', "").split(",") == columns
+
+
+def test_a_group_is_not_compared_with_itself_by_halves(server: Server, run: tuple[str, list[str]]) -> None:
+    answer = server.api.get(f"/groups/{run[0]}/analysis/compare")
+    assert code_of(answer) == (422, "bad_analysis")
+    assert "only one is given: the group 'a run' of 2 traces" in answer.json()["detail"]
+    assert "`base`" in answer.json()["detail"]
+    first, second = run[1]
+    answer = server.api.get(f"/traces/{first}/analysis/compare", params={"traces": [second, first, second]})
+    assert code_of(answer) == (422, "bad_analysis")
+    assert "4 traces were given without a base: rank0.json, rank1.json" in answer.json()["detail"]
+
+
+def test_a_run_is_compared_with_another_by_rank(server: Server, run: tuple[str, list[str]], cycles: str) -> None:
+    first, second = run[1]
+    of_groups = server.api.get(f"/groups/{cycles}/analysis/compare", params={"base": run[0]})
+    told = shapes.Answer.model_validate(of_groups.json())
+    assert [(one.rank, one.cycle, one.reason) for one in told.skipped] == [(0, 1, "The base has no cycle 1 of rank 0.")]
+    columns = [one.name for one in told.tables["each_step"].columns]
+    assert {(row[columns.index("rank")], row[columns.index("cycle")]) for row in told.tables["each_step"].rows} == {
+        (0, 0),
+        (1, 0),
+    }
+    same = server.api.get(f"/groups/{run[0]}/analysis/compare", params={"base": [first, second]}).json()
+    assert same["tables"]["kernels"]["rows"]
+    for table in same["tables"].values():
+        at = [one["name"] for one in table["columns"]].index("verdict")
+        assert {row[at] for row in table["rows"]} == {"same"}
+    answer = server.api.get(f"/traces/{first}/analysis/steps", params={"base": second})
+    assert code_of(answer) == (422, "bad_analysis")
+    assert code_of(server.api.get(f"/groups/{run[0]}/analysis/compare", params={"base": "none"})) == (
+        404,
+        "unknown_trace",
+    )
+
+
+def test_a_group_that_is_not_ready_says_which_traces_are_not_and_waits_when_told(
+    start_server: StartServer, large_trace: Path, tmp_path: Path
+) -> None:
+    server = start_server()
+    (good,) = grouped(server, tmp_path, "late", ranks=1)
+    with large_trace.open("rb") as file:
+        late = server.api.put("/traces/large.json", params={"group": "late"}, content=file).json()
+    address = f"/groups/{group_of(server, good)}/analysis/gpu_summary"
+
+    answer = server.api.get(address)
+
+    assert code_of(answer) == (409, "not_ready")
+    assert "Of the 2 traces of the group, 1 are not ready: large.json (" in answer.json()["detail"]
+    assert [(one["id"], one["name"]) for one in answer.json()["traces"]] == [(late["id"], "large.json")]
+    answer = server.api.get(address, params={"wait": 300})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["tables"]) > 0
+    assert server.api.get(f"/traces/{late['id']}").json()["state"] == "ready"
 
 
 def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -> None:

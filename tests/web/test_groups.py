@@ -45,6 +45,26 @@ def test_a_group_is_reached_from_the_list_and_shows_its_ranks(
     expect(page).to_have_url(f"{server.url}/groups/{group_id}")
 
 
+def test_two_traces_of_a_rank_are_shown_as_two_cycles(page: Page, server: Server, tmp_path: Path) -> None:
+    for name, rank, first_step in (("a", 0, 3), ("b", 1, 3), ("c", 0, 13)):
+        shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
+        file = write_trace(tmp_path / f"{name}.json", shape)
+        query = {"wait": 60, "group": "two cycles"}
+        told = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
+    page.goto(f"{server.url}/groups/{told['group']['id']}")
+
+    facts = page.get_by_test_id("group-facts")
+    expect(facts).to_contain_text("Cycles2, told by their steps")
+    expect(facts).to_contain_text("cycle 1: 1")
+    rows = page.get_by_test_id("group-table").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    assert [row.locator("td").all_inner_texts()[:3] for row in rows.all()] == [
+        ["0", "0", "a.json"],
+        ["1", "0", "b.json"],
+        ["0", "1", "c.json"],
+    ]
+
+
 def test_the_ranks_of_a_group_become_one_trace(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
     page.goto(f"{server.url}/groups/{run[0]}")
 

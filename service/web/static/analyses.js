@@ -67,7 +67,8 @@ export function startAnalyses(trace) {
     }
   }
 
-  function show({ definition, source, tables }) {
+  function show({ definition, source, notes, tables }) {
+    const said = notes.map((text) => el("p", { class: "small" }, text));
     const about = el("p", { class: "small muted" }, definition, " ", el("a", { href: source, target: "_blank", rel: "noopener noreferrer" }, "Source"));
     const shown = Object.entries(tables).flatMap(([name, table]) => {
       const box = el("div", { "data-testid": `analysis-${name}` });
@@ -76,7 +77,7 @@ export function startAnalyses(trace) {
       const csv = el("a", { href: address({ format: "csv", table: name }), download: `${trace.name}.${question.value}.${name}.csv` }, "CSV");
       return [el("h3", {}, wordsOf(name), " ", el("span", { class: "small" }, csv)), box];
     });
-    byId("analysis-answer").replaceChildren(about, ...shown);
+    byId("analysis-answer").replaceChildren(about, ...said, ...shown);
   }
 
   part.append(...[...new Set(trace.steps.map(({ number }) => String(number)))].slice(0, STEPS_MAX).map((n) => el("option", { value: n }, `step ${n}`)));

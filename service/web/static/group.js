@@ -59,15 +59,18 @@ function show(now) {
   setText(byId("merge-run"), `Merge ${count(group.ranks.length)} ranks`);
   byId("merge-run").disabled = group.ranks.length < 2 || ready < group.ranks.length;
   byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(group) ?? unknown()))));
-  byId("ranks").replaceChildren(group.ranks.length > 0 ? ranksOf(group.ranks) : el("p", { class: "muted" }, "No trace is in this group."));
+  byId("ranks").replaceChildren(group.ranks.length > 0 ? ranksOf(group.ranks, group.cycles) : el("p", { class: "muted" }, "No trace is in this group."));
   byId("known").hidden = false;
   byId("actions").hidden = false;
 }
 
+const RULES = { steps: "their steps", time: "their times", order: "the order of each rank's traces" };
+
 const FACTS = [
   ["Traces", ({ traces, size }) => `${plural(traces, "trace")}, ${bytes(size)}`],
   ["World size", ({ world_size: world }) => (world === null ? null : count(world))],
-  ["Missing ranks", ({ world_size: world, missing }) => (world === null ? null : missingOf(missing))],
+  ["Cycles", ({ cycles, cycles_by: rule }) => (cycles.length < 2 ? count(cycles.length) : `${count(cycles.length)}, told by ${RULES[rule]}`)],
+  ["Missing ranks", ({ world_size: world, cycles, missing }) => (world === null ? null : cycles.length < 2 ? missingOf(missing) : missingByCycle(cycles))],
   ["Run id", ({ run_id: run }) => run ?? el("span", { class: "muted" }, "none")],
   ["Here since", ({ created_at: at }) => el("time", { datetime: at }, `${at.replace("T", " ").slice(0, 19)} UTC`)],
 ];
@@ -77,15 +80,23 @@ function missingOf(missing) {
   return el("span", { class: "warm" }, missing.slice(0, MISSING).join(", ") + (missing.length > MISSING ? `, … ${count(missing.length)} in all` : ""));
 }
 
-function ranksOf(ranks) {
+function missingByCycle(cycles) {
+  const lacking = cycles.filter(({ missing }) => missing.length > 0);
+  if (lacking.length === 0) return "none";
+  return el("ul", {}, lacking.map(({ cycle, missing }) => el("li", {}, `cycle ${cycle}: `, missingOf(missing))));
+}
+
+function ranksOf(ranks, cycles) {
   const column = (text, kind) => ({ text, class: kind });
-  const headings = [column("Rank", "number"), column("Name", "name"), column("State"), column("Host"), column("Events", "number"), column("Size", "number"), column("")];
+  const several = cycles.length > 1;
+  const headings = [column("Rank", "number"), ...(several ? [column("Cycle", "number")] : []), column("Name", "name"), column("State"), column("Host"), column("Events", "number"), column("Size", "number"), column("")];
   const rows = ranks.map((one) => {
     const badge = el("span", { class: "badge" }, one.state);
     badge.dataset.state = one.state;
     const ready = one.state === "ready";
     return [
       one.rank === null ? unknown() : String(one.rank),
+      ...(several ? [one.cycle === null ? unknown() : String(one.cycle)] : []),
       el("a", { href: pageOf(one.trace) }, one.name),
       badge,
       one.host ?? "",

@@ -1,0 +1,84 @@
+"""Cycles: the traces that the ranks of a run write in one turn of the profiler's schedule.
+
+``schedule(active=1, repeat=2)`` makes each rank write two traces. They are of one rank, and of two cycles.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Rule = Literal["rank", "steps", "time", "order"]
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """The cycle of each trace, from 0, and the fact that tells them apart.
+
+    ``rank`` means that no rank has two traces, so all are of one cycle; ``order`` that neither the numbers of steps nor
+    the times are apart, so the first traces of all ranks are one cycle, the second ones the next.
+    """
+
+    numbers: list[int]
+    told_by: Rule
+
+    @property
+    def count(self) -> int:
+        """The number of cycles."""
+        return max(self.numbers, default=-1) + 1
+
+
+def cycles_of(summaries: Sequence[Mapping[str, Any]]) -> Cycles:
+    """Tell the cycles of traces, by their summaries."""
+    processes = [_process_of(summary, place) for place, summary in enumerate(summaries)]
+    if len(set(processes)) == len(processes):
+        return Cycles([0] * len(processes), "rank")
+    if numbers := _overlapping(processes, [_steps_of(summary) for summary in summaries]):
+        return Cycles(numbers, "steps")
+    times = [_time_of(summary) for summary in summaries]
+    if numbers := _overlapping(processes, times):
+        return Cycles(numbers, "time")
+    return Cycles(_in_order(processes, times), "order")
+
+
+def _process_of(summary: Mapping[str, Any], place: int) -> Hashable:
+    """The rank, else the process on its host; a trace that tells neither is a process of its own."""
+    rank: int | None = summary["rank"]
+    if rank is not None:
+        return rank
+    pids = tuple(str(one["pid"]) for one in summary["processes"] if one["labels"] == "CPU")
+    return (summary["host"], pids) if summary["host"] and pids else ("trace", place)
+
+
+def _steps_of(summary: Mapping[str, Any]) -> Span | None:
+    numbers = [one["number"] for one in summary["steps"]]
+    return (min(numbers), max(numbers) + 1) if numbers else None
+
+
+def _time_of(summary: Mapping[str, Any]) -> Span | None:
+    """From when to when the trace lasts, since the epoch."""
+    bounds, base = summary["bounds"], summary["base_ns"] or 0
+    return (base + bounds["start_ns"], base + bounds["end_ns"]) if bounds else None
+
+
+def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) -> list[int] | None:
+    """Number the sets of spans that overlap; None where a span is unknown, or a set has two of one process."""
+    known = [span for span in spans if span]
+    if len(known) < len(spans):
+        return None
+    numbers, cycle, reach = [0] * len(known), -1, 0
+    for place in sorted(range(len(known)), key=known.__getitem__):
+        start, end = known[place]
+        if cycle < 0 or start >= reach:
+            cycle, reach = cycle + 1, end
+        numbers[place], reach = cycle, max(reach, end)
+    return numbers if len(set(zip(processes, numbers, strict=True))) == len(numbers) else None
+
+
+def _in_order(processes: Sequence[Hashable], times: Sequence[Span | None]) -> list[int]:
+    """Number the traces of each process by their times."""
+    numbers, counts = [0] * len(processes), dict[Hashable, int]()
+    for place in sorted(range(len(processes)), key=lambda one: (times[one] or (0, 0), one)):
+        numbers[place] = counts.get(processes[place], 0)
+        counts[processes[place]] = numbers[place] + 1
+    return numbers

@@ -1,0 +1,97 @@
+"""Traces of several cycles: told apart in every table, and ranks meet only in one of them."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from service.analysis.catalogue import QUESTIONS
+from service.trace.errors import NotApplicable
+from service.trace.selection import Selection
+from tests.analysis.conftest import Ask
+from tests.conftest import SHARED, needs_shared
+from tests.traces import TraceShape, trace_chunks
+
+DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
+
+
+def generated(rank: int, cycle: int) -> str:
+    shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=3 + 10 * cycle, seed=rank + 10 * cycle)
+    return b"".join(trace_chunks(shape)).decode()
+
+
+def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "cycle"} for row in rows if row["cycle"] == cycle]
+
+
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
+def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_rank(name: str, ask: Ask) -> None:
+    cycles = [[generated(rank, cycle) for rank in range(2)] for cycle in range(2)]
+    try:
+        alone = [ask(name, *traces) for traces in cycles]
+    except NotApplicable:
+        with pytest.raises(NotApplicable):
+            ask(name, *cycles[1], *cycles[0])
+        return
+    both = ask(name, cycles[1][0], *cycles[0], cycles[1][1])
+    assert (both.answer.cycles, alone[0].answer.cycles) == (2, 1)
+    for table, rows in both.items():
+        columns = [column.name for column in both.answer.columns(table)]
+        assert columns == both.answer.tables[table].schema.names
+        assert "rank" not in columns or columns.index("cycle") == columns.index("rank") + 1
+        for cycle in range(2):
+            assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, alone[cycle][table]))
+    told = json.loads(both.answer.as_json())
+    assert all("cycle" in [column["name"] for column in table["columns"]] for table in told["tables"].values())
+
+
+def test_a_step_is_asked_of_the_cycle_that_has_it(ask: Ask) -> None:
+    traces = [generated(rank, cycle) for cycle in range(2) for rank in range(2)]
+    told = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
+    assert [(row["rank"], row["cycle"]) for row in told["breakdown"]] == [(0, 1), (1, 1)]
+    assert [(one["rank"], one["cycle"]) for one in told.answer.skipped] == [(0, 0), (1, 0)]
+    assert all("13" in one["reason"] for one in told.answer.skipped)
+
+
+def test_what_has_no_answer_is_told_with_its_cycle(ask: Ask) -> None:
+    events = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#90", "pid": 1, "tid": 1, "ts": 1, "dur": 9}]
+    on_host = json.dumps({"distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": events})
+    told = ask("temporal_breakdown", generated(0, 0), generated(1, 0), on_host)
+    assert [(one["rank"], one["cycle"]) for one in told.answer.skipped] == [(1, 1)]
+    assert {(row["rank"], row["cycle"]) for row in told["breakdown"]} == {(0, 0), (1, 0)}
+
+
+@needs_shared
+def test_totals_of_kernels_are_those_of_all_ranks(ask: Ask) -> None:
+    told = ask("kernel_breakdown", *DLRM, top=1000)
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    types: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in told["kernels"]:
+        added = sums[row["type"], row["name"]]
+        added[0], added[1] = added[0] + row["count"], added[1] + row["sum_ns"]
+        added[2] = max(added[2], row["max_ns"])
+        types[row["type"]][0] += row["count"]
+        types[row["type"]][1] += row["sum_ns"]
+    found = {(row["type"], row["name"]): [row["count"], row["sum_ns"], row["max_ns"]] for row in told["total_kernels"]}
+    assert found == sums
+    assert {row["type"]: [row["count"], row["sum_ns"]] for row in told["total_types"]} == types
+    assert sum(row["sum_pct"] for row in told["total_kernels"]) == pytest.approx(100)
+    few = ask("kernel_breakdown", *DLRM, top=2)
+    assert few["total_types"] == told["total_types"]
+    for type_ in types:
+        largest, named = (
+            [row for row in one["total_kernels"] if row["type"] == type_ and row["name"] != "others"]
+            for one in (told, few)
+        )
+        assert named == largest[:2]
+    assert sum(row["sum_ns"] for row in few["total_kernels"]) == sum(row["sum_ns"] for row in told["total_kernels"])
+
+
+@needs_shared
+def test_the_ranks_of_a_real_run_twice_are_two_cycles_and_its_collectives_do_not_mix(ask: Ask) -> None:
+    once, twice = ask("collectives", *DLRM), ask("collectives", *DLRM, *DLRM)
+    assert twice.answer.cycles == 2
+    for cycle in range(2):
+        assert without_cycle(twice["collectives"], cycle) == once["collectives"]
+    assert max(row["ranks"] for row in twice["collectives"]) == 8

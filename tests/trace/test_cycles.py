@@ -1,0 +1,65 @@
+"""Cycles: which traces of a run were written in one turn of the profiler's schedule."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.trace.cycles import Cycles, cycles_of
+
+
+def summary(
+    rank: int | None, steps: tuple[int, ...] = (), start: int = 0, *, base: int | None = 0, host: str | None = None
+) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "host": host,
+        "processes": [{"pid": 7, "labels": "CPU"}, {"pid": 0, "labels": "GPU 0"}],
+        "steps": [{"number": number} for number in steps],
+        "bounds": {"start_ns": start, "end_ns": start + 10},
+        "base_ns": base,
+    }
+
+
+def test_without_two_traces_of_a_rank_there_is_one_cycle() -> None:
+    assert cycles_of([summary(0, (3,)), summary(1, (9,), 50), summary(None)]) == Cycles([0, 0, 0], "rank")
+    assert cycles_of([summary(None), summary(None)]) == Cycles([0, 0], "rank")
+    assert cycles_of([]).count == 0
+
+
+def test_steps_tell_cycles_even_where_a_rank_lacks_the_first() -> None:
+    traces = [summary(0, (3, 4)), summary(0, (13, 14)), summary(1, (13, 14)), summary(2, (3,))]
+    assert cycles_of(traces) == Cycles([0, 1, 1, 0], "steps")
+
+
+def test_times_since_the_epoch_tell_cycles_where_steps_do_not() -> None:
+    steps = (3, 4)
+    traces = [summary(0, steps, 0, base=1000), summary(1, steps, 505), summary(0, steps, 500), summary(1, steps, 1002)]
+    assert cycles_of(traces) == Cycles([1, 0, 0, 1], "time")
+
+
+def test_the_order_tells_cycles_where_nothing_is_apart() -> None:
+    traces = [summary(0, (), 8), summary(1, (), 5), summary(0, (), 0), summary(1, (), 9)]
+    assert cycles_of(traces) == Cycles([1, 0, 0, 1], "order")
+
+
+@pytest.mark.parametrize(("host", "numbers"), [("node1", [0, 1]), (None, [0, 0])])
+def test_a_process_without_a_rank_is_known_by_its_host_and_pid(host: str | None, numbers: list[int]) -> None:
+    assert cycles_of([summary(None, (1,), host=host), summary(None, (2,), host=host)]).numbers == numbers
+
+
+@given(st.sets(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1), st.booleans(), st.randoms())
+def test_each_trace_is_in_the_cycle_in_which_it_was_made(
+    made: set[tuple[int, int]], has_steps: bool, random: Any
+) -> None:
+    traces = sorted(made)
+    random.shuffle(traces)
+    found = cycles_of([
+        summary(rank, (10 * cycle + 2, 10 * cycle + 3) if has_steps else (), 100 * cycle + rank)
+        for rank, cycle in traces
+    ])  # fmt: skip
+    several = len({rank for rank, _ in traces}) < len(traces)
+    order = sorted({cycle for _, cycle in traces}) if several else []
+    assert found.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
+    assert found.told_by == (("steps" if has_steps else "time") if several else "rank")
