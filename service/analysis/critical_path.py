@@ -45,6 +45,7 @@ PATH = (
     ns("start", "of the edge; the end of the one before"),
     ns("end", "of the edge"),
     ns("length", "what it adds to the path: its time, or nothing"),
+    count("thread", "of the host, by its id: that on which the edge is or to which it leads; of work null"),
     count("device", "of work"),
     count("stream", "of work"),
 )

@@ -6,17 +6,26 @@ from typing import Any
 import numpy as np
 
 from service.analysis.facts.activity import STEP_PREFIX
+from service.analysis.facts.handovers import callers_of, threads_of
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
 from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.longest_path import (
     ALL,
+    AT,
     BEFORE,
     END,
+    KIND,
     KINDS,
     LAUNCH,
+    LENGTH,
+    NAME,
     OWN,
     SLICE,
+    SOURCE,
     START,
+    TARGET,
+    UNTIL,
+    WORK_START,
     LongestPath,
     tell_edges,
 )
@@ -63,6 +72,7 @@ class PathEdges:
     """
 
     def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self.found, words = read(scope, _WORK, {"names"})
         if (np.diff(self.found["starts"]) < 0).any():
             order = np.argsort(self.found["starts"], kind="stable")
@@ -96,18 +106,20 @@ class PathEdges:
             self.work[:, column] = values
         waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [], correlations)
         del correlations
-        self.path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits)
-        many = max(len(self.path.points) - 1, 0)
-        self.at, self.until, self.length = (np.zeros(many, np.int64) for _ in range(3))
-        self.kind, self.names, self.on_work = (np.zeros(many, one) for one in (np.int32, np.int64, bool))
+        callers = callers_of(scope, host)
+        path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
+        edges = np.zeros((2 * len(path.points), 7), np.int64)
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
-        tell_edges(
-            self.path.points, host.starts, host.ends, self.parents, host.names, self.wait_of, self.path.waits,
-            self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1,
-            self.at, self.until, self.length, self.kind, self.names, self.on_work,
+        count = tell_edges(
+            path.points, host.starts, host.ends, host.threads, self.parents, host.names, self.wait_of, path.waits,
+            self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1, edges,
         )  # fmt: skip
+        columns = (np.ascontiguousarray(edges[:count, one]) for one in (AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET))
+        self.at, self.until, self.length, kind, self.names, self.sources, self.targets = columns
+        self.kind = kind.astype(np.int32)
+        self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
 
     def _waits(self, told: list[dict[str, Any]], correlations: Ints) -> Ints:
         """The calls that wait, and for what; and for what work was told to wait."""
@@ -197,9 +209,10 @@ class PathEdges:
     def longest(self, many: int) -> Table:
         """The longest edges, in order of time."""
         chosen = _largest(self.length, many)
-        points, on_work = self.path.points[1:][chosen], self.on_work[chosen]
-        index = np.where(on_work, points >> 2, NONE)
+        on_work = self.on_work[chosen]
+        index = np.where(on_work, self.targets[chosen] >> 2, NONE)
         devices, streams = (_at(self.found[name], index, NONE) for name in ("devices", "streams"))
+        threads = [tid if isinstance(tid, int) else None for _, tid in threads_of(self._scope, self.host)]
         return {
             "number": chosen,
             "kind": [KINDS[one] for one in self.kind[chosen]],
@@ -207,9 +220,18 @@ class PathEdges:
             "start_ns": self.at[chosen],
             "end_ns": self.until[chosen],
             "length_ns": self.length[chosen],
+            "thread": [None if one < 0 else threads[one] for one in self.threads(chosen).tolist()],
             "device": _told(devices, on_work),
             "stream": _told(streams, on_work),
         }
+
+    def threads(self, chosen: Ints) -> Ints:
+        """The number of the host's thread on which each of some edges is, or that which it leads to; of work `NONE`."""
+        targets = self.targets[chosen]
+        launched = np.where(self.kind[chosen] == KINDS.index("launch"), targets >> 2, NONE)
+        slices = np.where(targets & 3 < WORK_START, targets >> 2, _at(self.work[:, LAUNCH], launched, NONE))
+        threads: Ints = np.where(slices >= 0, _at(self.host.threads, slices, NONE), NONE)
+        return threads
 
     def _sums(self, edges: Ints, length: Ints) -> Table:
         whole = int(self.length.sum())
