@@ -23,6 +23,7 @@ from service.analysis.facts.longest_path import (
     SLICE,
     SOURCE,
     START,
+    STREAM,
     TARGET,
     UNTIL,
     WORK_START,
@@ -45,6 +46,8 @@ from service.analysis.facts.scope import Scope
 from service.trace.errors import NotApplicable
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
+_RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")
+_STREAM_WAITS = re.compile(r"StreamWaitEvent(_\w+)?$")
 _WORK = """
 SELECT start_ns AS starts, end_ns AS ends, coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams,
     coalesce(correlation, 0) AS correlations, name AS names, enum_code(type)::INTEGER AS types
@@ -104,7 +107,10 @@ class PathEdges:
         self.work = np.zeros((len(launch), 10), np.int64)
         for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
             self.work[:, column] = values
-        waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [], correlations)
+        is_told = scope.has(["cuda_sync"])
+        waits = self._waits(scope.table(_TOLD).to_pylist() if is_told else [], correlations)
+        if not is_told:
+            self._infer_events()
         del correlations
         callers = callers_of(scope, host)
         path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
@@ -166,6 +172,42 @@ class PathEdges:
             found[:, 1:3] = list(waits.values())
         in_order: Ints = found[np.argsort(host.ends[found[:, 0]], kind="stable")]
         return in_order
+
+    def _infer_events(self) -> None:
+        """Where nothing tells which event a stream waits for, take that which the thread has recorded last before.
+
+        Then the work that the thread launches next waits for what it launched last before it recorded the event.
+        """
+        launched = np.flatnonzero(self.work[:, LAUNCH] >= 0)
+        calls = self._in_turn(self.work[launched, LAUNCH])
+        order = np.argsort(calls, kind="stable")
+        calls, launched = calls[order], launched[order]
+        records, waits = (np.sort(self._in_turn(self._calls_named(pattern))) for pattern in (_RECORDS, _STREAM_WAITS))
+        before = np.searchsorted(records, waits) - 1
+        waits, records = waits[before >= 0], records[before[before >= 0]]
+        source, target = np.searchsorted(calls, records) - 1, np.searchsorted(calls, waits)
+        whole = (source >= 0) & (target < len(calls))
+        waits, source, target = waits[whole], source[whole], target[whole]
+        same = (waits // self._radix == calls[source] // self._radix) & (
+            waits // self._radix == calls[target] // self._radix
+        )
+        for one, for_ in zip(launched[target[same]].tolist(), launched[source[same]].tolist(), strict=True):
+            if self.work[one, STREAM] != self.work[for_, STREAM]:
+                self._tell_to_wait(one, for_)
+
+    def _calls_named(self, pattern: re.Pattern[str]) -> Ints:
+        """The calls of which the name has a pattern."""
+        named = np.array([pattern.search(word) is not None for word in self.host.words], bool)
+        found = np.flatnonzero(named[self.host.names]) if named.any() else np.empty(0, np.int64)
+        return found[self.host.kinds[found] == CALLS]
+
+    def _in_turn(self, slices: Ints) -> Ints:
+        """A number for each of some slices, in order of their threads and, on these, of time; in the order given."""
+        return self.host.threads[slices].astype(np.int64) * self._radix + slices
+
+    @property
+    def _radix(self) -> int:
+        return len(self.host) + 1
 
     def _tell_to_wait(self, one: int, for_: int) -> None:
         """Work has to wait for other work, of all that it is told the last to end."""
