@@ -95,7 +95,7 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
         DiskFull: there was no room to spill.
     """
     started = time.perf_counter()
-    ranks = [rank for trace in traces for rank in _ranks_of(trace)]
+    ranks = [rank for trace in traces for rank in ranks_of(trace)]
     found = _each(ranks, readings, partial(_ask, question, parameters))
     tables = [one for one in found if isinstance(one, dict)]
     skipped = [
@@ -158,7 +158,7 @@ def _each(traces: Sequence[Asked], readings: Readings, ask: Callable[[Scope], An
         return list(threads.map(found, traces))
 
 
-def _ranks_of(trace: Asked) -> list[Asked]:
+def ranks_of(trace: Asked) -> list[Asked]:
     """A trace for each rank of one that is merged of several."""
     ranks = [one["rank"] for one in trace.summary["ranks"]]
     if not ranks or (trace.selection is not None and trace.selection.ranks):

@@ -32,7 +32,7 @@ needs_hta = [
     pytest.mark.slow,
     pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed here: `make hta` does that"),
 ]
-SHAPES = {
+SHAPES: dict[str, Any] = {
     "host_bound": {"kernel_us": 6, "host_us": 20},
     "device_bound": {"kernel_us": 60, "host_us": 8},
     "balanced": {"kernel_us": 20, "host_us": 12},

@@ -49,8 +49,8 @@ _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
 _RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")
 _STREAM_WAITS = re.compile(r"StreamWaitEvent(_\w+)?$")
 _WORK = """
-SELECT start_ns AS starts, end_ns AS ends, coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams,
-    coalesce(correlation, 0) AS correlations, name AS names, enum_code(type)::INTEGER AS types
+SELECT start_ns AS starts, end_ns AS ends, position AS positions, name AS names, enum_code(type)::INTEGER AS types,
+    coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams, coalesce(correlation, 0) AS correlations
 FROM work
 """
 _TOLD = """
@@ -199,7 +199,8 @@ class PathEdges:
         """The calls of which the name has a pattern."""
         named = np.array([pattern.search(word) is not None for word in self.host.words], bool)
         found = np.flatnonzero(named[self.host.names]) if named.any() else np.empty(0, np.int64)
-        return found[self.host.kinds[found] == CALLS]
+        calls: Ints = found[self.host.kinds[found] == CALLS]
+        return calls
 
     def _in_turn(self, slices: Ints) -> Ints:
         """A number for each of some slices, in order of their threads and, on these, of time; in the order given."""
