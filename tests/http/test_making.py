@@ -110,14 +110,17 @@ def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path)
     assert (opened.status_code, opened.headers["location"]) == (307, f"/perfetto/{child['id']}/#!/viewer")
 
 
-def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: dict[str, Any]) -> None:
-    for asked, code in (
-        ({"analysis": "critical_path"}, "not_applicable"),
-        ({"analysis": "critical_path", "selection": {"steps": [7]}}, "unknown_choice"),
-        ({"analysis": "operators"}, "bad_request"),
-        ({}, "bad_request"),
+def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps({"traceEvents": Training(layers=5).events}))
+    with_work = server.upload(path)
+    for of, asked, code in (
+        (trace, {"analysis": "critical_path"}, "not_applicable"),
+        (with_work, {"analysis": "critical_path", "selection": {"steps": [7]}}, "unknown_choice"),
+        (with_work, {"analysis": "operators"}, "bad_request"),
+        (with_work, {}, "bad_request"),
     ):
-        answer = server.api.post(f"/traces/{trace['id']}/overlay", json=asked)
+        answer = server.api.post(f"/traces/{of['id']}/overlay", json=asked)
         assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
