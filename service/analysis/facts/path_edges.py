@@ -114,7 +114,7 @@ class PathEdges:
         del correlations
         callers = callers_of(scope, host)
         path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
-        edges = np.zeros((2 * len(path.points), 7), np.int64)
+        edges = np.zeros((2 * len(path.points), 7), np.int64, order="F")  # of which each column is used by itself
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
@@ -122,7 +122,7 @@ class PathEdges:
             path.points, host.starts, host.ends, host.threads, self.parents, host.names, self.wait_of, path.waits,
             self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1, edges,
         )  # fmt: skip
-        columns = (np.ascontiguousarray(edges[:count, one]) for one in (AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET))
+        columns = (edges[:count, one] for one in (AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET))
         self.at, self.until, self.length, kind, self.names, self.sources, self.targets = columns
         self.kind = kind.astype(np.int32)
         self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
