@@ -90,6 +90,49 @@ def test_names_of_operators_tell_the_engine_where_no_flow_does(ask: Ask) -> None
     assert ask("critical_path", other_process)["total"][0]["length_ns"] == 50_000
 
 
+def test_operators_that_tell_of_a_forward_thread_are_the_engines(ask: Ask) -> None:
+    told = {"Sequence number": 3, "Fwd thread id": 0}
+    events = [
+        *_DEVICE,
+        _slice("aten::mm", 0, 20, **told),
+        _slice("aten::mul", 30, 80, tid=2, **{**told, "Fwd thread id": 1}),
+        _slice("aten::add_", 90, 99),
+    ]
+    assert ask("critical_path", events)["total"][0]["length_ns"] == 79_000
+
+
+def test_a_forward_pass_that_is_run_again_in_the_backward_pass_hides_no_caller(ask: Ask) -> None:
+    """As activation checkpoints do: then most arrows lead from the engine's thread to itself."""
+    events = [
+        *_DEVICE,
+        _slice("aten::mm", 0, 20),
+        *(_slice("aten::mul", 30 + 2 * place, 31 + 2 * place, tid=2) for place in range(4)),
+        _slice("MulBackward0", 40, 80, tid=2),
+        _slice("aten::add_", 90, 99),
+        *(_flow(ph, 2, at, 2 + place) for place in range(4) for ph, at in (("s", 30 + 2 * place), ("f", 40))),
+    ]
+    for linked in ([], [_flow("s", 1, 0), _flow("f", 2, 40)]):
+        assert ask("critical_path", [*events, *linked])["total"][0]["length_ns"] == (20 + 4 + 40 + 9) * 1000
+
+
+def test_a_backward_pass_within_a_backward_pass_is_called_by_the_first_caller(ask: Ask) -> None:
+    events = [
+        *_DEVICE,
+        _slice("aten::mm", 0, 20),
+        _slice("CheckpointBackward", 30, 40, tid=2),
+        _slice("MulBackward0", 50, 80, tid=3),
+        _slice("aten::add_", 90, 99),
+        *(_flow(ph, tid, at, 1) for ph, tid, at in (("s", 1, 0), ("f", 2, 30))),
+        *(_flow(ph, tid, at, number) for number in (2, 3) for ph, tid, at in (("s", 2, 31), ("f", 3, 50))),
+    ]
+    told = ask("critical_path", events)
+    assert [(row["kind"], row["thread"]) for row in told["path"]][-3:] == [
+        ("host", 3),
+        ("handover", 1),
+        ("host", 1),
+    ]
+
+
 def test_threads_that_do_not_take_turns_are_paths_of_their_own(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("aten::add", 30, 80, tid=2), _slice("aten::mul", 90, 99)]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 50_000
