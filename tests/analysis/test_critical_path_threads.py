@@ -91,7 +91,7 @@ def test_names_of_operators_tell_the_engine_where_no_flow_does(ask: Ask) -> None
 
 
 def test_operators_that_tell_of_a_forward_thread_are_the_engines(ask: Ask) -> None:
-    told = {"Sequence number": 3, "Fwd thread id": 0}
+    told: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20, **told),

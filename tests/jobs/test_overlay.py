@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from service.cutting.children import Child
+from service.cutting.merge import merge
 from service.cutting.source import Source
 from service.jobs.overlay import write_critical_path
 from service.store.catalog import new_trace_id
@@ -132,6 +133,21 @@ def test_of_a_selection_it_is_the_selections_path(ask: Any, tmp_path: Path) -> N
     ]
     assert [one["number"] for one in child.summary["steps"]] == [1]
     assert child.selection == selection.as_dict()
+
+
+def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
+    sources = []
+    for rank in range(2):
+        document_ = {
+            "distributedInfo": {"rank": rank, "world_size": 2},
+            "traceEvents": Training(steps=1, layers=5).events,
+        }
+        sources.append(ingested(json.dumps(document_), tmp_path / f"rank{rank}", f"rank{rank}.json"))
+    made = merge(sources, tmp_path / "merged", name="merged.json", align="none", on_written=lambda *_: None)
+    child = _made(Source(tmp_path / made.id, made.name, made.summary, made.id), tmp_path)
+    _, tracks, arrows = _shown(child, tmp_path)
+    assert sorted(tracks) == [("Critical path", "rank 0"), ("Critical path", "rank 1")]
+    assert sum(arrow.along for arrow in arrows) == child.summary["counts"]["X|critical_path"] - 2
 
 
 def test_what_has_no_path_or_nothing_selected_says_so(tmp_path: Path) -> None:
