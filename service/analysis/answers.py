@@ -202,7 +202,7 @@ def _ranks_of_all(question: Question, traces: Sequence[Asked]) -> list[Asked]:
         traces = [replace(traces[0], is_base=True), traces[1]]
     elif question.compared and all(trace.is_base for trace in traces):
         raise BadQuestion(f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}.")
-    return [rank for trace in traces for rank in _ranks_of(trace)]
+    return [rank for trace in traces for rank in ranks_of(trace)]
 
 
 def _named(traces: Sequence[Asked]) -> str:
@@ -273,7 +273,7 @@ def _each(traces: Sequence[Asked], readings: Readings, ask: Callable[[Scope], An
         return list(threads.map(found, traces))
 
 
-def _ranks_of(trace: Asked) -> list[Asked]:
+def ranks_of(trace: Asked) -> list[Asked]:
     """A trace for each rank of one that is merged of several."""
     ranks = [one["rank"] for one in trace.summary["ranks"]]
     if not ranks or (trace.selection is not None and trace.selection.ranks):

@@ -9,9 +9,11 @@ from service.analysis.table import RANK, count, made, ns, pct, word
 
 KIND = word(
     "kind",
-    "host, in a slice; gap, between slices of a thread; wait, to the end of a call that waited; launch, from a call to"
-    " its work; queue, from work to the next on its stream; event, from work to that told to wait for it; compute,"
-    " communication or memory, in work; return, from work to the end of the call that waited for it",
+    "host: inside a slice; gap: between slices of a thread; wait: to the end of a call that waited; handover: from a"
+    " thread to the autograd engine's, or back; launch: in the call that launches work; delay: from the end of that"
+    " call to the start of the work; queue: between work and the next on its stream; event: from work to work of"
+    " another stream that waits for it; compute, communication, memory: in work; return: from work to the end of the"
+    " call that waited for it",
 )
 SUMMARY = (
     RANK,
@@ -32,7 +34,7 @@ TOTAL = (
 NAMES = (
     RANK,
     KIND,
-    word("name", "of the slice, work or call; of launches and queues, that of the work that follows"),
+    word("name", "of the slice, work or call; of delays, queues and events, that of the work that follows"),
     count("edges", "of the path, of this kind and name"),
     ns("length", "what they add to the path"),
     pct("length", "of the path"),
@@ -45,6 +47,7 @@ PATH = (
     ns("start", "of the edge; the end of the one before"),
     ns("end", "of the edge"),
     ns("length", "what it adds to the path: its time, or nothing"),
+    count("thread", "of the host, by its id: that on which the edge is or to which it leads; of work null"),
     count("device", "of work"),
     count("stream", "of work"),
 )
@@ -88,14 +91,19 @@ TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}
 QUESTION = Question(
     name="critical_path",
     answers="What bounds the step?",
-    definition="The longest of all paths from point to point forward in time, where a point is the start or end of an"
-    " operator, a call or work on a device. On a thread each leads to the next, which counts inside slices but not"
-    " between them; work leads from its start to its end, and counts. Work starts after the start of its launch, the"
-    " end of the work before on its stream and of what a stream was told to wait for, and a call that waits ends after"
-    " the work launched before it that is over by then, or a call at all after its own work: the time from the last of"
-    " these counts, and the others are edges of no length, as are all to work whose launch is not in the trace. The end"
-    " of a call that had to wait is an edge of no length from its thread. Slices that overlap without nesting are left"
-    " out.",
+    definition="The longest path forward in time through a graph of the trace. Its points are the starts and ends of"
+    " operators, runtime calls and device work. On a thread each point leads to the next; the time counts inside"
+    " slices and not between them. Threads of the autograd engine start after the last point of the thread that calls"
+    " them, and that thread goes on after they come to rest; the time between adds nothing, except inside a slice of"
+    " the caller. Flows from forward to backward operators tell the engine's threads and their callers, else the"
+    " operators' names do. Device work counts from its start to its end. It starts after its launch, after the work"
+    " before it on its stream, and after the work that its stream was told to wait for: the latest of these adds the"
+    " time until the work starts, the others nothing. The launching call's own time always counts. Before work whose"
+    " launch is not in the trace nothing counts. A call that had to wait ends after the last work that it waited for,"
+    " and only the time since then counts; a launching call that outlasts its own work waits for that. cuda_sync"
+    " events tell what is waited for. In a trace without them, a synchronizing call waits for all work launched"
+    " before it, and a stream for the event that the same thread recorded last. Slices that overlap without nesting"
+    " are left out.",
     source="https://hta.readthedocs.io/en/latest/source/features/lightweight_critical_path_analysis.html",
     tables=TABLES,
     parameters=CriticalPathParameters,

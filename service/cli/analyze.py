@@ -11,7 +11,7 @@ import typer
 
 from service.cli import local
 from service.cli.client import Client, Json
-from service.cli.making import LocalArgument
+from service.cli.making import Force, LocalArgument, done
 from service.cli.render import Column, dashed, on_terminal, print_json, print_table
 from service.cli.report import note
 from service.cli.selection import selecting
@@ -62,6 +62,15 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
     ] = None,
+    overlay: Annotated[
+        bool,
+        typer.Option(
+            "--overlay",
+            help="Of critical_path: make a trace that shows the path as a track with arrows, instead of a table. Prints"
+            " its id, or of a file here the name of the new file.",
+        ),
+    ] = False,
+    force: Force = False,
 ) -> None:
     """Ask what is often asked: where the time goes, what kernels and ops cost, who is late, and more.
 
@@ -69,6 +78,15 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     needed. Several ranks are asked together. `compare` takes two sides: of two traces or groups the first is the base;
     else --base names it.
     """
+    if overlay:
+        if name != "critical_path" or others or values or table or form is not Format.table:
+            raise typer.BadParameter(
+                "this is for `critical_path` of one trace, without other options of the answer", param_hint="--overlay"
+            )
+        _overlay(ctx.obj, trace, selection, output, force=force)
+        return
+    if force:
+        raise typer.BadParameter("this is for --overlay of a file here", param_hint="--force")
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     asked_as = Format.json if form is Format.table else form
@@ -80,6 +98,26 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         _write_tables(json.loads(answer), table, output)
     else:
         write_bytes([answer], output)
+
+
+def _overlay(client: Client, trace: str, selection: Json | None, output: Path | None, *, force: bool) -> None:
+    """Have a trace made that shows its critical path, and print its id or its file."""
+    if file := local.file_of(trace):
+        print(local.overlay(file, output, selection=selection, force=force))
+        return
+    if output or force:
+        raise typer.BadParameter(
+            "this is for a file here; a trace on the server is kept there, see `tracedock download`",
+            param_hint="--output" if output else "--force",
+        )
+    found = client.find(trace)
+    job = done(
+        client,
+        f"critical path of {found['name']}",
+        lambda: client.overlay(found["id"], "critical_path", selection=selection),
+    )
+    (made,) = job["result"]["traces"]
+    print(made)
 
 
 class _Wanted(NamedTuple):

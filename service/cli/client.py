@@ -316,6 +316,16 @@ class Client:
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SAFE_S),  # all of the trace is looked at
         )
 
+    def overlay(self, trace_id: str, analysis: str, *, selection: Json | None = None) -> Json:
+        """Have a trace made that shows an answer on top of this one, and return the job that does it.
+
+        Args:
+            trace_id: of the trace.
+            analysis: `critical_path`.
+            selection: what to keep of the trace; without it, all.
+        """
+        return self._json("POST", f"{_at(trace_id)}/overlay", json={"analysis": analysis, "selection": selection or {}})
+
     def merge(
         self,
         trace_ids: Sequence[str],

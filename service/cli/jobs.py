@@ -46,7 +46,7 @@ def list_jobs(
     state: Annotated[
         list[str] | None, typer.Option(help="Only queued, running, done, failed or cancelled ones.")
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only those that ingest, split, merge or import.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only those that ingest, split, merge, overlay or import.")] = None,
     trace: Annotated[
         str | None, typer.Option(metavar="TRACE", help="Only those that work on this, or have made it.")
     ] = None,

@@ -95,6 +95,25 @@ def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None
     return {"pieces": found, "events": sum(one["events"] for one in found)}
 
 
+def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:
+    """Write a trace with its critical path as a track of its own; the file that was written."""
+    from service.jobs.overlay import write_critical_path
+    from service.store.export import document, packed
+    from service.trace.piece import child_name
+    from service.trace.selection import Selection
+
+    target = output or Path(child_name(file.name, "critical-path"))
+    refuse_to_replace(target, force=force)
+    chosen = Selection.parsed(selection or {})
+    with _workplace() as work, _reading([file], work) as (shown, [source]):
+        made, spill = work.folder / "overlay", work.folder / "spill"
+        making = work.minding(shown.making(f"critical path of {file.name}"))
+        write_critical_path(source, made, chosen, spill=spill, on_written=making)
+        pieces = document(made)
+        write(work.heeding(pieces if is_plain(target) else packed(pieces)), target, shown)
+    return target
+
+
 def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[int] | None) -> list[Json]:
     """Write one trace of several, and tell how each rank was put onto the common clock."""
     from service.cutting.merge import merge as merged

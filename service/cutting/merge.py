@@ -149,9 +149,7 @@ class _Rank:
             return (part.table for part in parts.read(parts.schema.names))
         streams = [(part.table for part in parts.read(parts.schema.names)) for parts in self.parts]
         words = Words()
-        return (
-            by_time(pa.concat_tables(_each_once(tables, words)))[0] for tables in _side_by_side(streams, whole=True)
-        )
+        return (by_time(pa.concat_tables(_each_once(tables, words)))[0] for tables in side_by_side(streams, whole=True))
 
 
 class _Run:
@@ -222,7 +220,7 @@ class _Run:
     def tables(self) -> Tables:
         """The events of all ranks in order of time."""
         streams = [map(one.table, rank.tables()) for one, rank in zip(self._renumbered, self._ranks, strict=True)]
-        for tables in _side_by_side(streams, whole=False):
+        for tables in side_by_side(streams, whole=False):
             yield by_time(pa.concat_tables(tables))[0]
         for one, rank in zip(self._renumbered, self._ranks, strict=True):
             missing = [process["pid"] for process in rank.processes if process["events"] and process["name"] is None]
@@ -230,7 +228,7 @@ class _Run:
                 yield one.names(missing, MERGED)
 
 
-def _side_by_side(streams: Sequence[Tables], *, whole: bool) -> Iterator[list[pa.Table]]:
+def side_by_side(streams: Sequence[Tables], *, whole: bool) -> Iterator[list[pa.Table]]:
     """Yield what each of some streams, in order of time, has of one span of time after the other.
 
     Args:

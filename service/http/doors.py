@@ -64,6 +64,7 @@ CALLS = (
     Call("POST", f"{_TRACE}/session", reads=True, did="open session", unnoted=202),
     Call("DELETE", f"{_TRACE}/session", reads=True, did="close session"),
     Call("POST", f"{_TRACE}/split", reads=True, did="split", unnoted=200),  # the route asks, for a dry run may be had
+    Call("POST", f"{_TRACE}/overlay", did="overlay"),
     Call("POST", "/api/v1/traces/merge", did="merge"),
     Call("DELETE", _TRACE, did="delete"),
     Call("PATCH", _TRACE, did="change"),

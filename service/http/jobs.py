@@ -56,7 +56,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     state: Annotated[list[JobState] | None, Query(description="only those in this state, or one of these")] = None,
-    kind: Annotated[str | None, Query(description="`ingest`, `split`, `merge` or `import`")] = None,
+    kind: Annotated[str | None, Query(description="`ingest`, `split`, `merge`, `overlay` or `import`")] = None,
     trace: Annotated[str | None, Query(description="those that work on this trace, or have made it")] = None,
 ) -> Response:
     """One page of jobs; ``next`` is the cursor of the following page, or null."""

@@ -1,7 +1,7 @@
 """``/traces/{id}/split`` and ``/traces/merge``: traces made of traces."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,6 +39,15 @@ class SplitRequest(BaseModel):
         description="of `duration`: ns of each piece; of `parts`: how many; of `size`: bytes of each as JSON, at most",
     )
     dry_run: bool = Field(False, description="answer at once with the pieces that would be made, and make none")
+
+
+class OverlayRequest(BaseModel):
+    """What to show on top of a trace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    analysis: Literal["critical_path"] = Field(description="the analysis whose answer is shown")
+    selection: Selection = Field(Selection(), description="what to keep of the trace; nothing given: all")
 
 
 class MergeRequest(BaseModel):
@@ -98,6 +107,27 @@ async def split_trace(
     share = share_of_time(asked.selection, trace.summary or {})
     await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
     return await _begun("split", wanted, priority, wait, parts)
+
+
+@router.post(
+    "/traces/{trace_id}/overlay",
+    status_code=202,
+    summary="Make a trace that shows its critical path",
+    responses={202: {"model": shapes.Job}},
+)
+async def overlay_trace(
+    trace_id: str, asked: OverlayRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+) -> Response:
+    """Make a trace of this one, or of a selection of it, with the critical path as a track of its own.
+
+    Arrows lead along that track, and from one thread or stream to another where the path does. The new trace's `parent`
+    is this one; `/traces/{id}/perfetto` opens it like any other. Answers 202 with the job that makes it.
+    """
+    trace = parts.ready_trace(trace_id)
+    share = share_of_time(asked.selection, trace.summary or {})
+    await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
+    wanted = {"trace": trace.id, "analysis": asked.analysis, "selection": asked.selection.as_dict()}
+    return await _begun("overlay", wanted, priority, wait, parts)
 
 
 @router.post(

@@ -234,7 +234,7 @@ class Job(Shape):
     """A piece of work that outlives the request: to read a trace, or to make some."""
 
     id: str
-    kind: Literal["ingest", "split", "merge", "import"]
+    kind: Literal["ingest", "split", "merge", "overlay", "import"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     priority: Literal["interactive", "bulk"] = Field(description="`interactive` ones go first")
     trace: str | None = Field(description="on which it works, if it is one")

@@ -85,10 +85,22 @@ def merged(request: dict[str, Any], on_written: OnWritten) -> list[dict[str, Any
     return [asdict(merge(sources, folder, name=request["name"], align=request["align"], on_written=on_written))]
 
 
+def overlay(request: dict[str, Any], on_written: OnWritten) -> list[dict[str, Any]]:
+    """Make a trace with its critical path; see `write_critical_path`."""
+    from service.jobs.overlay import write_critical_path  # noqa: PLC0415 - loads numba and DuckDB, for this alone
+
+    source = Source(Path(request["columns"]), request["name"], request["summary"], request["source"])
+    folder, selection = Path(request["folder"]), Selection.parsed(request["selection"])
+    spill = folder / "spill"
+    made = write_critical_path(source, folder / new_trace_id(), selection, spill=spill, on_written=on_written)
+    return [asdict(made)]
+
+
 KINDS: dict[str, Callable[[dict[str, Any], OnWritten], list[dict[str, Any]]]] = {
     "split": split,
     "plan": plan,
     "merge": merged,
+    "overlay": overlay,
 }
 
 

@@ -24,7 +24,7 @@ from service.trace.errors import JobDied, NotReady, again
 
 AT_ONCE = 2
 MODULE = "service.jobs.maker"
-KINDS = ("split", "merge")
+KINDS = ("split", "merge", "overlay")
 
 
 class Making:
@@ -52,7 +52,7 @@ class Making:
         await self._lane.close()
 
     def submit(self, kind: str, request: dict[str, Any], *, priority: Priority = Priority.INTERACTIVE) -> Job:
-        """Queue a job: a ``split`` or a ``merge``, and the rest of what it is told."""
+        """Queue a job: a ``split``, a ``merge`` or an ``overlay``, and the rest of what it is told."""
         job = self._board.jobs.add(kind, request, trace=request.get("trace"), priority=priority)
         self._lane.wake()
         return job

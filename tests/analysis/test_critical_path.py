@@ -52,7 +52,8 @@ def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask)
     )
     assert _edges(told) == [
         ("host", "aten::mm", 0, 5, 5),
-        ("launch", "gemm", 5, 15, 10),
+        ("launch", "cudaLaunchKernel", 5, 10, 5),
+        ("delay", "gemm", 10, 15, 5),
         ("compute", "gemm", 15, 90, 75),
         ("queue", "gemm", 90, 95, 5),
         ("compute", "gemm", 95, 100, 5),
@@ -63,7 +64,7 @@ def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask)
     assert told["total"] == [
         {
             "rank": None, "span_ns": 130_000, "length_ns": 125_000, "length_pct": 100 * 125 / 130,
-            "start_ns": 0, "end_ns": 130_000, "edges": 8,
+            "start_ns": 0, "end_ns": 130_000, "edges": 9,
         }
     ]  # fmt: skip
     assert [(row["kind"], row["edges"], row["length_ns"]) for row in told["summary"]][:2] == [
@@ -202,12 +203,17 @@ def _longest(host: list[Event], work: list[Event]) -> int:
     for index, event in enumerate(work):
         edges["work", index, "end"].append((("work", index, "start"), event["dur"]))
         sources: list[tuple[Point, int]] = []
-        if (launch := launch_of[index]) is not None:
-            sources.append((("host", launch, "start"), host[launch]["ts"]))
+        launch = launch_of[index]
         before = [one for one in range(index) if work[one]["tid"] == event["tid"]]
         if before and _end(work[before[-1]]) <= event["ts"]:
             sources.append((("work", before[-1], "end"), _end(work[before[-1]])))
-        edges["work", index, "start"] += _counted(sources, event["ts"], counts=launch is not None)
+        latest = max([at for _, at in sources] + [host[launch]["ts"] if launch is not None else 0])
+        edges["work", index, "start"] += [
+            (point, event["ts"] - at if launch is not None and at == latest else 0) for point, at in sources
+        ]
+        if launch is not None:
+            own = min(_end(host[launch]), event["ts"]) if host[launch]["ts"] < latest else event["ts"]
+            edges["work", index, "start"].append((("host", launch, "start"), own - host[launch]["ts"]))
     for index in kept:
         event = host[index]
         over = _awaited(index, host, work, launch_of)

@@ -10,7 +10,7 @@ import pytest
 
 from service.analysis.catalogue import QUESTIONS
 from tests.cli.conftest import OnTerminal, Run
-from tests.cli.double import Answer, Server, json_answer, trace
+from tests.cli.double import Answer, Server, job, json_answer, trace
 from tests.traces import TraceShape, write_trace
 
 RANK0, RANK1 = "9f2c41d07a3b", "0a1b2c3d4e5f"
@@ -120,3 +120,21 @@ def test_what_can_not_be_asked_is_told(run: Run, files: list[Path], asked: list[
     result = run("analyze", str(files[0]), *asked)
     assert result.exit_code == code
     assert says in result.stderr
+
+
+def test_a_critical_path_becomes_a_trace_on_the_server(run: Run, held: Server) -> None:
+    held.script("POST", f"/traces/{RANK0}/overlay", json_answer(job("done", result={"traces": ["c" * 12]}), 202))
+    held.script("GET", "/jobs/3", json_answer(job("done", result={"traces": ["c" * 12]})))
+    result = run("analyze", "rank0.json", "critical_path", "--overlay", "--steps", "3")
+    assert (result.exit_code, result.stdout) == (0, f"{'c' * 12}\n"), result.stderr
+    (sent,) = held.sent("POST")
+    assert json.loads(sent.body) == {"analysis": "critical_path", "selection": {"steps": [3]}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["steps --overlay", "critical_path --overlay -f json", "critical_path --force", "critical_path --overlay -o here"],
+)
+def test_an_overlay_is_of_a_critical_path_alone(run: Run, held: Server, options: str) -> None:
+    assert run("analyze", "rank0.json", *options.split()).exit_code == 2
+    assert held.sent("POST") == []

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.cli.main import app
+from tests.analysis.training import Training
 from tests.cli.conftest import COMMAND, Run
 from tests.cli.double import Server, trace
 from tests.conftest import DATA
@@ -104,6 +105,22 @@ def test_a_split_replaces_files_only_by_force(work: Path) -> None:
     assert [path.read_text() for path in work.iterdir()] == ["mine"]
     assert local("split", STEPS, "--by", "step", "--force").exit_code == 0
     assert steps_in(there) == {"ProfilerStep#3"}
+
+
+# -- overlay -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_shown_with_its_critical_path(work: Path) -> None:
+    Path("steps.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=5).events}))
+    asked = ("analyze", "steps.json", "critical_path", "--overlay")
+    result = local(*asked, "--steps", "1")
+    assert (result.exit_code, result.stdout) == (0, "steps.critical-path.pt.trace.json.gz\n"), result.stderr
+    made = read("steps.critical-path.pt.trace.json.gz")
+    assert made["tracedock"]["overlay"]["selection"] == {"steps": [1]}
+    assert {event["ph"] for event in made["traceEvents"] if event.get("cat") == "critical_path"} == {"X", "s", "f"}
+    assert "--force replaces it" in local(*asked).stderr
+    assert local(*asked, "--output", "path.json").stdout == "path.json\n"
+    assert set(events("steps.json")) <= set(events("path.json"))
 
 
 # -- merge ---------------------------------------------------------------------------------------------------------

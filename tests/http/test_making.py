@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.analysis.training import Training
 from tests.conftest import DATA
 from tests.http.conftest import until
 from tests.server import Server
@@ -88,6 +89,40 @@ def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any]
     assert {key: uploaded[key] for key in same} == {key: child[key] for key in same}
     (grandchild,) = made(server, split(server, uploaded["id"], selection={"names": ["aten::*"]}))
     assert 0 < grandchild["events"]["kept"] < child["events"]["kept"]
+
+
+def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10).events}))
+    trace_id = server.upload(path)["id"]
+    asked = {"analysis": "critical_path", "selection": {"steps": [1]}}
+    answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": 60}, json=asked)
+    (child,) = made(server, answer)
+    assert (child["name"], child["parent"]) == ("steps.critical-path.pt.trace.json.gz", trace_id)
+    assert child["selection"] == {"steps": [1]}
+    shown = "SELECT count(*), sum(dur) FROM slice WHERE category = 'critical_path'"
+    (total,) = server.api.get(f"/traces/{trace_id}/analysis/critical_path", params={"steps": 1}).json()["tables"][
+        "total"
+    ]["rows"]
+    lasting = child["counts"]["X|critical_path"]
+    start, end = total[4:6]
+    assert server.rows(child["id"], shown) == [[lasting, end - start]]
+    opened = server.api.get(f"/traces/{child['id']}/perfetto")
+    assert (opened.status_code, opened.headers["location"]) == (307, f"/perfetto/{child['id']}/#!/viewer")
+
+
+def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps({"traceEvents": Training(layers=5).events}))
+    with_work = server.upload(path)
+    for of, asked, code in (
+        (trace, {"analysis": "critical_path"}, "not_applicable"),
+        (with_work, {"analysis": "critical_path", "selection": {"steps": [7]}}, "unknown_choice"),
+        (with_work, {"analysis": "operators"}, "bad_request"),
+        (with_work, {}, "bad_request"),
+    ):
+        answer = server.api.post(f"/traces/{of['id']}/overlay", json=asked)
+        assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
 def test_what_a_split_would_make_is_told_without_making_it(server: Server, trace: dict[str, Any]) -> None:

@@ -87,3 +87,16 @@ def test_a_refusal_is_shown_and_the_next_answer_replaces_it(page: Page, server: 
     panel.get_by_test_id("analysis-run").click()
     expect(panel.get_by_test_id("analysis-breakdown")).to_be_visible()
     expect(panel.get_by_test_id("analysis-problem")).to_be_hidden()
+
+
+def test_a_critical_path_is_opened_in_perfetto(page: Page, server: Server, gpu_id: str) -> None:
+    panel = opened(page, server, gpu_id)
+    panel.get_by_test_id("analysis-part").select_option("4")
+    panel.locator("#analysis-name").select_option("critical_path")
+    panel.get_by_role("button", name="Show in Perfetto").click()
+    link = panel.get_by_role("link", name="Open it in Perfetto")
+    expect(link).to_be_visible(timeout=60_000)
+    made = str(link.get_attribute("href")).split("/")[-2]
+    child = server.api.get(f"/traces/{made}").json()
+    assert (child["parent"], child["selection"]) == (gpu_id, {"steps": [4]})
+    assert child["counts"]["X|critical_path"] > 0

@@ -1,5 +1,6 @@
 """Our own copy of the Perfetto UI opens any trace, in any number of tabs, and talks to nobody else."""
 
+import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Error, expect
 
+from tests.analysis.training import Training
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
@@ -331,3 +333,23 @@ def test_what_the_uis_own_engine_drops_of_overlaps_it_tells(
     flag, *parts = viewer.complaints()
     assert "import or data loss errors detected" in flag
     assert "Import errors" in parts
+
+
+def test_a_critical_path_is_a_track_of_its_own_with_arrows(
+    server: Server, open_context: OpenContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "steps.json"
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10, kernel_us=6, host_us=20).events})
+    )
+    asked = {"analysis": "critical_path", "selection": {"steps": [1]}}
+    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=asked).json()
+    viewer = Viewer.open(open_context().new_page(), url_of(server, job["result"]["traces"][0]))
+    group = viewer.page.locator(".pf-track__title", has_text="Critical path").first
+    expect(group).to_be_visible()
+    assert viewer.search("handover") == 2
+    expect(viewer.details()).to_contain_text("handover")
+    expect(viewer.details()).to_contain_text("critical_path")
+    expect(viewer.details()).to_contain_text("Following Flows")
+    expect(viewer.details()).to_contain_text("Preceding Flows")
+    assert viewer.complaints() == []

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.facts.intervals import Ints
-from service.attribution.nesting import DROPPED, NONE, Flags, Places
+from service.attribution.nesting import DROPPED, NONE, Places
 from service.streaming.scan.compiled import compiled
 
 ALL, OWN = -1, -2
@@ -25,12 +25,23 @@ last of what it waited for was over, the length of the longest path through that
 HOST_START, HOST_END, WORK_START, WORK_END = range(4)
 """Kinds of points of a path."""
 
-KINDS = (*("host", "gap", "wait", "launch", "queue", "event", "compute", "communication", "memory", "return"),)
+KINDS = (
+    *("host", "gap", "wait", "handover", "launch", "delay", "queue", "event"),
+    *("compute", "communication", "memory", "return"),
+)
 """Kinds of edges of a path."""
-_HOST, _GAP, _WAIT, _LAUNCH, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(len(KINDS))
+_HOST, _GAP, _WAIT, _HANDOVER, _LAUNCH, _DELAY, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(
+    len(KINDS)
+)
 _OF_TYPES = (_COMMUNICATION, _COMPUTE, _MEMORY)  # by their numbers in `TYPE`
 
-_TOP, _TIME, _LENGTH, _POINT = range(4)
+AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET = range(7)
+"""Columns of edges: from when to when each is, and what it adds; numbers of its kind and its name; and the points from
+which and to which it leads. A launch and the delay after it lead from and to the same points."""
+
+_TOP, _TIME, _LENGTH, _POINT, _BY = range(5)
+"""Columns of threads: the innermost slice that lasts, or -1; the time of the thread's last point, the length of the
+longest path to it, and which it is; and, of an engine's thread, the caller's point from which it was last begun."""
 _NEVER = np.iinfo(np.int64).min
 
 Rows = npt.NDArray[np.int64]
@@ -46,23 +57,28 @@ class LongestPath:
         parents: of the slices; those that overlap are dropped.
         work: rows of work in order of its start, of which the first columns are told.
         waits: rows of calls that wait, in order of their ends, of which the first columns are told.
+        callers: of the threads: the one that begins what a thread of the autograd engine does and waits for it; `NONE`
+            of all others.
 
     Attributes:
         points: of the path in order of time: four times a slice or work, and the kind.
         length: of the path.
     """
 
-    def __init__(self, starts: Ints, ends: Ints, threads: Places, parents: Places, work: Rows, waits: Rows) -> None:
+    def __init__(
+        self, starts: Ints, ends: Ints, threads: Places, parents: Places, work: Rows, waits: Rows, callers: Places
+    ) -> None:
         self.work, self.waits = work, waits
         before_start = np.full(len(starts), NONE, np.int32)  # the point before, twice a slice and 1 for its end
         before_end = np.full(len(starts), NONE, np.int32)  # likewise; below NONE, a wait
         before_end[waits[:, SLICE]] = NONE - 1 - np.arange(len(waits))
         values = np.zeros(len(starts), np.int64)
-        lanes = np.full((int(threads.max(initial=-1)) + 1, 4), NONE, np.int64)
+        lanes = np.full((len(callers), 5), NONE, np.int64)
         streams = np.full(int(work[:, STREAM].max(initial=-1)) + 1, NONE, np.int64)
         best = np.array([-1, NONE], np.int64)  # length, point
         befores = (before_start, before_end)
-        _sweep(starts, ends, threads, parents, work, waits, lanes, streams, values, *befores, best)
+        engines = np.flatnonzero(callers >= 0).astype(np.int32)
+        _sweep(starts, ends, threads, parents, work, waits, lanes, streams, values, *befores, best, callers, engines)
         self.length = max(int(best[0]), 0)
         points = np.empty(_walk(best[1], work, waits, *befores, np.empty(0, np.int64)), np.int64)
         _walk(best[1], work, waits, *befores, points)
@@ -73,6 +89,7 @@ class LongestPath:
 def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objects would cost more
     starts: Ints, ends: Ints, threads: Places, parents: Places, work: Rows, waits: Rows,
     lanes: Rows, streams: Ints, values: Ints, before_start: Places, before_end: Places, best: Ints,
+    callers: Places, engines: Places,
 ) -> None:  # fmt: skip
     """Go through time: at the same one, waits end before slices begin, and these before work does."""
     slice_, wait = 0, 0
@@ -85,51 +102,121 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objec
                 _wait(starts, ends, work, waits, wait, streams)
                 wait += 1
             elif slice_ < len(starts) and begins <= until:
-                _begin(slice_, starts, ends, threads, parents, waits, lanes, values, before_start, before_end, best)
+                if parents[slice_] != DROPPED:
+                    _meet(
+                        threads[slice_], starts[slice_], starts, ends, threads, parents, waits, lanes, before_end, best,
+                        callers, engines,
+                    )  # fmt: skip
+                    _begin(slice_, starts, threads, lanes, values, before_start, callers, engines)
                 slice_ += 1
             else:
                 break
         if index < len(work):
-            _work(index, starts, work, streams, values, best)
+            _work(index, starts, ends, work, streams, values, best)
     for thread in range(len(lanes)):
-        while lanes[thread, _TOP] >= 0:
-            _end(lanes[thread, _TOP], starts, ends, threads, parents, waits, lanes, before_end, best)
+        _meet(
+            thread, np.iinfo(np.int64).max, starts, ends, threads, parents, waits, lanes, before_end, best, callers,
+            engines,
+        )  # fmt: skip
+
+
+@compiled
+def _meet(  # noqa: PLR0913, PLR0917 - likewise
+    thread: int, time: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
+    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
+) -> None:  # fmt: skip
+    """End the slices that are over by a time on a thread, and on those with which it takes turns.
+
+    Engines' threads go first: the end of a slice of their caller may follow the end of one of theirs.
+    """
+    caller = callers[thread] if callers[thread] >= 0 else thread
+    for engine in engines:
+        if callers[engine] == caller:
+            _end_all(engine, time, starts, ends, threads, parents, waits, lanes, before_end, best, callers, engines)
+    _end_all(caller, time, starts, ends, threads, parents, waits, lanes, before_end, best, callers, engines)
+
+
+@compiled
+def _end_all(  # noqa: PLR0913, PLR0917 - likewise
+    thread: int, time: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
+    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
+) -> None:  # fmt: skip
+    """End the slices of a thread that are over by a time."""
+    while lanes[thread, _TOP] >= 0 and ends[lanes[thread, _TOP]] <= time:
+        _end(lanes[thread, _TOP], starts, ends, threads, parents, waits, lanes, before_end, best, callers, engines)
 
 
 @compiled
 def _begin(  # noqa: PLR0913, PLR0917 - likewise
-    index: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
-    lanes: Rows, values: Ints, before_start: Places, before_end: Places, best: Ints,
+    index: int, starts: Ints, threads: Places, lanes: Rows, values: Ints, before_start: Places, callers: Places,
+    engines: Places,
 ) -> None:  # fmt: skip
-    """Begin a slice, after those on its thread that are over."""
-    if parents[index] == DROPPED:
-        return
+    """Begin a slice, after those that are over."""
     thread, start = threads[index], starts[index]
-    while lanes[thread, _TOP] >= 0 and ends[lanes[thread, _TOP]] <= start:
-        _end(lanes[thread, _TOP], starts, ends, threads, parents, waits, lanes, before_end, best)
-    if lanes[thread, _POINT] >= 0:
-        values[index] = lanes[thread, _LENGTH]
+    caller, length, point = callers[thread], 0, lanes[thread, _POINT]
+    engine = _returning(thread, start, lanes, callers, engines)
+    if point >= 0:
+        length = lanes[thread, _LENGTH]
         if lanes[thread, _TOP] >= 0:
-            values[index] += start - lanes[thread, _TIME]
-        before_start[index] = lanes[thread, _POINT]
+            length += start - lanes[thread, _TIME]
+    if engine >= 0:
+        returned = lanes[engine, _LENGTH] + (start - lanes[engine, _TIME]) * (lanes[thread, _TOP] >= 0)
+        if point < 0 or lanes[thread, _TOP] >= 0 or returned > length:
+            length, point = returned, lanes[engine, _POINT]
+    elif _is_called(thread, lanes, caller):
+        lanes[thread, _BY] = lanes[caller, _POINT]
+        handed = lanes[caller, _LENGTH] + (start - lanes[caller, _TIME]) * (lanes[caller, _TOP] >= 0)
+        if point < 0 or handed > length:
+            length, point = handed, lanes[caller, _POINT]
+    values[index], before_start[index] = length, point
     lanes[thread, _TOP], lanes[thread, _TIME] = index, start
-    lanes[thread, _LENGTH], lanes[thread, _POINT] = values[index], 2 * index
+    lanes[thread, _LENGTH], lanes[thread, _POINT] = length, 2 * index
+
+
+@compiled
+def _is_called(thread: int, lanes: Rows, caller: int) -> bool:
+    """Whether an engine's thread begins to work since its caller has done something while it was at rest."""
+    if caller < 0 or lanes[thread, _TOP] >= 0 or lanes[caller, _POINT] < 0:
+        return False
+    later: bool = lanes[thread, _POINT] < 0 or lanes[caller, _TIME] > lanes[thread, _TIME]
+    return later
+
+
+@compiled
+def _returning(thread: int, time: int, lanes: Rows, callers: Places, engines: Places) -> int:
+    """The engine's thread that has come to rest since a caller's last point, with the longest path; or -1.
+
+    In a slice of the caller it must have been begun there: only then did the caller wait for it.
+    """
+    found = NONE
+    for engine in engines:
+        if callers[engine] != thread or lanes[engine, _TOP] >= 0 or lanes[engine, _POINT] < 0:
+            continue
+        acted = lanes[thread, _POINT] < 0 or lanes[engine, _TIME] > lanes[thread, _TIME]
+        begun = lanes[thread, _TOP] < 0 or lanes[engine, _BY] == lanes[thread, _POINT]
+        longer = found < 0 or lanes[engine, _LENGTH] > lanes[found, _LENGTH]
+        if acted and begun and longer and lanes[engine, _TIME] <= time:
+            found = engine
+    return found
 
 
 @compiled
 def _end(  # noqa: PLR0913, PLR0917 - likewise
     index: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
-    lanes: Rows, before_end: Places, best: Ints,
+    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
 ) -> None:  # fmt: skip
     """End the topmost slice of a thread."""
     thread, wait = threads[index], NONE - 1 - before_end[index]
-    length = lanes[thread, _LENGTH]
-    if wait < 0 or waits[wait, WAITED_UNTIL] <= starts[index]:
+    length, point = lanes[thread, _LENGTH], lanes[thread, _POINT]
+    engine = _returning(thread, ends[index], lanes, callers, engines) if wait < 0 else NONE
+    if engine >= 0:
+        length, point = lanes[engine, _LENGTH] + ends[index] - lanes[engine, _TIME], lanes[engine, _POINT]
+    elif wait < 0 or waits[wait, WAITED_UNTIL] <= starts[index]:
         length += ends[index] - lanes[thread, _TIME]
     if wait >= 0 and waits[wait, WAITED_FOR] >= 0 and waits[wait, WAIT_VALUE] > length:
         length = waits[wait, WAIT_VALUE]
     else:
-        before_end[index] = lanes[thread, _POINT]
+        before_end[index] = point
     lanes[thread, _TOP], lanes[thread, _TIME] = parents[index], ends[index]
     lanes[thread, _LENGTH], lanes[thread, _POINT] = length, 2 * index + 1
     if length > best[0]:
@@ -137,7 +224,7 @@ def _end(  # noqa: PLR0913, PLR0917 - likewise
 
 
 @compiled
-def _work(index: int, starts: Ints, work: Rows, streams: Ints, values: Ints, best: Ints) -> None:
+def _work(index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, values: Ints, best: Ints) -> None:
     """Do work: it starts after its launch, the work before on its stream, and what it was told to wait for."""
     start, launch, before = work[index, START], work[index, LAUNCH], work[index, BEFORE]
     previous = streams[work[index, STREAM]]
@@ -153,7 +240,8 @@ def _work(index: int, starts: Ints, work: Rows, streams: Ints, values: Ints, bes
         latest = max(latest, work[before, END])
     value, source = 0, NOTHING
     if launch >= 0:
-        value, source = values[launch] + (start - latest) * (starts[launch] == latest), BY_LAUNCH
+        own = min(ends[launch], start) - starts[launch]  # the time of the call counts, whatever comes after it
+        value, source = values[launch] + (start - latest if starts[launch] == latest else own), BY_LAUNCH
     if by_stream:
         other = work[previous, VALUE] + (start - latest) * (counts and work[previous, END] == latest)
         if source == NOTHING or other > value:
@@ -227,37 +315,69 @@ def _walk(point: int, work: Rows, waits: Rows, before_start: Places, before_end:
 
 @compiled
 def tell_edges(  # noqa: PLR0913, PLR0917 - likewise
-    points: Ints, starts: Ints, ends: Ints, parents: Places, host_names: Places, wait_of: Places, waits: Rows,
-    work: Rows, types: Places, work_names: Places, first_work_name: int, no_name: int,
-    at: Ints, until: Ints, lengths: Ints, kinds: Places, names: Ints, on_work: Flags,
-) -> None:  # fmt: skip
-    """Write of each edge of a path from when to when it is, what it adds, its kind, its name, and if it is of work."""
-    for edge in range(len(points) - 1):
-        source, target, index = points[edge] & 3, points[edge + 1] & 3, points[edge + 1] >> 2
-        at[edge] = _time_of(points[edge], starts, ends, work)
-        until[edge] = _time_of(points[edge + 1], starts, ends, work)
+    points: Ints, starts: Ints, ends: Ints, threads: Places, parents: Places, host_names: Places, wait_of: Places,
+    waits: Rows, work: Rows, types: Places, work_names: Places, first_work_name: int, no_name: int, edges: Rows,
+) -> int:  # fmt: skip
+    """Write the edges of a path, and count them; there are at most two for each point but the first."""
+    count = 0
+    for place in range(len(points) - 1):
+        source, target = points[place], points[place + 1]
+        index = target >> 2
+        at, until = _time_of(source, starts, ends, work), _time_of(target, starts, ends, work)
+        edges[count, SOURCE], edges[count, TARGET] = source, target
+        if target & 3 == WORK_START and work[index, FROM] == BY_LAUNCH:
+            launch = work[index, LAUNCH]
+            over = min(ends[launch], until)
+            counts = work[index, LATEST] == starts[launch]
+            _write(edges, count, _LAUNCH, host_names[launch], at, over, True)
+            if until > over:
+                count += 1
+                edges[count, SOURCE], edges[count, TARGET] = source, target
+                _write(edges, count, _DELAY, first_work_name + work_names[index], over, until, counts)
+            count += 1
+            continue
         kind, name, counts = _HOST, no_name, True
-        if target == WORK_END:
+        if target & 3 == WORK_END:
             kind = _OF_TYPES[types[index]] if types[index] >= 0 else _HOST
-        elif target == WORK_START:
-            by = work[index, FROM]
-            kind = _LAUNCH if by == BY_LAUNCH else (_QUEUE if by == BY_STREAM else _EVENT)
-            counts = at[edge] == work[index, LATEST] and work[index, LAUNCH] >= 0
-        elif target == HOST_END:
-            name, wait = host_names[index], wait_of[index]
-            waited = wait >= 0 and waits[wait, WAITED_UNTIL] > starts[index]
-            if source >= WORK_START:
-                kind, counts = _RETURN, waited and at[edge] == waits[wait, WAITED_UNTIL]
-            elif waited:
-                kind, counts = _WAIT, False
-        elif parents[index] >= 0:
-            name = host_names[parents[index]]  # the slice in which it is
+        elif target & 3 == WORK_START:
+            kind = _QUEUE if work[index, FROM] == BY_STREAM else _EVENT
+            counts = at == work[index, LATEST] and work[index, LAUNCH] >= 0
         else:
-            kind, counts = _GAP, False
-        if target >= WORK_START:
+            kind, name, counts = _host_edge(
+                source, target, at, starts, threads, parents, host_names, wait_of, waits, no_name
+            )
+        if target & 3 >= WORK_START:
             name = first_work_name + work_names[index]
-        kinds[edge], names[edge], on_work[edge] = kind, name, target >= WORK_START
-        lengths[edge] = until[edge] - at[edge] if counts else 0
+        _write(edges, count, kind, name, at, until, counts)
+        count += 1
+    return count
+
+
+@compiled
+def _write(edges: Rows, place: int, kind: int, name: int, at: int, until: int, counts: bool) -> None:
+    """Write an edge of which the points are known."""
+    edges[place, KIND], edges[place, NAME], edges[place, AT], edges[place, UNTIL] = kind, name, at, until
+    edges[place, LENGTH] = until - at if counts else 0
+
+
+@compiled
+def _host_edge(  # noqa: PLR0913, PLR0917 - likewise
+    source: int, target: int, at: int, starts: Ints, threads: Places, parents: Places, names: Places, wait_of: Places,
+    waits: Rows, no_name: int,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """The kind and the name of an edge to a point of the host, and whether its time counts."""
+    index, ends_here = target >> 2, target & 3 == HOST_END
+    name = names[index] if ends_here else names[parents[index]] if parents[index] >= 0 else no_name
+    if source & 3 >= WORK_START:
+        return _RETURN, name, at == waits[wait_of[index], WAITED_UNTIL] and at > starts[index]
+    if threads[source >> 2] != threads[index]:
+        begun = source >> 2 if source & 3 == HOST_START else parents[source >> 2]  # in which the other thread is
+        return _HANDOVER, name if begun < 0 else names[begun], begun >= 0 or ends_here or parents[index] >= 0
+    if ends_here and wait_of[index] >= 0 and waits[wait_of[index], WAITED_UNTIL] > starts[index]:
+        return _WAIT, name, False
+    if not ends_here and parents[index] < 0:
+        return _GAP, no_name, False
+    return _HOST, name, True
 
 
 @compiled

@@ -6,17 +6,27 @@ from typing import Any
 import numpy as np
 
 from service.analysis.facts.activity import STEP_PREFIX
+from service.analysis.facts.handovers import callers_of, threads_of
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
 from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.longest_path import (
     ALL,
+    AT,
     BEFORE,
     END,
+    KIND,
     KINDS,
     LAUNCH,
+    LENGTH,
+    NAME,
     OWN,
     SLICE,
+    SOURCE,
     START,
+    STREAM,
+    TARGET,
+    UNTIL,
+    WORK_START,
     LongestPath,
     tell_edges,
 )
@@ -36,9 +46,11 @@ from service.attribution.nesting import (
 from service.trace.errors import NotApplicable
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
+_RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")
+_STREAM_WAITS = re.compile(r"StreamWaitEvent(_\w+)?$")
 _WORK = """
-SELECT start_ns AS starts, end_ns AS ends, coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams,
-    coalesce(correlation, 0) AS correlations, name AS names, enum_code(type)::INTEGER AS types
+SELECT start_ns AS starts, end_ns AS ends, position AS positions, name AS names, enum_code(type)::INTEGER AS types,
+    coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams, coalesce(correlation, 0) AS correlations
 FROM work
 """
 _TOLD = """
@@ -63,6 +75,7 @@ class PathEdges:
     """
 
     def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self.found, words = read(scope, _WORK, {"names"})
         if (np.diff(self.found["starts"]) < 0).any():
             order = np.argsort(self.found["starts"], kind="stable")
@@ -94,20 +107,25 @@ class PathEdges:
         self.work = np.zeros((len(launch), 10), np.int64)
         for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
             self.work[:, column] = values
-        waits = self._waits(scope.table(_TOLD).to_pylist() if scope.has(["cuda_sync"]) else [], correlations)
+        is_told = scope.has(["cuda_sync"])
+        waits = self._waits(scope.table(_TOLD).to_pylist() if is_told else [], correlations)
+        if not is_told:
+            self._infer_events()
         del correlations
-        self.path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits)
-        many = max(len(self.path.points) - 1, 0)
-        self.at, self.until, self.length = (np.zeros(many, np.int64) for _ in range(3))
-        self.kind, self.names, self.on_work = (np.zeros(many, one) for one in (np.int32, np.int64, bool))
+        callers = callers_of(scope, host)
+        path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
+        edges = np.zeros((2 * len(path.points), 7), np.int64, order="F")  # of which each column is used by itself
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
-        tell_edges(
-            self.path.points, host.starts, host.ends, self.parents, host.names, self.wait_of, self.path.waits,
-            self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1,
-            self.at, self.until, self.length, self.kind, self.names, self.on_work,
+        count = tell_edges(
+            path.points, host.starts, host.ends, host.threads, self.parents, host.names, self.wait_of, path.waits,
+            self.work, found["types"], found["names"], len(host.words), len(self.all_words) - 1, edges,
         )  # fmt: skip
+        columns = (edges[:count, one] for one in (AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET))
+        self.at, self.until, self.length, kind, self.names, self.sources, self.targets = columns
+        self.kind = kind.astype(np.int32)
+        self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
 
     def _waits(self, told: list[dict[str, Any]], correlations: Ints) -> Ints:
         """The calls that wait, and for what; and for what work was told to wait."""
@@ -155,6 +173,43 @@ class PathEdges:
         in_order: Ints = found[np.argsort(host.ends[found[:, 0]], kind="stable")]
         return in_order
 
+    def _infer_events(self) -> None:
+        """Where nothing tells which event a stream waits for, take that which the thread has recorded last before.
+
+        Then the work that the thread launches next waits for what it launched last before it recorded the event.
+        """
+        launched = np.flatnonzero(self.work[:, LAUNCH] >= 0)
+        calls = self._in_turn(self.work[launched, LAUNCH])
+        order = np.argsort(calls, kind="stable")
+        calls, launched = calls[order], launched[order]
+        records, waits = (np.sort(self._in_turn(self._calls_named(pattern))) for pattern in (_RECORDS, _STREAM_WAITS))
+        before = np.searchsorted(records, waits) - 1
+        waits, records = waits[before >= 0], records[before[before >= 0]]
+        source, target = np.searchsorted(calls, records) - 1, np.searchsorted(calls, waits)
+        whole = (source >= 0) & (target < len(calls))
+        waits, source, target = waits[whole], source[whole], target[whole]
+        same = (waits // self._radix == calls[source] // self._radix) & (
+            waits // self._radix == calls[target] // self._radix
+        )
+        for one, for_ in zip(launched[target[same]].tolist(), launched[source[same]].tolist(), strict=True):
+            if self.work[one, STREAM] != self.work[for_, STREAM]:
+                self._tell_to_wait(one, for_)
+
+    def _calls_named(self, pattern: re.Pattern[str]) -> Ints:
+        """The calls of which the name has a pattern."""
+        named = np.array([pattern.search(word) is not None for word in self.host.words], bool)
+        found = np.flatnonzero(named[self.host.names]) if named.any() else np.empty(0, np.int64)
+        calls: Ints = found[self.host.kinds[found] == CALLS]
+        return calls
+
+    def _in_turn(self, slices: Ints) -> Ints:
+        """A number for each of some slices, in order of their threads and, on these, of time; in the order given."""
+        return self.host.threads[slices].astype(np.int64) * self._radix + slices
+
+    @property
+    def _radix(self) -> int:
+        return len(self.host) + 1
+
     def _tell_to_wait(self, one: int, for_: int) -> None:
         """Work has to wait for other work, of all that it is told the last to end."""
         before = int(self.work[one, BEFORE])
@@ -197,9 +252,10 @@ class PathEdges:
     def longest(self, many: int) -> Table:
         """The longest edges, in order of time."""
         chosen = _largest(self.length, many)
-        points, on_work = self.path.points[1:][chosen], self.on_work[chosen]
-        index = np.where(on_work, points >> 2, NONE)
+        on_work = self.on_work[chosen]
+        index = np.where(on_work, self.targets[chosen] >> 2, NONE)
         devices, streams = (_at(self.found[name], index, NONE) for name in ("devices", "streams"))
+        threads = [tid if isinstance(tid, int) else None for _, tid in threads_of(self._scope, self.host)]
         return {
             "number": chosen,
             "kind": [KINDS[one] for one in self.kind[chosen]],
@@ -207,9 +263,18 @@ class PathEdges:
             "start_ns": self.at[chosen],
             "end_ns": self.until[chosen],
             "length_ns": self.length[chosen],
+            "thread": [None if one < 0 else threads[one] for one in self.threads(chosen).tolist()],
             "device": _told(devices, on_work),
             "stream": _told(streams, on_work),
         }
+
+    def threads(self, chosen: Ints) -> Ints:
+        """The number of the host's thread on which each of some edges is, or that which it leads to; of work `NONE`."""
+        targets = self.targets[chosen]
+        launched = np.where(self.kind[chosen] == KINDS.index("launch"), targets >> 2, NONE)
+        slices = np.where(targets & 3 < WORK_START, targets >> 2, _at(self.work[:, LAUNCH], launched, NONE))
+        threads: Ints = np.where(slices >= 0, _at(self.host.threads, slices, NONE), NONE)
+        return threads
 
     def _sums(self, edges: Ints, length: Ints) -> Table:
         whole = int(self.length.sum())

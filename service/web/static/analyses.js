@@ -1,10 +1,11 @@
 // The panel "Analyses": what is often asked of a trace. Which questions there are, their parameters and tables, the API tells.
-import { Problem, api, getJson } from "./api.js";
+import { Problem, api, getJson, postJson } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { count } from "./format.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { legible, showResult } from "./result.js";
 
+const OVERLAY_WAIT_S = 60;
 const STEPS_MAX = 1000; // in a list that a person chooses from
 
 /** Wire the panel for a ready trace; nothing is asked before it comes into view. */
@@ -77,7 +78,30 @@ export function startAnalyses(trace) {
       const csv = el("a", { href: address({ format: "csv", table: name }), download: `${trace.name}.${question.value}.${name}.csv` }, "CSV");
       return [el("h3", {}, wordsOf(name), " ", el("span", { class: "small" }, csv)), box];
     });
-    byId("analysis-answer").replaceChildren(about, ...said, ...shown);
+    const overlay = question.value === "critical_path" ? [overlayButton()] : [];
+    byId("analysis-answer").replaceChildren(about, ...said, ...overlay, ...shown);
+  }
+
+  /** Makes a trace with the critical path as a track of its own, and leads to it in the Perfetto UI. */
+  function overlayButton() {
+    const button = el("button", { type: "button", "data-testid": "analysis-overlay" }, "Show in Perfetto");
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      setText(button, "Making a trace of it …");
+      try {
+        const selection = part.value === "" ? {} : { steps: [Number(part.value)] };
+        const job = await postJson(api("traces", trace.id, "overlay"), { analysis: "critical_path", selection });
+        const { result, error } = await getJson(`${api("jobs", job.id)}?wait=${OVERLAY_WAIT_S}`);
+        if (error) throw new Problem(error);
+        const [made] = result?.traces ?? [];
+        button.replaceWith(made ? el("a", { href: api("traces", made, "perfetto"), target: "_blank", "data-testid": "analysis-overlay" }, "Open it in Perfetto") : "It takes long: see the jobs.");
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        button.remove();
+        showProblem(byId("analysis-problem"), problem);
+      }
+    });
+    return button;
   }
 
   part.append(...[...new Set(trace.steps.map(({ number }) => String(number)))].slice(0, STEPS_MAX).map((n) => el("option", { value: n }, `step ${n}`)));

@@ -1,0 +1,61 @@
+"""Makes a trace that shows its critical path: the trace, or a selection of it, with the path as a track of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from service.analysis.answers import question_of, ranks_of
+from service.analysis.facts.reading import Reading
+from service.analysis.facts.scope import scope_of
+from service.analysis.question import WorkParameters
+from service.analysis.readings import Asked
+from service.cutting.children import Child
+from service.cutting.overlay import write_overlay
+from service.cutting.source import Source
+from service.store.columns import by_time
+from service.trace.errors import NotApplicable
+from service.trace.piece import child_name
+from service.trace.selection import Selection
+
+QUESTION = "critical_path"
+THREADS = 2
+
+
+def write_critical_path(
+    source: Source, folder: Path, selection: Selection, *, spill: Path, on_written: Callable[[int, int], object]
+) -> Child:
+    """Make the trace in `folder`, whose name is its id.
+
+    Args:
+        source: the trace.
+        folder: where to make its columns.
+        selection: what of it; of nothing given, all.
+        spill: a folder for what does not fit into memory.
+        on_written: is told now and then how many events are written, and of how many.
+
+    Raises:
+        NotApplicable: it has no critical path.
+        SelectionError: the trace has nothing of the selection.
+    """
+    whole = Asked(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
+    paths = [_path(rank, spill, tid) for tid, rank in enumerate(ranks_of(whole), 1)]
+    events, _ = by_time(pa.concat_tables(paths))
+    name = child_name(source.name, "critical-path")
+    return write_overlay(source, folder, selection, events, name=name, kind=QUESTION, on_written=on_written)
+
+
+def _path(rank: Asked, spill: Path, tid: int) -> pa.Table:
+    """The events of one rank's path."""
+    from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise
+
+    reading = Reading(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
+    try:
+        with scope_of(reading) as scope:
+            if reason := question_of(QUESTION).missing(scope):
+                raise NotApplicable(reason)
+            scope.work(WorkParameters())
+            return path_events(scope, PathEdges(scope), tid=tid)
+    finally:
+        reading.close()
