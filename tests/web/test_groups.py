@@ -49,7 +49,7 @@ def test_two_traces_of_a_rank_are_shown_as_two_cycles(page: Page, server: Server
     for name, rank, first_step in (("a", 0, 3), ("b", 1, 3), ("c", 0, 13)):
         shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(tmp_path / f"{name}.json", shape)
-        query = {"wait": 60, "group": "two cycles"}
+        query: dict[str, str | int] = {"wait": 60, "group": "two cycles"}
         told = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
     page.goto(f"{server.url}/groups/{told['group']['id']}")
 
