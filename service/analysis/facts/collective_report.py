@@ -95,7 +95,7 @@ class CollectiveReport:
                 "last_rank": self._ranks_at(last, several),
                 "late_cause": [self._main_causes[one] for one in last.tolist()],
                 "spent": _where(several, np.where(waits > transfers, "waiting", "transfer")),
-                "note": [self._note(one) for one in shown.tolist()],
+                "note": self._notes(shown),
             },
         )
 
@@ -104,23 +104,16 @@ class CollectiveReport:
         whose = self._every.who[places].tolist()
         return [self._numbers[who] if one else None for who, one in zip(whose, chosen.tolist(), strict=True)]
 
-    def _note(self, collective: int) -> str | None:
-        """Why something is unknown of a collective, or only assumed."""
-        every = self._every
-        mine = every.order[every.firsts[collective] : every.lasts[collective] + 1]
-        about = every.found.take(pa.array(mine))
-        seen, size = len(mine), pc.max(about["group_size"]).as_py()
-        notes = []
-        if not every.complete[collective]:
-            of = f"{seen} of the {size} ranks of its group" if size else "one rank of an unknown number"
-            notes.append(f"of {of} the trace is here: who waits is unknown, and durations and bandwidths include it")
-        if not about["size_bytes"].is_valid().to_numpy().any():
-            notes.append("neither a kernel nor its launch tells the size")
-        if pc.max(about["assumed_size"]).as_py():
-            notes.append("the trace tells no process group: the group size is that of the job")
-        if len(pc.unique(pc.drop_null(about["size_bytes"]))) > 1:
-            notes.append("ranks tell different sizes: the largest counts")
-        return "; ".join(notes) or None
+    def _notes(self, shown: Ints) -> list[str | None]:
+        """Why something is unknown of each collective, or only assumed."""
+        every, found = self._every, self._every.found
+        of_ranks = (found[name].fill_null(-1).to_numpy() for name in ("group_size", "assumed_size", "size_bytes"))
+        groups, assumed, sizes = of_ranks
+        least = every.least(np.where(sizes < 0, np.iinfo(np.int64).max, sizes))
+        columns = (
+            every.complete, every.taking_part, every.most(groups), every.most(assumed), every.most(sizes), least
+        )  # fmt: skip
+        return [_note(*row) for row in zip(*(column[shown].tolist() for column in columns), strict=True)]
 
     def waits(self) -> pa.Table:
         """The table of the communications of each rank."""
@@ -223,6 +216,21 @@ class CollectiveReport:
             waiting = None if transfer is None else latency - transfer
             rows.append([self._numbers[who], step, latency, transfer, waiting])
         return rows_made(STEPS, rows)
+
+
+def _note(complete: bool, seen: int, group: int, assumed: int, largest: int, least: int) -> str | None:
+    """Why something is unknown of a collective; -1 is of what is not told."""
+    notes = []
+    if not complete:
+        of = f"{seen} of the {group} ranks of its group" if group > 0 else "one rank of an unknown number"
+        notes.append(f"of {of} the trace is here: who waits is unknown, and durations and bandwidths include it")
+    if largest < 0:
+        notes.append("neither a kernel nor its launch tells the size")
+    if assumed > 0:
+        notes.append("the trace tells no process group: the group size is that of the job")
+    if 0 <= least < largest:
+        notes.append("ranks tell different sizes: the largest counts")
+    return "; ".join(notes) or None
 
 
 def _note_of_rank(collectives: int, complete: int) -> str | None:

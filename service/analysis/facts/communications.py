@@ -131,7 +131,7 @@ def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
     """Kernels that communicate, with what they or their launches tell."""
     scope.work(WorkParameters(), args=True)
     kernels = scope.table(_KERNELS).to_pylist()
-    launches = launches_of(scope)
+    launches = launches_of(scope, telling=any(one["collective"] is None for one in kernels))
     for place, one in enumerate(kernels):
         launch = launches.get(one["correlation"])
         one |= {"place": place, "launch_ns": launch and launch.start_ns, **_told(one, launch)}

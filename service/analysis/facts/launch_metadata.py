@@ -83,9 +83,16 @@ class Launch(NamedTuple):
     annotation: Told | None
 
 
-def launches_of(scope: Scope) -> dict[int, Launch]:
-    """The launching call of each communicating kernel in the view ``work``, by correlation."""
+def launches_of(scope: Scope, *, telling: bool) -> dict[int, Launch]:
+    """The launching call of each communicating kernel in the view ``work``, by correlation.
+
+    Args:
+        scope: the rank.
+        telling: whether what is around these calls is wanted.
+    """
     calls = scope.table(_CALLS.format(calls=scope.calls)).to_pylist()
+    if not telling:
+        return {one["correlation"]: Launch(one["start_ns"], None, None) for one in calls}
     named = f"{scope.named(f'^{RECORDED}$')} OR {scope.named(ANNOTATED)}"
     slices = scope.table(_TELLING.format(named=named, told=TOLD)).to_pylist()
     found: dict[int, Launch] = {}
