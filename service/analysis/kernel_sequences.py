@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.host import ANNOTATION, CALLS, OP, host_of
-from service.analysis.facts.launches import first_places, missing_launches
+from service.analysis.facts.host import ANNOTATION, OP, host_of
+from service.analysis.facts.launches import missing_launches
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import RANK, count, made, ns, number, word
@@ -54,7 +54,9 @@ class SequenceParameters(WorkParameters):
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """The most frequent sequences of a rank."""
     scope.work(parameters, typed=False)
-    work = scope.table("SELECT position, name::VARCHAR AS name, start_ns, dur_ns, correlation FROM work")
+    work = scope.table(
+        "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
+    )
     names = work["name"].combine_chunks().dictionary_encode()
     roots, root = _roots(scope, parameters, work)
     known = root >= 0
@@ -101,9 +103,7 @@ def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tupl
     inner = np.append(nearest(parents, chosen), NONE)  # so that the parent NONE has none either
     outermost = chosen & (inner[parents] == NONE)
     root = np.append(nearest(parents, outermost), NONE)
-    calls = np.flatnonzero((host.kinds == CALLS) & (host.correlations > 0))
-    correlations = work["correlation"].fill_null(0).to_numpy()
-    call = first_places(host.correlations[calls], correlations)
+    call = host.places(work["launch"].to_numpy())
     at = np.flatnonzero(outermost)
     roots = {
         "root": at,
@@ -111,7 +111,7 @@ def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tupl
         "op_start_ns": host.starts[at],
         "host_ns": host.durations[at],
     }
-    return pa.table(roots), root[np.append(calls, NONE)[call]]
+    return pa.table(roots), root[call]
 
 
 QUESTION = Question(

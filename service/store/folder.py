@@ -114,8 +114,8 @@ class Folder:
         partial = partial_of(columns)
         try:
             partial.mkdir()
-            for part in (EVENTS, ENVELOPE):
-                (partial / part).hardlink_to(self.columns_of(twin) / part)
+            for part in _parts_of(self.columns_of(twin)):
+                (partial / part.name).hardlink_to(part)
             sync_folder(partial)
             partial.replace(columns)
             sync_folder(self.columns)
@@ -147,7 +147,13 @@ class Folder:
 
 def size_of(columns: Path) -> int:
     """Bytes of what ingest made of a trace."""
-    return sum((columns / part).stat().st_size for part in (EVENTS, ENVELOPE))
+    return sum(part.stat().st_size for part in _parts_of(columns))
+
+
+def _parts_of(columns: Path) -> list[Path]:
+    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`."""
+    attribution = columns / ATTRIBUTION
+    return [columns / EVENTS, columns / ENVELOPE, *([attribution] if attribution.exists() else [])]
 
 
 def partial_of(columns: Path) -> Path:

@@ -329,3 +329,31 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
         sizes = [sum(e["args"]["Bytes"] for e in lonely if e["args"]["Device Type"] == kind) for kind in (0, 1)]
         rows["[memory]", False] = [len(lonely), 0, 0, 0, 0, sizes[0], sizes[0], sizes[1], sizes[1]]
     return {key: tuple(values) for key, values in rows.items()}
+
+
+def _launches(external: dict[str, int]) -> list[Event]:
+    """Ten operators, each with one in it that launches a kernel; `external` is what a kernel's id is made of."""
+    events = []
+    for number in range(1, 11):
+        at, ids = number * 20, {"correlation": 100 + number}
+        ids |= {"External id": external["factor"] * number + external["offset"]} if external else {}
+        events += [
+            _slice(f"aten::outer{number % 3}", at, at + 18, args={"External id": 2 * number - 1}),
+            _slice(f"aten::inner{number % 2}", at + 1, at + 9, args={"External id": 2 * number}),
+            _slice("cudaLaunchKernel", at + 2, at + 4, cat="cuda_runtime", args=ids),
+            _slice("volta_sgemm_nt", at + 6, at + 6 + number, cat="kernel", pid=0, tid=7, args=ids),
+        ]
+    return events
+
+
+def test_operators_are_the_same_whether_external_ids_are_missing_correlations_colliding_or_right(ask: Ask) -> None:
+    kinds: dict[str, dict[str, int]] = {
+        "right": {"factor": 2, "offset": 0},
+        "missing": {},
+        "equal to correlations": {"factor": 1, "offset": 100},
+        "colliding": {"factor": 1, "offset": 0},
+    }
+    told = {kind: ask("operators", _launches(external)) for kind, external in kinds.items()}
+
+    assert sum(row["device_self_ns"] for row in told["right"]["operators"] if "inner" in row["name"]) == 55_000
+    assert all(answer == told["right"] for answer in told.values())

@@ -161,3 +161,19 @@ def test_quotas_and_limits_are_no_room(number: int) -> None:
 def test_other_errors_of_the_disk_stay_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), disk_errors():
         (tmp_path / "missing").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "parts", [("events.parquet", "envelope.json", "attribution.parquet"), ("events.parquet", "envelope.json")]
+)
+def test_columns_are_shared_with_all_that_was_made_of_the_twin(folder: Folder, parts: tuple[str, ...]) -> None:
+    twin = folder.columns_of("twin")
+    twin.mkdir()
+    for part in parts:
+        (twin / part).write_bytes(part.encode())
+
+    assert folder.share_columns("trace", "twin")
+
+    shared = sorted(folder.columns_of("trace").iterdir())
+    assert [one.name for one in shared] == sorted(parts)
+    assert all(one.samefile(twin / one.name) for one in shared)
