@@ -346,7 +346,7 @@ def kept(document: Document, selection: Mapping[str, Any]) -> list[int]:
     if closure["flows"]:
         left_out = {one.index for one in document.happened if any(test(one) for test in exclusions)}
         found |= _whole_flows(document, found, asked_flows, left_out)
-    if closure["metadata"]:
+    if closure["metadata"] and (found or selection.get("steps") is None):
         found |= _metadata(document, found)
     return sorted(found)
 

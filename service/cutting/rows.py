@@ -177,16 +177,18 @@ class Rows:
 
     def _take_metadata(self) -> None:
         """Keep what names processes and threads, but for those that had events and lose all of them."""
-        closing = self._closing("metadata")
+        kept = np.bitwise_or.reduce(self._bits, initial=self._type(0))
+        without_steps = self._where(lambda asked: asked.selection.steps is None)
+        closing = self._closing("metadata") & (kept | without_steps)  # names alone are nothing of a step
         here = np.zeros(0, self._type)
         if closing:
             for part in self._parts.read(TRACK, self._parts.holding(self._bits != 0)):
                 tracks, rows = self._tracks.of(part), np.flatnonzero(self._bits[part.rows])
                 here = np.concatenate([here, np.zeros(len(self._tracks.keys) - len(here), self._type)])
                 np.bitwise_or.at(here, tracks[rows], self._bits[part.rows][rows])
-        kept: dict[tuple[Key, Key], int] = dict(zip(self._tracks.keys, here.tolist(), strict=False))
+        of_tracks: dict[tuple[Key, Key], int] = dict(zip(self._tracks.keys, here.tolist(), strict=False))
         kept_pids: dict[Key, int] = {}
-        for (pid, _), bits in kept.items():
+        for (pid, _), bits in of_tracks.items():
             kept_pids[pid] = kept_pids.get(pid, 0) | bits
         had = {(one["pid"], one["tid"]) for one in self._summary["threads"]}
         had_pids = {pid for pid, _ in had}
@@ -196,7 +198,7 @@ class Rows:
             if pid in had_pids:
                 bits &= kept_pids.get(pid, 0)
             if name not in _PROCESS_NAMING and (pid, tid) in had:
-                bits &= kept.get((pid, tid), 0)
+                bits &= of_tracks.get((pid, tid), 0)
             return bits
 
         untimed = [index for index in range(len(self._parts)) if self._parts.has_untimed(index)]

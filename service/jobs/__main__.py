@@ -35,10 +35,13 @@ EVENTS = (
     _slice("cpu_op", "record_param_comms", 31, 9, {"External id": 3}),
     _slice("cuda_runtime", "cudaLaunchKernel", 12, 2, {"External id": 2, "correlation": 1}),
     _slice("cuda_runtime", "cudaMemcpyAsync", 15, 2, {"External id": 2, "correlation": 2}),
+    _slice("cuda_runtime", "cudaLaunchKernel", 18, 2, {"External id": 2, "correlation": 5}),
     _slice("cuda_runtime", "cudaLaunchKernel", 32, 2, {"External id": 3, "correlation": 3}),
     _slice("cuda_runtime", "cudaDeviceSynchronize", 50, 20, {"correlation": 4}),
     _work("kernel", "gemm", 20, 1, {"External id": 2, "grid": [1, 1, 1], "block": [1, 1, 1]}),
     _work("gpu_memcpy", "Memcpy HtoD", 23, 2, {"bytes": 8}),
+    _work("kernel", "bias", 26, 5, {"External id": 2}),
+    _slice("cuda_profiler_range", "gemm", 20, 1, {"inst.sum": 2}),
     _work("kernel", "ncclDevKernel_AllReduce", 35, 3, {"External id": 3, "Collective name": "allreduce"}),
     {
         "ph": "i",

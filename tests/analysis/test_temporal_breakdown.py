@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable, NothingSelected
-from service.trace.selection import Closure, Selection
+from service.trace.selection import Closure, Selection, Window
 from tests.analysis.conftest import Ask, exact, golden, real
 from tests.analysis.gpu import call, step, work
 from tests.conftest import SHARED, needs_shared
@@ -188,8 +188,9 @@ def test_order_does_not_matter_and_time_adds_up(ask: Ask, parts: list[Any], bord
     whole = ask("temporal_breakdown", trace)["breakdown"][0]
     assert ask("temporal_breakdown", random.sample(trace, len(trace)))["breakdown"] == [whole]
     sums = dict.fromkeys(("busy", "compute", "comm", "mem", "overlap", "exposed_comm", "exposed_mem"), 0)
-    for number in (1, 2):
-        half = Selection(steps=[number], straddle="clip", closure=Closure(kernels=False, launches=False))
+    for start, end in ((0, border), (border, 90)):
+        window = Window(start_ns=start * 1000, end_ns=end * 1000)
+        half = Selection(window=window, straddle="clip", closure=Closure(kernels=False, launches=False))
         with suppress(NotApplicable, NothingSelected):
             for name in sums:
                 sums[name] += ask("temporal_breakdown", trace, selection=half)["breakdown"][0][f"{name}_ns"]

@@ -146,7 +146,7 @@ async def test_the_tracks_of_an_engine_are_told_as_the_trace_has_them(
             *(("a'b", name.replace("\0", "\N{REPLACEMENT CHARACTER}"), None, None, None, 1) for name in names),
             ("1", "9", 3, 1, 7, 2),
         ]
-        assert await asked(session, "SELECT * FROM _torch_facts") == [(-5, "all")]
+        assert await asked(session, "SELECT * FROM _torch_facts") == [(-5, "all", "unknown")]
 
 
 async def test_the_process_groups_that_ranks_list_are_told(open_session: OpenSession, one_event: Path) -> None:

@@ -138,7 +138,7 @@ def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_s
         assert problem["needed"] > 0
         assert 3_000_000 < problem["used"] <= 10_000_000
         assert problem["free"] > 0
-    assert len(bytes_on_disk(server)) == 3
+    assert len(bytes_on_disk(server)) == 4
     assert len(names(server)) == 1
 
 
