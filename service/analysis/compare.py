@@ -6,17 +6,18 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from service.analysis import steps
-from service.analysis.facts.activity import CATEGORIES, OPS, STEP_PREFIX
+from service.analysis.facts.activity import CATEGORIES
+from service.analysis.facts.host_totals import LONGEST, host_totals
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters
 from service.analysis.question import Comparison, Question, RankAnswer, Tables, WorkParameters
 from service.analysis.renamed import Renamed, renamed
 from service.analysis.sides import Pair, matched
 from service.analysis.table import CYCLE, RANK, Columns, count, ns, number, pct, rows_made, word
-from service.store.census import END
 
 _Key = tuple[str | None, str]
 _Totals = dict[_Key, tuple[int, int]]
@@ -71,21 +72,9 @@ _EACH = (
     pct("difference", "to the base"),
     _VERDICT,
 )
-_LONGEST = 1 << 62
-_TOTAL = f"count(*) AS count, least(sum(lasting), {_LONGEST})::BIGINT AS duration_ns"
+_TOTAL = f"count(*) AS count, least(sum(lasting), {LONGEST})::BIGINT AS duration_ns"
 _WORK = f"SELECT name, kind, {_TOTAL} FROM (SELECT *, dur_ns::HUGEINT AS lasting FROM work) GROUP BY name, kind"
-_CALLED = f"""
-SELECT name, if(cat IN ('cpu_op', 'Operator'), 'op', 'annotation') AS kind, {_TOTAL}
-FROM (SELECT *, {END}::HUGEINT - ts_ns AS lasting FROM events WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL)
-WHERE NOT coalesce(starts_with(name, '{STEP_PREFIX}'), false) GROUP BY ALL
-"""
-
-
-_LAUNCHING = f"""
-SELECT name, if(ends_with(cat, '_driver'), 'driver', 'runtime') AS kind, {_TOTAL}
-FROM (SELECT *, {END}::HUGEINT - ts_ns AS lasting FROM events WHERE ph = 'X' AND {{calls}} AND ts_ns NOTNULL)
-GROUP BY ALL
-"""
+_OF_CALLS = pa.array(["runtime", "driver"])
 _BY_NAME, _BY_OP = "name", "op"
 
 
@@ -103,10 +92,12 @@ def answer(scope: Scope, parameters: CompareParameters) -> Tables:
     """What is done in a trace, by name, and its steps."""
     found = steps.answer(scope, parameters)
     scope.work(WorkParameters())
+    on_host = host_totals(scope)
+    is_call = pc.is_in(on_host["kind"], _OF_CALLS)
     return {
         "kernels": scope.table(_WORK),
-        "ops": scope.table(_CALLED),
-        "calls": scope.table(_LAUNCHING.format(calls=scope.calls)),
+        "ops": on_host.filter(pc.invert(is_call)),
+        "calls": on_host.filter(is_call),
         "steps": found["steps"],
     }
 
@@ -237,7 +228,7 @@ def _totals(tables: list[pa.Table]) -> _Totals:
         for row in table.to_pylist():
             key = row["name"], row["kind"]
             calls, whole = totals.get(key, (0, 0))
-            totals[key] = calls + row["count"], min(whole + row["duration_ns"], _LONGEST)
+            totals[key] = calls + row["count"], min(whole + row["duration_ns"], LONGEST)
     return totals
 
 

@@ -1,0 +1,48 @@
+"""How often and how long a host does what it does, by name and kind."""
+
+import numpy as np
+import pyarrow as pa
+
+from service.analysis.facts.activity import STEP_PREFIX
+from service.analysis.facts.scope import Scope
+from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
+
+LONGEST = 1 << 62
+"""The longest time that a sum tells."""
+
+
+def host_totals(scope: Scope) -> pa.Table:
+    """``name, kind, count, duration_ns`` of operators, annotations but for steps, and calls of runtimes and drivers."""
+    from service.attribution.nesting import summed, tallied  # noqa: PLC0415 - loads numba, which the server does without
+
+    slices = scope.slices()
+    host, names, many = slices.host, [*slices.names, None], len(slices.categories)
+    keys = host.names * np.int32(many) + host.categories
+    counts = tallied(keys, len(names) * many)
+    lasting = host.ends - host.starts
+    if lasting.sum(dtype=np.float64) < LONGEST:
+        sums = summed(keys, lasting, len(counts))
+    else:
+        sums = np.minimum(np.bincount(keys, lasting, len(counts)), LONGEST).astype(np.int64)
+    totals: dict[tuple[str | None, str], list[int]] = {}
+    for key in np.flatnonzero(counts).tolist():
+        name, category = names[key // many], slices.categories[key % many]
+        if category in OPERATOR_CATEGORIES | ANNOTATION_CATEGORIES and (name or "").startswith(STEP_PREFIX):
+            continue
+        total = totals.setdefault((name, _kind(category)), [0, 0])
+        total[0] += int(counts[key])
+        total[1] = min(total[1] + int(sums[key]), LONGEST)
+    rows = [(*key, *total) for key, total in totals.items()]
+    columns = zip(*rows, strict=True) if rows else [()] * 4
+    types = {"name": pa.string(), "kind": pa.string(), "count": pa.int64(), "duration_ns": pa.int64()}
+    return pa.table(
+        {name: pa.array(values, type_) for (name, type_), values in zip(types.items(), columns, strict=True)}
+    )
+
+
+def _kind(category: str) -> str:
+    if category in ANNOTATION_CATEGORIES:
+        return "annotation"
+    if category in OPERATOR_CATEGORIES:
+        return "op"
+    return "driver" if category.endswith("_driver") else "runtime"
