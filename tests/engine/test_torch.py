@@ -77,7 +77,7 @@ async def test_kernels_have_their_launch_their_op_and_their_step(engine: Path, o
             one.args.get("correlation"),
         )
         assert row["stream"] == one.args.get("stream", row["stream"])
-        assert row["bytes"] == one.args.get("bytes")
+        assert (row["bytes"], row["graph_node_id"]) == (one.args.get("bytes"), one.args.get("graph node id"))
         assert row["launch_id"] == (launch and launch.number)
         assert (row["launch_ts"], row["launch_dur"]) == ((launch.ts, launch.dur) if launch else (None, None))
         assert row["delay"] == (max(0, one.ts - launch.end) if launch else None)

@@ -22,7 +22,8 @@ SELECT
   l.stream,
   _torch_integer!(s.arg_set_id, 'args.correlation') AS correlation,
   _torch_external_id!(s.arg_set_id) AS external_id,
-  _torch_integer!(s.arg_set_id, 'args.bytes') AS bytes
+  _torch_integer!(s.arg_set_id, 'args.bytes') AS bytes,
+  _torch_integer!(s.arg_set_id, 'args.graph node id') AS graph_node_id
 FROM slice AS s
 JOIN _torch_lane AS l USING (track_id)
 JOIN _torch_category AS c USING (category)
@@ -176,7 +177,9 @@ CREATE OR REPLACE PERFETTO TABLE torch_kernel(
   -- Step in which the call began; in which it began itself where there is no call.
   step LONG,
   -- Bytes copied or set.
-  bytes LONG
+  bytes LONG,
+  -- Node of the graph that launched it, where the trace tells it.
+  graph_node_id LONG
 ) AS
 SELECT
   w.id,
@@ -202,7 +205,8 @@ SELECT
     ELSE iif(l.is_graph, 'graph_outside_operators', 'launch_outside_operators')
   END AS rule,
   l.step,
-  w.bytes
+  w.bytes,
+  w.graph_node_id
 FROM _torch_work AS w
 JOIN slice AS s USING (id)
 JOIN _torch_launched AS l USING (id)
