@@ -54,7 +54,7 @@ WHERE
     OR extract_arg(s.arg_set_id, 'args.Collective name') IS NOT NULL
   )
 UNION ALL
-SELECT h.id, h.id AS host_id, h.rank, NULL AS device, NULL AS stream, _torch_step_on(h.ts, h.rank, h.thread) AS step
+SELECT h.id, h.id AS host_id, h.rank, NULL AS device, NULL AS stream, _torch_step_of!(h.ts, h.rank, h.thread) AS step
 FROM _torch_host_slice!() AS h
 WHERE h.name GLOB 'gloo:*';
 

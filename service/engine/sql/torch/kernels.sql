@@ -94,6 +94,7 @@ WITH RECURSIVE
       AND l.track_id <> x.track_id
       AND y.track_id = l.track_id
       AND y.ts >= x.ts
+      AND y.ts < x.ts + x.dur
       AND y.id > x.id
       AND _torch_lasts_as_op!(s, y.ts)
       AND y.id IN (SELECT id FROM _torch_call)
@@ -111,7 +112,7 @@ SELECT
   o.op_id,
   coalesce(w.external_id, _torch_external_id!(s.arg_set_id)) AS external_id,
   s.name GLOB '*GraphLaunch*' AS is_graph,
-  _torch_step_on(coalesce(s.ts, w.ts), w.rank, coalesce(l.thread, -1)) AS step
+  _torch_step_of!(coalesce(s.ts, w.ts), w.rank, coalesce(l.thread, -1)) AS step
 FROM _torch_work AS w
 LEFT JOIN _torch_call AS c ON c.correlation = w.correlation AND c.rank IS w.rank
 LEFT JOIN slice AS s ON s.id = c.id

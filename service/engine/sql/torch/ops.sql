@@ -133,7 +133,7 @@ SELECT
   utid,
   (SELECT t.name FROM thread AS t WHERE t.utid = o.utid) AS thread_name,
   rank,
-  _torch_step_on(ts, rank, thread) AS step,
+  _torch_step_of!(ts, rank, thread) AS step,
   _torch_external_id!(arg_set_id) AS external_id,
   _torch_integer!(arg_set_id, 'args.Sequence number') AS sequence_number,
   torch_input_dims(arg_set_id) AS input_dims,

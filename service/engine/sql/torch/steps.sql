@@ -94,7 +94,7 @@ RETURNS LONG AS
 SELECT iif(ts + max(dur, 1) > $ts, step, NULL)
 FROM torch_step
 WHERE ts <= $ts AND rank IS $rank
-ORDER BY ts DESC, id DESC
+ORDER BY id DESC
 LIMIT 1;
 
 -- The steps of threads that annotate some themselves, where other threads of their rank do too.
@@ -128,6 +128,16 @@ GROUP BY thread, step, occurrence
 ORDER BY id;
 
 -- The step that a thread was in: by its own steps, or by its rank's where it annotates none.
+CREATE OR REPLACE PERFETTO MACRO _torch_step_of(ts Expr, rank Expr, thread Expr)
+RETURNS Expr AS (
+  -- Most traces have no threads that need a look.
+  iif(
+    EXISTS (SELECT 1 FROM _torch_thread_step),
+    _torch_step_on($ts, $rank, $thread),
+    torch_step_at($ts, $rank)
+  )
+);
+
 CREATE OR REPLACE PERFETTO FUNCTION _torch_step_on(ts TIMESTAMP, rank LONG, thread LONG)
 RETURNS LONG AS
 SELECT
@@ -137,7 +147,7 @@ SELECT
       SELECT iif(end_ts > $ts, step, NULL)
       FROM _torch_thread_step
       WHERE thread = $thread AND ts <= $ts
-      ORDER BY ts DESC, id DESC
+      ORDER BY id DESC
       LIMIT 1
     ),
     torch_step_at($ts, $rank)
