@@ -76,7 +76,7 @@ ORDER BY device, min(number), counter
 
 
 class CounterParameters(Parameters):
-    """How many ranges are told one by one."""
+    """Parameters of `counters`."""
 
     ranges: int = Field(1000, ge=1, le=1_000_000, description="how many ranges are told, the first ones")
 
@@ -144,7 +144,7 @@ def _launches(scope: Scope) -> _Launches:
 
 
 def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Array]:
-    """What is known of each range by its launch."""
+    """Return the columns that the launch of each range tells; null where launches are unknown."""
     if not known:
         kinds = defaultdict(pa.string, call_start_ns=pa.int64())
         return {name: pa.nulls(ranges, kinds[name]) for name in ("op", "top_op", "op_stack", "call", "call_start_ns")}

@@ -30,6 +30,7 @@ from service.trace.summary import (
     LAUNCH_PATTERN,
     NOT_OPERATORS,
     OPERATOR_CATEGORIES,
+    STEP_PREFIX,
 )
 
 ExternalIds = Literal["operators", "other", "unknown"]
@@ -39,8 +40,6 @@ RULES = ("launch", "graph", "external_id", "launch_outside_operators", "graph_ou
 """By what work has its operator; by the last three it has none, for that reason."""
 
 LAUNCH, GRAPH, EXTERNAL_ID, LAUNCH_OUTSIDE, GRAPH_OUTSIDE, NO_LAUNCH = range(len(RULES))
-
-STEP_PREFIX = "ProfilerStep#"
 
 AGREEING = 0.99
 """The least share of work whose External id has to be that of the operator around its launch."""
@@ -101,7 +100,7 @@ class Links:
         )
 
     def told(self) -> dict[str, object]:
-        """What summaries have of it: what External ids are, and how much work each rule attributes."""
+        """Summarise the links: what External ids are, and how much work each rule attributes."""
         counts = np.bincount(self.rules[self.is_work], minlength=len(RULES)).tolist()
         return {
             "external_ids": self.external_ids,
@@ -163,9 +162,9 @@ class _Events:
         is_call &= part.ints("correlation") > 0
         self._take_host(part, np.flatnonzero(timed & (is_operator_ | is_call)), is_call)
         self._take_linked(part, np.flatnonzero(timed & part.which("cat", _LINKED.__contains__)))
-        for category, is_device in ((_REGION, 1), (None, 0)):
-            of = part.which("cat", ANNOTATION_CATEGORIES.__contains__ if category is None else {category}.__contains__)
-            self._take_regions(part, np.flatnonzero(timed & of), is_device)
+        self._take_regions(part, np.flatnonzero(timed & part.which("cat", {_REGION}.__contains__)), is_device=1)
+        on_host = part.which("cat", ANNOTATION_CATEGORIES.__contains__)
+        self._take_regions(part, np.flatnonzero(timed & on_host), is_device=0)
 
     def _take_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
         if not len(rows):
@@ -201,7 +200,7 @@ class _Events:
                  self._tracks.of(part)[rows], is_work.astype(np.int64)]
             )  # fmt: skip
 
-    def _take_regions(self, part: Part, rows: Ints, is_device: int) -> None:
+    def _take_regions(self, part: Part, rows: Ints, *, is_device: int) -> None:
         if len(rows):
             codes, words = part.coded("name")
             names = np.array([*(self._names.setdefault(word, len(self._names)) for word in words), NONE], np.int64)

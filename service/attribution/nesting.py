@@ -229,6 +229,11 @@ def owners(ids: Ints, wanted: Ints) -> Places:
     return np.where((ids[at] == wanted) & (wanted > 0), at, NONE).astype(np.int32)
 
 
+def places_of(rows: Any, wanted: Ints) -> Places:
+    """The place of each wanted row among some rows, which are numbers from 0; `NONE` where it is not among them."""
+    return owners(rows.astype(np.int64) + 1, wanted + 1)
+
+
 @compiled
 def _number(keys: Ints, numbers: Places, table: Ints, taken: Places) -> int:
     """Number keys; -1 where a table is half full."""

@@ -29,6 +29,9 @@ NOT_OPERATORS = frozenset(
 )
 """Names in the categories of operators that torch's own tables leave out."""
 
+STEP_PREFIX = "ProfilerStep#"
+"""How the names of steps begin."""
+
 FLOW_PHASES = frozenset({"s", "t", "f"})
 """The ends of arrows, and what lies on their way."""
 

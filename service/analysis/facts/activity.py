@@ -14,7 +14,7 @@ from service.analysis.facts.launches import calls_of, first_places
 from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
-from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES
+from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 Rules = Literal["exact", "tensorboard"]
 
@@ -28,8 +28,6 @@ OPS = "(" + ", ".join(f"'{category}'" for category in sorted(OP_CATEGORIES)) + "
 
 LOADING = r"^enumerate\((DataLoader\)#[\s\S]*\.__next__\Z|DataPipe\)#)"
 """A regular expression of the names of the annotations in which a program waits for its data."""
-
-STEP_PREFIX = "ProfilerStep#"
 
 COLLECTIVE = "^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):"
 """A regular expression of the names of the annotations of what a process group does."""

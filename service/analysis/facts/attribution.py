@@ -1,4 +1,4 @@
-"""How the work of a rank was given its operators, as a table."""
+"""The table of attribution rules: how much work each gives an operator."""
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ FROM device_events GROUP BY rule ORDER BY time_ns DESC, rule
 
 
 def attribution_of(scope: Scope) -> pa.Table:
-    """How much work of a rank each rule gives an operator."""
+    """Count the work of a rank by attribution rule."""
     scope.slices()
     found = scope.table(_RULES).to_pydict()
     whole = sum(found["time_ns"])

@@ -49,7 +49,7 @@ def forward_operators(scope: Scope, host: Host) -> "Places":
 
 
 def _is_shared(sequences: Ints, threads: "Places") -> "Flags":
-    """Which sequence numbers several threads have."""
+    """Flag the sequence numbers that more than one thread uses."""
     pairs = np.unique(np.stack([sequences, threads.astype(np.int64)]), axis=1)
     numbers, counts = np.unique(pairs[0], return_counts=True)
     shared: Flags = np.isin(sequences, numbers[counts > 1])

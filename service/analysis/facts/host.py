@@ -88,9 +88,9 @@ class Host:
 
     def places(self, rows: Ints) -> "Places":
         """The places of the slices of some rows; `NONE` for a negative row and for what is not one of these."""
-        from service.attribution.nesting import owners  # noqa: PLC0415 - loads numba, which the server does without
+        from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
 
-        return owners(self.rows.astype(np.int64) + 1, rows + 1)
+        return places_of(self.rows, rows)
 
 
 def host_of(

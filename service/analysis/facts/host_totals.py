@@ -3,9 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.activity import STEP_PREFIX
 from service.analysis.facts.scope import Scope
-from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
+from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES, STEP_PREFIX
 
 LONGEST = 1 << 62
 """The longest time that a sum tells."""

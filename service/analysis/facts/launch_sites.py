@@ -11,8 +11,8 @@ from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, SHAPES,
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.attribution.nesting import numbered, parents_of
+from service.trace.summary import STEP_PREFIX
 
-STEP_NAME = "ProfilerStep#"
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORK = """
 SELECT
@@ -74,7 +74,7 @@ def _orders(keys: Ints) -> Ints:
 
 def _places(host: Host, parents: Any, ops: Any) -> tuple[Any, Any]:
     """Hashes of each op's path, without the orders of its slices and with them."""
-    is_step = np.array([word.startswith(STEP_NAME) for word in host.words])
+    is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words])
     names = _hashes(["ProfilerStep" if step else word for word, step in zip(host.words, is_step, strict=True)])
     siblings = _orders((parents.astype(np.int64) + 1) * (len(host.words) + 1) + host.names)
     siblings[is_step[host.names]] = 0

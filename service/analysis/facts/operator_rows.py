@@ -28,9 +28,10 @@ from service.attribution.nesting import (
     tallied,
     within,
 )
+from service.trace.summary import STEP_PREFIX
 
 _MEMORY = tuple(f"{side}_memory_{kind}_bytes" for side in ("host", "device") for kind in ("self", "total"))
-_STEP, _STEPS = "ProfilerStep#", "ProfilerStep*"
+_STEPS = "ProfilerStep*"
 
 
 class OperatorRows:
@@ -47,7 +48,7 @@ class OperatorRows:
             host = in_doubles(host)
         renamed = Numbering()
         numbers = renamed.numbers(
-            pa.array([_STEPS if one.startswith(_STEP) else one for one in host.words], pa.string())
+            pa.array([_STEPS if one.startswith(STEP_PREFIX) else one for one in host.words], pa.string())
         )
         self.words = renamed.words
         self.host = host = replace(host, names=numbers[host.names]) if host.words else host

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.activity import STEP_PREFIX
 from service.analysis.facts.handovers import callers_of, threads_of
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
 from service.analysis.facts.intervals import Ints, share
@@ -44,6 +43,7 @@ from service.attribution.nesting import (
     tallied,
 )
 from service.trace.errors import NotApplicable
+from service.trace.summary import STEP_PREFIX
 
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
 _RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")

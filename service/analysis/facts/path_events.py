@@ -116,10 +116,8 @@ def _places(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
     ends = np.where(on_work, work[of_work, END], host.ends[of_host])
     at_start = (kinds == HOST_START) | (kinds == WORK_START)
     times = np.where(at_start, starts, np.maximum(starts, ends - 1))
-    tracks = pa.concat_tables(
-        [_threads(scope, edges), _streams(scope, np.unique(edges.found["positions"][of_work[on_work]]))]
-    )
     positions = np.unique(edges.found["positions"][of_work[on_work]])
+    tracks = pa.concat_tables([_threads(scope, edges), _streams(scope, positions)])
     rows = len(host.thread_keys) + np.searchsorted(positions, edges.found["positions"][of_work])
     chosen = tracks.take(pa.array(np.where(on_work, rows, host.threads[of_host])))
     return {"ts_ns": times, **{name: chosen[name] for name in TRACK}}
