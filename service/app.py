@@ -53,6 +53,7 @@ from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.jobs import Jobs
 from service.store.tokens import Tokens
+from service.streaming.scan import machine_code
 from service.trace.errors import TracedockError
 from service.web import pages
 
@@ -101,6 +102,8 @@ class Dock:
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
         engine, ui = provision.provide(settings)
         log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
+        if machine_code.folder() is None:
+            log.warning("%s", machine_code.NOT_KEPT)
         folder.open()
         self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
         catalog = Catalog(folder.catalog)
