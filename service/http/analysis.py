@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import secrets
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -14,6 +15,7 @@ from service.analysis.question import Question
 from service.http import shapes
 from service.http.download import Export
 from service.http.members import settle_all, side_of
+from service.http.parameters import Path, also_takes
 from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
@@ -104,6 +106,7 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
 def _add(question: Question) -> None:
     """A route for a question, so that its parameters are documented."""
 
+    @also_takes(lambda _: question.parameters.model_fields)
     async def asked(*args: Any, **values: Any) -> Response:
         return await ask(question.name, *args, **values)
 
@@ -139,7 +142,13 @@ for one in QUESTIONS.values():
     _add(one)
 
 
+def parameters_of_named(path: Path) -> Iterable[str]:
+    """The names of the parameters of the analysis that a path names; raises `UnknownQuestion`."""
+    return question_of(path["name"]).parameters.model_fields
+
+
 @router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
+@also_takes(parameters_of_named)
 def no_such_analysis(name: str) -> None:
     """A problem: there is no analysis of that name."""
     question_of(name)

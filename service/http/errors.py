@@ -70,6 +70,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.NotRedactable: 422,
     errors.ExportError: 502,
     errors.AnalysisError: 422,
+    errors.RequestError: 422,
+    errors.BodyNotJson: 415,
 }
 
 

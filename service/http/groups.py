@@ -8,12 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.analysis.answers import question_of
 from service.http import shapes
-from service.http.analysis import Form, ask
+from service.http.analysis import Form, ask, parameters_of_named
 from service.http.analysis import list_analyses as list_of_trace
 from service.http.bodies import SmallBody
 from service.http.cursors import at_of, cursor_of, read_cursor
 from service.http.making import MERGED_MAX, MergeRequest, merge_traces
 from service.http.members import asked_of, members_of, settle_all, told
+from service.http.parameters import also_takes
 from service.http.selections import Chosen
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV
@@ -185,6 +186,7 @@ def list_analyses(group_id: str, parts: Parts, selection: Chosen) -> Response:
     summary="Ask all ranks of a group",
     responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
 )
+@also_takes(parameters_of_named)
 async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
     group_id: str,
     name: str,
