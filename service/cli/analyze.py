@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TextIO
 
 import typer
 
 from service.cli import local
 from service.cli.client import Client, Json
 from service.cli.making import Force, LocalArgument, done
-from service.cli.render import Column, dashed, on_terminal, print_json, print_table
+from service.cli.output import whole
+from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table, write_lines
 from service.cli.report import note
 from service.cli.selection import selecting
-from service.cli.sql import write_bytes, write_table
+from service.cli.sql import write_bytes
 
 _LISTED = (Column("name"), Column("answers"), Column("applies", person=lambda value: "yes" if value else "no"),
            Column("reason", person=dashed))  # fmt: skip
@@ -53,12 +56,21 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis; may be given again."),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="Only this table; csv and arrow have one, the first if not named.")
+        str | None,
+        typer.Option(help="Only this table, instead of all; csv and arrow have one, the first if not named."),
     ] = None,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that the server still reads.")
     ] = 0,
-    form: Annotated[Format, typer.Option("--format", "-f", help="A table is tab-separated when piped.")] = Format.table,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="A table is tab-separated when piped; of several each follows a line `# NAME`, with an empty line "
+            "between two.",
+        ),
+    ] = Format.table,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
     ] = None,
@@ -147,6 +159,7 @@ def _of_server(client: Client, wanted: _Wanted, wait: float) -> bytes:
     return client.analysis(
         first, wanted.name, of=kind, traces=others, base=base, wait=wait, parameters=wanted.parameters,
         selection=wanted.selection, form=wanted.form, table=wanted.table,
+        on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
     )  # fmt: skip
 
 
@@ -164,7 +177,7 @@ def _of_files(wanted: _Wanted) -> bytes:
     targets, base = ([file for file in side if file] for side in files)
     return local.analysis(
         targets, wanted.name, base=base, parameters=wanted.parameters, selection=wanted.selection, form=wanted.form,
-        table=wanted.table,
+        table=wanted.table, on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
     )  # fmt: skip
 
 
@@ -183,17 +196,45 @@ def _print_list(listed: Json, *, as_json: bool) -> None:
 
 
 def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
-    """The tables one after the other, each under its name; a pipe or a file gets one, the first if none is named."""
+    """Write all tables, or the one that is named; see `_write_lines` for a pipe or a file."""
     tables: dict[str, Json] = answer["tables"]
-    if table is not None and table not in tables:
-        raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
-    to_person = output is None and on_terminal()
-    chosen = [table] if table else [*tables] if to_person else [next(iter(tables))]
-    for place, name in enumerate(chosen):
-        if len(chosen) > 1:
-            print(f"{chr(10) if place else ''}{name}")
-        write_table(tables[name], output)
+    if table is not None:
+        if table not in tables:
+            raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
+        tables = {table: tables[table]}
+    if output is not None:
+        with whole(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+            _write_lines(tables, text)
+    elif on_terminal():
+        _draw(tables)
+    else:
+        _write_lines(tables, sys.stdout)
+    for name, rows in tables.items():
+        if rows["truncated"]:
+            note(f"{name}: cut after {len(rows['rows'])} rows; there are more.")
     for text in answer.get("notes", ()):
         note(text)
     for one in answer["skipped"]:
         note(f"{one['name']}: {one['reason']}")
+
+
+def _draw(tables: dict[str, Json]) -> None:
+    """Draw tables for a person, several each under its name."""
+    for place, (name, table) in enumerate(tables.items()):
+        if len(tables) > 1:
+            print(f"{chr(10) if place else ''}{name}")
+        print_result(table)
+
+
+def _write_lines(tables: dict[str, Json], to: TextIO) -> None:
+    """Write tab-separated tables; of several each follows a line `# NAME`, and an empty line if it is not the first."""
+    for place, (name, table) in enumerate(tables.items()):
+        if len(tables) > 1:
+            to.write(f"{chr(10) if place else ''}# {name}\n")
+        write_lines(to, [column["name"] for column in table["columns"]], table["rows"])
+
+
+def _say_which(form: str, chosen: str | None, tables: list[str]) -> None:
+    """Say which of several tables csv or arrow has, where none was named."""
+    if chosen is None and form != "json" and len(tables) > 1:
+        note(f"{form} has one table: {tables[0]}, of {', '.join(tables)}; --table names another, json has all.")

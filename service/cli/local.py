@@ -131,7 +131,7 @@ def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[
         return found
 
 
-def analysis(
+def analysis(  # noqa: PLR0913 - as many options
     files: Sequence[Path],
     name: str | None,
     *,
@@ -140,10 +140,11 @@ def analysis(
     selection: Json | None,
     form: str,
     table: str | None,
+    on_tables: Callable[[list[str]], None] = lambda _: None,
 ) -> bytes:
     """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file.
 
-    The files of `base` are those that the others are compared with.
+    The files of `base` are those that the others are compared with; `on_tables` hears which tables there are.
     """
     from service.analysis.answers import answered, applicable, parameters_of, question_of
     from service.analysis.readings import Asked, Readings
@@ -164,6 +165,7 @@ def analysis(
             readings = Readings(work.folder / "spill")
             if question is None or asked is None:
                 return orjson.dumps(applicable(traces[0], readings))
+            on_tables([*question.tables])
             return answered(question, asked, traces, readings).form(form, table)
 
 

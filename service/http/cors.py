@@ -9,7 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 METHODS = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "PATCH", "DELETE")
 EXPOSED = (
     *("Accept-Ranges", "Allow", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Repr-Digest"),
-    *("Retry-After", "WWW-Authenticate", "Idempotency-Replayed", "Tracedock-Left-Out", "Tracedock-Trace"),
+    *("Retry-After", "WWW-Authenticate", "Idempotency-Replayed", "Tracedock-Left-Out", "Tracedock-Table"),
+    *("Tracedock-Tables", "Tracedock-Trace"),
     *("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm"),
     *("Upload-Offset", "Upload-Length", "Upload-Defer-Length", "Upload-Metadata", "Upload-Expires"),
 )

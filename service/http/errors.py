@@ -40,6 +40,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownTrace: 404,
     errors.UnknownQuestion: 404,
     errors.UnknownGroup: 404,
+    errors.BadGroupName: 400,
     errors.GroupExists: 409,
     errors.UnknownJob: 404,
     errors.NotReady: 409,

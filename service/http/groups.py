@@ -20,10 +20,9 @@ from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV
 from service.http.traces import Wait, as_json
 from service.store.catalog import Trace
-from service.store.groups import Group
-from service.store.uploads import plain_name
+from service.store.groups import Group, group_name
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, UnknownTrace
+from service.trace.errors import BadQuestion, CannotMerge, UnknownTrace
 from service.trace.piece import Align
 
 router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBody)
@@ -131,7 +130,7 @@ def list_groups(
 @router.post("", status_code=201, summary="Make a group", responses={201: {"model": shapes.Group}})
 def make_group(asked: GroupRequest, parts: Parts) -> Response:
     """Put traces together. A group is also made by the first upload or import that names it."""
-    made = parts.groups.add(plain_name(asked.name), run_id=asked.run_id, traces=asked.traces)
+    made = parts.groups.add(group_name(asked.name), run_id=asked.run_id, traces=asked.traces)
     return as_json(with_ranks(parts, made), 201, Location=f"/api/v1/groups/{made.id}")
 
 
@@ -144,7 +143,7 @@ def describe_group(group_id: str, parts: Parts) -> Response:
 @router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
 def change_group(group_id: str, asked: GroupChange, parts: Parts) -> Response:
     """Change what is given; the rest stays."""
-    name = None if asked.name is None else plain_name(asked.name)
+    name = None if asked.name is None else group_name(asked.name)
     changed = parts.groups.change(group_id, name=name, run_id=asked.run_id, traces=asked.traces)
     return as_json(with_ranks(parts, changed))
 
@@ -168,8 +167,14 @@ async def delete_group(
     "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
 )
 async def merge_group(group_id: str, asked: GroupMerge, parts: Parts, wait: Wait = 0) -> Response:
-    """As ``POST /traces/merge`` of all of its traces."""
+    """As ``POST /traces/merge`` of all of its traces; of fewer than two there is nothing to merge, which is 422."""
     members = members_of(parts, group_id)
+    if len(members) < 2:
+        name = parts.groups.get(group_id).name
+        count = f"{len(members)} trace{'s' * (len(members) != 1)}"
+        raise CannotMerge(
+            f"The group {name!r} has {count}; a merge takes two or more.", traces=[one.id for one in members]
+        )
     return await merge_traces(
         MergeRequest(traces=[one.id for one in members], ranks=None, align=asked.align, name=asked.name), parts, wait
     )

@@ -82,6 +82,7 @@ class _Allowing:
 async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer as to GET, up to the head; what would write the body is cancelled."""
     sent = asyncio.Event()
+    asked: Scope = {**scope, "method": "GET"}
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -89,16 +90,16 @@ async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             sent.set()
 
-    asked = scope | {"method": "GET"}
-    answering = asyncio.create_task(app(asked, receive, send_head))  # type: ignore[arg-type] # ASGI apps are coroutines
-    head = asyncio.create_task(sent.wait())
+    async def answer() -> None:
+        await app(asked, receive, send_head)
+
+    answering, head = asyncio.create_task(answer()), asyncio.create_task(sent.wait())
     try:
         await asyncio.wait([answering, head], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        head.cancel()
-        if not answering.done():
-            answering.cancel()
-        await asyncio.wait([answering])
+        for task in (answering, head):
+            task.cancel()
+        await asyncio.wait([answering, head])
         scope["route"] = asked.get("route")  # for the metrics
     if not answering.cancelled():
         answering.result()

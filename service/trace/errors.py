@@ -33,6 +33,7 @@ TracedockError
 │   ├── UnknownImport        no import has that id
 │   ├── UnknownTrace         no trace has that id
 │   ├── UnknownGroup         no group has that id
+│   ├── BadGroupName         a name that no group can have
 │   ├── GroupExists          another group has that name
 │   ├── UnknownJob           no job has that id
 │   ├── NotReady             the trace has not been read, or could not be
@@ -300,6 +301,12 @@ class UnknownGroup(CatalogError):
     """No group has that id."""
 
     code, title = "unknown_group", "There is no such group"
+
+
+class BadGroupName(CatalogError):
+    """The name can't be shown on a line, or is too long."""
+
+    code, title = "bad_group_name", "That is no name of a group"
 
 
 class GroupExists(CatalogError):
