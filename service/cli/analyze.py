@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple, TextIO
 import typer
 
 from service.cli import local
+from service.cli.arguments import file_of
 from service.cli.client import Client, Json
 from service.cli.making import Force, LocalArgument, done
 from service.cli.output import whole
@@ -102,8 +103,13 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     asked_as = Format.json if form is Format.table else form
-    wanted = _Wanted([trace, *(others or ())], base or [], name, _parameters(values), selection, asked_as.value, table)
-    answer = _of_files(wanted) if local.file_of(trace) else _of_server(ctx.obj, wanted, wait)
+    targets = [trace, *(others or ())]
+    paths = [file_of(ctx.obj, one, groups=True) for one in (*targets, *(base or ()))]
+    files = [path for path in paths if path]
+    if files and len(files) < len(paths):
+        raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
+    wanted = _Wanted(targets, base or [], name, _parameters(values), selection, asked_as.value, table)
+    answer = _of_files(wanted, files) if files else _of_server(ctx.obj, wanted, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
     elif form is Format.table:
@@ -114,7 +120,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 
 def _overlay(client: Client, trace: str, selection: Json | None, output: Path | None, *, force: bool) -> None:
     """Have a trace made that shows its critical path, and print its id or its file."""
-    if file := local.file_of(trace):
+    if file := file_of(client, trace):
         print(local.overlay(file, output, selection=selection, force=force))
         return
     if output or force:
@@ -170,14 +176,12 @@ def _traces_of(client: Client, kind: str, found: Json) -> list[str]:
     return [one["trace"] for one in client.group(found["id"])["ranks"] if one["state"] != "failed"]
 
 
-def _of_files(wanted: _Wanted) -> bytes:
-    files = [[local.file_of(one) for one in side] for side in (wanted.targets, wanted.base)]
-    if None in (*files[0], *files[1]):
-        raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
-    targets, base = ([file for file in side if file] for side in files)
+def _of_files(wanted: _Wanted, files: list[Path]) -> bytes:
+    """Ask files: as many as there are targets, and then those of the base."""
+    count = len(wanted.targets)
     return local.analysis(
-        targets, wanted.name, base=base, parameters=wanted.parameters, selection=wanted.selection, form=wanted.form,
-        table=wanted.table, on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
+        files[:count], wanted.name, base=files[count:], parameters=wanted.parameters, selection=wanted.selection,
+        form=wanted.form, table=wanted.table, on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
     )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-import typer
 
 from service.cli.client import Json
 from service.cli.errors import ApiError
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
     from service.trace.piece import Align, By
 
 _UNREADABLE = 422  # what the API answers for what lies in a trace or a selection
-
-
-def file_of(trace: str) -> Path | None:
-    """The file that a TRACE means: one that is there, or whatever is written with a path; None of a server's trace."""
-    path = Path(trace)
-    if path.is_file():
-        return path
-    if os.sep in trace or (os.altsep and os.altsep in trace):
-        what = "that is a folder" if path.is_dir() else "there is no such file"
-        raise typer.BadParameter(f"{trace}: {what}", param_hint="TRACE")
-    return None
 
 
 def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, value: int | None, force: bool) -> Json:
