@@ -134,6 +134,8 @@ class Services:
             why = (trace.error or {}).get("detail", "")
             raise NotReady(f"The trace could not be read: {why}", state=trace.state, error=trace.error)
         if trace.state is not State.READY:
+            if trace.job is not None:
+                self.board.ask_for(trace.job)
             raise NotReady(f"The trace is still {trace.state}.", state=trace.state, retry_after_s=1)
         return trace
 
