@@ -339,7 +339,7 @@ def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_delete
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
     [worker] = server.children("service.jobs.worker")
     worker.suspend()
-    waits = server.api.put("/traces/waits.json", content=b"{}").json()
+    waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
     told = iter(events)
     assert next(told)[1]["state"] == "queued"

@@ -168,7 +168,7 @@ def test_a_dry_run_is_all_that_a_reader_has_of_a_split(besieged: Besieged) -> No
 def test_a_token_that_may_write_is_let_in_and_junk_breaks_nothing(method: str, besieged: Besieged) -> None:
     wrong = []
     for path, methods in ROUTES.items():
-        for content in JUNK if method not in SAFE else [b""]:
+        for content in JUNK if method not in (*SAFE, "CONNECT") else [b""]:  # these have no body
             answer = besieged.ask(method, filled(path), besieged.bearer(besieged.writer), content)
             allowed = {name.strip() for name in answer.headers.get("allow", "").split(",")}
             right = answer.status_code < 500 and answer.status_code not in (401, 403)

@@ -580,9 +580,11 @@ def test_a_result_that_cannot_be_recorded_is_logged_and_holds_up_nothing(
     monkeypatch.setattr(dock.jobs, "read", fail_once)
 
     async def work() -> None:
-        first, second = dock.add(trace), dock.add(trace)
+        first = dock.add(trace)
         runner = dock.runner()
         runner.start()
+        await asyncio.sleep(0)  # it is taken now
+        second = dock.add(trace)
 
         assert (await runner.settled(second, within_s=WAIT_S)).state is State.READY
         assert dock.catalog.get(first).state is State.INGESTING
