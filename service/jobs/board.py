@@ -111,14 +111,13 @@ class Board:
 
     def ask_for(self, job_id: int) -> None:
         """Note that a client needs the job done and asks again soon, as who is told that a trace is not ready."""
-        now = self._clock()
-        self._asked = {asked: at for asked, at in self._asked.items() if now - at < ASKED_S} | {job_id: now}
+        self._asked[job_id] = self._clock()
 
     def awaited(self) -> set[int]:
         """The ids of the jobs that clients wait for, or have asked for of late."""
         now = self._clock()
-        watched = {job_id for job_id in self._watches if job_id is not None}
-        return watched | {job_id for job_id, at in self._asked.items() if now - at < ASKED_S}
+        self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < ASKED_S}
+        return {job_id for job_id in self._watches if job_id is not None} | self._asked.keys()
 
     async def until(self, job_id: int, condition: Callable[[Job], bool], *, within_s: float) -> Job:
         """The job once the condition holds, or as it is after `within_s` seconds; raises `UnknownJob`."""

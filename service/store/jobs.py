@@ -22,11 +22,12 @@ from service.trace.summary import Summary
 
 HISTORY = 10_000
 _PRUNED_EVERY = 100
+_SIZE = "ifnull((SELECT size FROM trace WHERE trace.id = job.trace), 0)"
 _COST = (
-    "(SELECT ifnull(sum(size), 0) FROM trace WHERE trace.id = job.trace"
-    " OR trace.id IN (SELECT value FROM json_each(job.request, '$.traces')))"
+    f"iif(job.trace IS NOT NULL, {_SIZE}, (SELECT ifnull(sum(size), 0) FROM trace"
+    " WHERE trace.id IN (SELECT value FROM json_each(job.request, '$.traces'))))"
 )
-_ALL = f"*, ifnull((SELECT size FROM trace WHERE trace.id = job.trace), 0) AS size, {_COST} AS cost"
+_ALL = f"*, {_SIZE} AS size, {_COST} AS cost"
 AGEING_BYTES_PER_S = 5_000_000
 """A job that waits goes before a later one that is smaller by no more than this for each second between the two.
 

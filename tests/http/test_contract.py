@@ -79,6 +79,13 @@ def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server)
         assert "422" in told["responses"] or not path.startswith("/api/"), (method, path)
 
 
+def test_a_client_that_sends_a_large_file_reads_the_refusal(server: Server) -> None:
+    traces = server.api.get("/traces").json()["traces"]
+    body = (bytes(1 << 20) for _ in range(64))
+    assert code_of(server.api.put("/traces/x.json", params={"gruop": "x"}, content=body)) == (422, "unknown_parameter")
+    assert server.api.get("/traces").json()["traces"] == traces
+
+
 @pytest.mark.parametrize("path", ["/", "/traces/x", "/groups/x", "/login", "/healthz", "/readyz", "/metrics"])
 def test_pages_refuse_unknown_parameters_too(path: str, server: Server) -> None:
     assert code_of(server.api.get(f"{server.url}{path}?{MADE_UP}=1")) == (422, "unknown_parameter")
