@@ -1,6 +1,5 @@
 """The queue as a client sees it: listed, followed over a link that breaks, cancelled, and brought to an end."""
 
-import gzip
 import json
 import subprocess
 import sys
@@ -196,22 +195,30 @@ def test_what_somebody_waits_for_goes_before_bulk(server: Server, held: str) -> 
 
 
 def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) -> None:
-    first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()  # holds the one worker
-    content = b" " * SMALL_BYTES + gzip.decompress(SMALL.read_bytes())
+    first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
+    content = SMALL.read_bytes()
+    second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
+    until(server, lambda: len(server.children("service.jobs.worker")) == 2)  # all that may read
+    reading = server.children("service.jobs.worker")
+    for worker in reading:
+        worker.suspend()
     later = []
     for number, priority in enumerate(("bulk", "bulk", "interactive")):
         params = {"priority": priority}
-        other = b" " * number + content  # no bytes that were read already
-        later.append(server.api.put(f"/traces/{number}.json", content=other, params=params).json())
+        other = content + bytes(number + 1)  # no bytes that were read already
+        later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
+    for worker in reading:
+        worker.resume()
     jobs = over(server, [one["job"] for one in later])
     assert [one["priority"] for one in jobs] == ["bulk", "bulk", "interactive"]
     assert jobs[2]["started_at"] < jobs[0]["started_at"] < jobs[1]["started_at"]
-    assert job_of(server, first["job"], wait=60)["state"] == "done"
+    for one in (first, second):
+        assert job_of(server, one["job"], wait=60)["state"] == "done"
 
 
 def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
     """Jobs once they are over; nobody waits for them, which would have them go first."""
-    until(server, lambda: all(job_of(server, one)["ended_at"] for one in ids), within_s=60)
+    until(server, lambda: all(job_of(server, one)["ended_at"] for one in ids), within_s=150)
     return [job_of(server, one) for one in ids]
 
 
