@@ -112,6 +112,7 @@ class Dock:
     def open(self) -> Metered:
         """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
         settings = self.settings
+        hosts = Hosts(settings)
         folder = Folder(settings.data)
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
         engine, ui = provision.provide(settings)
@@ -135,7 +136,6 @@ class Dock:
             settings, folder, catalog, board, runner, making, fleet, engine, ui
         )
         services = self.services
-        hosts = Hosts(settings)
         return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
 
     @contextlib.asynccontextmanager

@@ -57,13 +57,16 @@ def _check_server(client: Client, text: str, find: Callable[[str], Any]) -> None
     """Say that the file is read, unless the server has something of its name; raises `AmbiguousFileError`."""
     try:
         found = find(text)
-    except (AmbiguousTraceError, AmbiguousTargetError) as error:
-        raise AmbiguousFileError(text, client.url, str(error)) from error
+    except AmbiguousTraceError as error:
+        raise AmbiguousFileError(text, client.url, [one["id"] for one in error.traces]) from error
+    except AmbiguousTargetError as error:
+        both = [*error.traces, error.group]
+        raise AmbiguousFileError(text, client.url, [one["id"] for one in both]) from error
     except ClientError as error:
         note(f"Reading the file .{os.sep}{text}; {_why_not(client, error)}.")
     else:
         trace = found[1] if isinstance(found, tuple) else found
-        raise AmbiguousFileError(text, client.url, f"its id is {trace['id']}.")
+        raise AmbiguousFileError(text, client.url, [trace["id"]])
 
 
 def _why_not(client: Client, error: ClientError) -> str:

@@ -106,9 +106,9 @@ class AmbiguousTargetError(ClientError):
 class AmbiguousFileError(ClientError):
     """A file here and a trace or a group on the server have this name."""
 
-    def __init__(self, text: str, url: str, there: str) -> None:
-        self.text, self.url = text, url
+    def __init__(self, text: str, url: str, ids: Sequence[str]) -> None:
+        self.text, self.url, self.ids = text, url, ids
         super().__init__(
-            f"{text!r} may mean the file here or a trace on {url}; write ./{text} for the file, or for the trace its"
-            f" id: {there}"
+            f"{text!r} may mean the file here, or what {url} has of that name; write ./{text} for the file, or the id:"
+            f" {', '.join(ids)}"
         )

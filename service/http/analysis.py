@@ -15,7 +15,7 @@ from service.analysis.question import Question
 from service.http import shapes
 from service.http.download import Export
 from service.http.members import settle_all, side_of
-from service.http.parameters import Path, also_takes
+from service.http.parameters import PathValues, also_takes
 from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
@@ -155,7 +155,7 @@ for one in QUESTIONS.values():
     _add(one)
 
 
-def parameters_of_named(path: Path) -> Iterable[str]:
+def parameters_of_named(path: PathValues) -> Iterable[str]:
     """The names of the parameters of the analysis that a path names; raises `UnknownQuestion`."""
     return question_of(path["name"]).parameters.model_fields
 

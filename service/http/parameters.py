@@ -18,8 +18,8 @@ from service.trace.errors import BodyNotJson, RepeatedParameter, UnknownParamete
 _SHOWN_MAX = 100
 _LISTS = (list, set, tuple)
 
-Path = Mapping[str, str]
-Names = Callable[[Path], Iterable[str]]
+PathValues = Mapping[str, str]
+Names = Callable[[PathValues], Iterable[str]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _FURTHER: dict[Callable[..., Any], Names] = {}
@@ -55,7 +55,7 @@ async def check_request(request: Request) -> None:
         _check_body(request)
 
 
-def takes(route: APIRoute, path: Path) -> dict[str, bool]:
+def takes(route: APIRoute, path: PathValues) -> dict[str, bool]:
     """The query parameters of a route, and whether each may be given more than once."""
     fields = [field for field in get_flat_params(route.dependant) if isinstance(field.field_info, Query)]
     further = _FURTHER.get(route.endpoint)

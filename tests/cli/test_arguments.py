@@ -48,7 +48,7 @@ def test_a_name_of_a_file_and_a_trace_is_refused_with_both_ways_out(
     server.traces = [trace(TRACE_ID, NAME)]
     result = run(*command)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"write ./{NAME} for the file, or for the trace its id: its id is {TRACE_ID}" in result.stderr
+    assert f"write ./{NAME} for the file, or the id: {TRACE_ID}" in result.stderr
     assert server.sent("POST") == []
 
 
