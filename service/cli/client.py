@@ -389,9 +389,10 @@ class Client:
 
     def group(self, text: str) -> Json:
         """The group of that id or name, with its `ranks`."""
-        if not re.fullmatch("[0-9a-f]{12}", text):
-            text = next((one["id"] for one in self.groups(name=text) if one["name"] == text), text)
-        return self._json("GET", _group(text))
+        found = self._group_of(text)
+        if found is None:
+            raise ApiError("unknown_group", "Unknown group", f"There is no group {text!r} on {self.url}.", 404)
+        return found if "ranks" in found else self._json("GET", _group(found["id"]))
 
     def delete_group(self, group_id: str, *, traces: bool = False) -> None:
         """Dissolve the group, or delete it with its `traces`."""
@@ -454,6 +455,7 @@ class Client:
         selection: Json | None = None,
         form: str = "json",
         table: str | None = None,
+        on_tables: Callable[[list[str]], None] = lambda _: None,
     ) -> bytes:
         """An answer to what is often asked, as the API gives it; without a name, what can be asked.
 
@@ -468,6 +470,7 @@ class Client:
             selection: what of the traces; without it, all.
             form: `json` with all tables, or `csv` or `arrow` with one.
             table: which of the tables, if not the first.
+            on_tables: hears of `csv` and `arrow` which tables there are.
         """
         told: dict[str, Any] = {
             "selection": _compact(selection),
@@ -485,6 +488,7 @@ class Client:
             params={**(parameters or {}), **chosen, "traces": [*traces]},
             timeout=httpx.Timeout(_ANSWER_S + wait, connect=_CONNECT_S, read=_SAFE_S + wait),
         ) as response:
+            on_tables([one.strip() for one in response.headers.get("tracedock-tables", "").split(",")])
             return response.read()
 
     def export(  # noqa: PLR0913 - what an answer is asked for

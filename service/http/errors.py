@@ -40,6 +40,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownTrace: 404,
     errors.UnknownQuestion: 404,
     errors.UnknownGroup: 404,
+    errors.BadGroupName: 400,
     errors.GroupExists: 409,
     errors.UnknownJob: 404,
     errors.NotReady: 409,
@@ -70,6 +71,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.NotRedactable: 422,
     errors.ExportError: 502,
     errors.AnalysisError: 422,
+    errors.RequestError: 422,
+    errors.BodyNotJson: 415,
 }
 
 

@@ -59,7 +59,7 @@ class Making:
 
     async def checked(self, job_id: int, *, within_s: float) -> None:
         """Return once it is known that a job has anything to do, or it is over, but after `within_s` seconds anyway."""
-        if self._lane.runs(job_id) or not self._lane.full:  # it need not wait for its turn
+        if self._lane.runs(job_id) or self._lane.has_room(self._board.jobs.get(job_id)):  # else it waits for its turn
             await self._board.until(
                 job_id, lambda job: job.state.over or self._board.progress(job_id) is not None, within_s=within_s
             )

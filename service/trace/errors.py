@@ -33,6 +33,7 @@ TracedockError
 │   ├── UnknownImport        no import has that id
 │   ├── UnknownTrace         no trace has that id
 │   ├── UnknownGroup         no group has that id
+│   ├── BadGroupName         a name that no group can have
 │   ├── GroupExists          another group has that name
 │   ├── UnknownJob           no job has that id
 │   ├── NotReady             the trace has not been read, or could not be
@@ -60,7 +61,12 @@ TracedockError
 │   ├── UnknownToken         no token has that name
 │   ├── TokenExists          another token has that name
 │   ├── BadTokenName         a name that no token can have
-│   └── TokenNeeded          a server that others can reach, and no token
+│   ├── TokenNeeded          a server that others can reach, and no token
+│   └── BadOrigin            a setting that names no origin
+├── RequestError             a request that breaks the contract of its route
+│   ├── UnknownParameter     a query parameter that the route does not have
+│   ├── RepeatedParameter    several values of a query parameter that takes one
+│   └── BodyNotJson          a body that is called something else than JSON
 ├── JobDied                  the process that made traces ended before its answer
 ├── Cancelled                nobody wants it any more
 ├── IdempotencyError
@@ -297,6 +303,12 @@ class UnknownGroup(CatalogError):
     code, title = "unknown_group", "There is no such group"
 
 
+class BadGroupName(CatalogError):
+    """The name can't be shown on a line, or is too long."""
+
+    code, title = "bad_group_name", "That is no name of a group"
+
+
 class GroupExists(CatalogError):
     """Another group has that name."""
 
@@ -457,6 +469,34 @@ class TokenNeeded(AccessError):
     """The server could be reached from other machines, and nothing would keep them out."""
 
     code, title = "token_needed", "The server needs a token"
+
+
+class BadOrigin(AccessError):
+    """An allowed origin in the settings is none."""
+
+    code, title = "bad_origin", "That is no origin"
+
+
+class RequestError(TracedockError):
+    """The request breaks the contract of its route."""
+
+
+class UnknownParameter(RequestError):
+    """The query has a parameter that the route does not have."""
+
+    code, title = "unknown_parameter", "There is no such parameter"
+
+
+class RepeatedParameter(RequestError):
+    """The query has several values of a parameter that takes one."""
+
+    code, title = "repeated_parameter", "The parameter takes one value"
+
+
+class BodyNotJson(RequestError):
+    """The body is called something else than JSON."""
+
+    code, title = "body_not_json", "The body is not JSON"
 
 
 class JobDied(TracedockError):
