@@ -85,6 +85,10 @@ class Rows:
         """The time of one of the selections."""
         return self._asked[place].time
 
+    def around(self, place: int) -> Time | None:
+        """The time of the window and the steps of one of the selections; None if it has neither."""
+        return self._asked[place].around
+
     def kept(self) -> Bits:
         """The bits of all rows."""
         everything = self._where(lambda asked: asked.is_everything and asked.selection.closure.metadata)
