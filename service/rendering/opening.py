@@ -4,7 +4,7 @@ The engine numbers its slices only once it has loaded a trace. A slice is theref
 start, duration, name and thread, and its place among the slices that share all of these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ class EngineSlice:
 
     ts: int
     dur: int
-    name: str | None
+    name: str
     pid: str
     tid: str
     nth: int
@@ -179,20 +179,20 @@ class _View:
 
     def _check_slice(self, part: Part, row: int) -> None:
         position, phase = part.table["position"][row].as_py(), part.table["ph"][row].as_py()
-        if not part.has("ts_ns")[row]:
-            raise UnknownSlice(f"The event at position {position} has no time, and no place on the timeline.")
         if phase in _NO_SLICE:
             what = _PHASE_NAMES.get(phase, "one of the events that begin and end a slice; the slice has an id in SQL")
             raise UnknownSlice(
                 f"The event at position {position} is no slice: its phase is {phase!r}, {what}.", phase=phase
             )
+        if not part.has("ts_ns")[row]:
+            raise UnknownSlice(f"The event at position {position} has no time, and no place on the timeline.")
 
     def _by_time(self, reference: SliceReference) -> int:
         time, name = reference.number, reference.name
         rows: list[int] = []
         positions: list[int] = []
         for part in self._parts.read(_COLUMNS, self._beginning(time)):
-            found = np.flatnonzero(_slices(part, name) & (part.starts == time))
+            found = np.flatnonzero(_slices(part, {name}.__contains__) & (part.starts == time))
             rows += (part.first + found).tolist()
             positions += part.ints("position")[found].tolist()
         kept = [at for at, row in enumerate(rows) if self._kept is None or self._kept[row]]
@@ -212,7 +212,7 @@ class _View:
         """The error for a time at which no slice of the name begins, with the slice of that name that is nearest."""
         nearest: tuple[int, int, int] | None = None  # its distance, its time and its position
         for part in self._parts.read(_COLUMNS):
-            found = np.flatnonzero(_slices(part, reference.name) & self._shows(part))
+            found = np.flatnonzero(_slices(part, {reference.name}.__contains__) & self._shows(part))
             if len(found):
                 starts = part.starts[found].tolist()
                 at = min(range(len(found)), key=lambda at, starts=starts: abs(starts[at] - reference.number))  # type: ignore[misc]
@@ -237,12 +237,10 @@ class _View:
         starts, stops = self._times(part)
         start, stop = int(starts[here]), int(stops[here])
         begins, lasts = engine_times(starts, stops - starts, base)
-        name = part.table["name"][here].as_py()
+        name = _engine_name(part.table["name"][here].as_py())
         pid, pid_text, tid, tid_text = (part.table[column][here].as_py() for column in TRACK)
         same = (int(begins[here]), int(lasts[here]), name, key_of(pid, pid_text), key_of(tid, tid_text))
-        shown = EngineSlice(
-            *same[:2], None if name is None else plain(name), str(same[3]), str(same[4]), self._nth(row, same, base)
-        )
+        shown = EngineSlice(*same[:3], str(same[3]), str(same[4]), self._nth(row, same, base))
         margin = max(round(SLICE_MARGIN * (stop - start)), SLICE_MARGIN_MIN_NS)
         span = self._shown(start, stop, margin)
         return Opening(span.start, span.end, shown)
@@ -256,7 +254,12 @@ class _View:
         for part in self._parts.read(_COLUMNS, [index for index in near if index <= self._index(row)]):
             starts, stops = self._times(part)
             begins, lasts = engine_times(starts, stops - starts, base)
-            found = _slices(part, name) & self._shows(part) & (begins == begin) & (lasts == lasting)
+            found = (
+                _slices(part, lambda other: _engine_name(other) == name)
+                & self._shows(part)
+                & (begins == begin)
+                & (lasts == lasting)
+            )
             found &= np.arange(len(part)) + part.first < row
             count += sum(_track(part, at) == (pid, tid) for at in np.flatnonzero(found).tolist())
         return count
@@ -282,9 +285,14 @@ class _View:
         raise IndexError(f"the trace has no row {row}")
 
 
-def _slices(part: Part, name: str | None) -> Flags:
-    """Which events of a name the engine shows as slices: those of a duration, and instants."""
-    return ~part.which("ph", _NO_SLICE.__contains__) & part.has("ts_ns") & part.which("name", {name}.__contains__)
+def _slices(part: Part, is_named: Callable[[str | None], bool]) -> Flags:
+    """Which events the engine shows as slices, those of a duration and instants, with a name that meets a condition."""
+    return ~part.which("ph", _NO_SLICE.__contains__) & part.has("ts_ns") & part.which("name", is_named)
+
+
+def _engine_name(name: str | None) -> str:
+    """The name of a slice as the engine has it; measured on trace_processor v54."""
+    return plain(name) if name else "[No name]"
 
 
 def _holds(span: tuple[int, int] | None, value: int) -> bool:

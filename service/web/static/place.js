@@ -23,24 +23,34 @@ export async function openPlace(app, address) {
 }
 
 /** The slice of the engine that is meant. */
-async function sliceOf(trace, wanted) {
-  const result = await trace.engine.query("id" in wanted ? byId(wanted) : byFacts(wanted));
-  const row = result.iter({ id: 0, ts: 0n, dur: 0n });
-  if (row.valid()) return { id: row.id, ts: row.ts, dur: row.dur };
-  if (!("id" in wanted)) throw new Error("The engine shows no such slice.");
-  const { slices } = (await trace.engine.query("SELECT count() AS slices FROM slice")).firstRow({ slices: 0 });
-  throw new Error(`No slice has the id ${wanted.id}: there are ${slices} here, with ids from 0 on.`);
+async function sliceOf({ engine }, wanted) {
+  if ("id" in wanted) {
+    const [slice] = await slices(engine, `SELECT id, ts, dur FROM slice WHERE id = ${BigInt(wanted.id)}`);
+    if (slice) return slice;
+    const { count } = (await engine.query("SELECT count() AS count FROM slice")).firstRow({ count: 0 });
+    throw new Error(`No slice has the id ${wanted.id}: there are ${count} here, with ids from 0 on.`);
+  }
+  const { pid, tid, nth } = wanted;
+  const ofThread = await slices(engine, `${alike(wanted)} AND t.pid = ${quoted(pid)} AND t.tid = ${quoted(tid)} ORDER BY s.id`);
+  if (ofThread.length > nth) return ofThread[nth];
+  const ofNone = await slices(engine, `${alike(wanted)} AND t.track_id IS NULL`); // instants of a process, or of all
+  if (ofNone.length === 1) return ofNone[0];
+  throw new Error(`The engine has ${ofNone.length} slices of that name and time outside of threads: open one by its id in SQL.`);
 }
 
-const byId = ({ id }) => `SELECT id, ts, dur FROM slice WHERE id = ${BigInt(id)}`;
+async function slices(engine, sql) {
+  const rows = [];
+  for (const row = (await engine.query(sql)).iter({ id: 0, ts: 0n, dur: 0n }); row.valid(); row.next()) {
+    rows.push({ id: row.id, ts: row.ts, dur: row.dur });
+  }
+  return rows;
+}
 
-const byFacts = ({ ts, dur, name, pid, tid, nth }) => `
+const alike = ({ ts, dur, name }) => `
   INCLUDE PERFETTO MODULE torch.trace;
   SELECT s.id, s.ts, s.dur
-  FROM slice AS s JOIN torch_track AS t USING (track_id)
-  WHERE s.ts = ${BigInt(ts)} AND s.dur = ${BigInt(dur)} AND s.name ${name === null ? "IS NULL" : `= ${quoted(name)}`}
-    AND t.pid = ${quoted(pid)} AND t.tid = ${quoted(tid)}
-  ORDER BY s.id LIMIT 1 OFFSET ${BigInt(nth)}`;
+  FROM slice AS s LEFT JOIN torch_track AS t USING (track_id)
+  WHERE s.ts = ${BigInt(ts)} AND s.dur = ${BigInt(dur)} AND s.name = ${quoted(name)}`;
 
 const quoted = (text) => `'${String(text).replaceAll("'", "''")}'`;
 
