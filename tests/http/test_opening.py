@@ -33,7 +33,7 @@ def write_opening(path: Path) -> Path:
 
     The `mark` of a slice is its position.
     """
-    events = [event("frame", 0, 5000)]
+    events = [event("frame", 0, 5000, cat="user_annotation")]
     events += [
         event(f"ProfilerStep#{number}", start, end - start, cat="user_annotation")
         for number, (start, end) in STEPS.items()

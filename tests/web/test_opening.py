@@ -40,7 +40,7 @@ def expect_visible(page: Page, start: int, end: int) -> None:
 
 def expect_mark(viewer: Viewer, mark: int) -> None:
     """The details of the slice of that mark are shown, and its track is in sight."""
-    expect(viewer.details()).to_contain_text(re.compile(rf"mark\s*{mark}(\D|$)"))
+    expect(viewer.details()).to_contain_text(re.compile(rf"args\.mark[a-z_\s]*{mark}(\D|$)"))
 
 
 def position_of(opening_path: Path, **wanted: Any) -> int:
@@ -66,7 +66,7 @@ def test_a_window_opens_on_the_window_though_a_slice_goes_beyond_it(server: Serv
 def test_a_button_of_the_page_opens_on_its_step(server: Server, page: Page, opening: str) -> None:
     page.goto(f"{server.url}/traces/{opening}")
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Open step 4 in Perfetto").click()
+        page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 4 in Perfetto").click()
     Viewer(opened.value).expect_tracks()
     expect_visible(opened.value, 2_076_000, 2_924_000)
 
