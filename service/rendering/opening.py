@@ -7,6 +7,7 @@ start, duration, name and thread, and its place among the slices that share all 
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,7 @@ def opening_of(
         if reference is None:
             return view.selected()
         if reference.kind == "id":
-            view.check_id(reference.number)
-            return Opening()
+            return view.numbered(reference.number)
         return view.at(view.row_of(reference))
 
 
@@ -118,24 +118,24 @@ class _View:
     def __init__(self, parts: Parts, summary: Mapping[str, Any], selection: Selection | None) -> None:
         self._parts = parts
         self._summary = summary
-        self._kept: Flags | None = None
-        self._around = self._clip = None
-        if selection:
-            rows = Rows(parts, [selection], summary)
-            self._kept = rows.kept() != 0
-            if not self._kept.any():
-                raise nothing_selected(summary)
-            self._around = rows.around(0)
-            self._clip = rows.time(0) if selection.straddle == "clip" else None
+        self._rows = Rows(parts, [selection], summary) if selection else None
+        if self._rows and not self._rows.keeps_any():
+            raise nothing_selected(summary)
+        self._clip = self._rows.time(0) if self._rows and selection and selection.straddle == "clip" else None
+
+    @cached_property
+    def _kept(self) -> Flags | None:
+        """Which rows are shown; None for all."""
+        return None if self._rows is None else self._rows.kept() != 0
 
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def selected(self) -> Opening:
         """The time of the selection's window and steps; all of the timeline for a selection without these."""
-        bounds = self._summary["bounds"]
-        if self._around is None or not bounds:
+        bounds, around = self._summary["bounds"], self._rows.around(0) if self._rows else None
+        if around is None or not bounds:
             return Opening()
-        intervals = self._around.intervals
+        intervals = around.intervals
         start, end = max(intervals[0][0], bounds["start_ns"]), min(intervals[-1][1], bounds["end_ns"])
         return self._shown(start, end, round(MARGIN * (end - start))) if start < end else Opening()
 
@@ -148,13 +148,14 @@ class _View:
 
     # -- slices -------------------------------------------------------------------------------------------------------
 
-    def check_id(self, number: int) -> None:
-        """Refuse an id that no engine on these events can have; only the engine knows whether it has a smaller one."""
-        events = self._parts.rows if self._kept is None else int(self._kept.sum())
-        if number >= events:
+    def numbered(self, number: int) -> Opening:
+        """The slice of an id, which only the engine can find; an id that no engine can have is refused."""
+        if number >= self._parts.rows:
             raise UnknownSlice(
-                f"No slice has the id {number}: its engine numbers at most {events} slices, from 0.", events=events
+                f"No slice has the id {number}: the trace has {self._parts.rows} events, and ids count from 0.",
+                events=self._parts.rows,
             )
+        return Opening()
 
     def row_of(self, reference: SliceReference) -> int:
         """The row of a slice that is named by its position, or by its time and name."""
