@@ -239,16 +239,16 @@ class _View:
         start, stop = int(starts[here]), int(stops[here])
         begins, lasts = engine_times(starts, stops - starts, base)
         name = _engine_name(part.table["name"][here].as_py())
-        pid, pid_text, tid, tid_text = (part.table[column][here].as_py() for column in TRACK)
-        same = (int(begins[here]), int(lasts[here]), name, key_of(pid, pid_text), key_of(tid, tid_text))
-        shown = EngineSlice(*same[:3], str(same[3]), str(same[4]), self._nth(row, same, base))
+        pid, tid = _track(part, here)
+        nth = self._nth(row, (int(begins[here]), int(lasts[here]), name, pid, tid), base)
+        shown = EngineSlice(int(begins[here]), int(lasts[here]), name, str(pid), str(tid), nth)
         margin = max(round(SLICE_MARGIN * (stop - start)), SLICE_MARGIN_MIN_NS)
         span = self._shown(start, stop, margin)
         return Opening(span.start, span.end, shown)
 
     def _nth(self, row: int, same: tuple[Any, ...], base: int) -> int:
-        """How many slices before a row the engine can't tell from it by `same`: the fields of `EngineSlice`."""
-        begin, lasting, name, pid, tid = same
+        """Count the slices before a row that share its start, duration and name in the engine, its pid and its tid."""
+        begin, lasting, name, *track = same
         is_moved = self._clip or begin in {0, SPAN_MAX}
         near = range(len(self._parts)) if is_moved else self._beginning(begin + base)
         count = 0
@@ -262,7 +262,7 @@ class _View:
                 & (lasts == lasting)
             )
             found &= np.arange(len(part)) + part.first < row
-            count += sum(_track(part, at) == (pid, tid) for at in np.flatnonzero(found).tolist())
+            count += sum([*_track(part, at)] == track for at in np.flatnonzero(found).tolist())
         return count
 
     def _times(self, part: Part) -> tuple[Ints, Ints]:
