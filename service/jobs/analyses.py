@@ -6,7 +6,7 @@ import logging
 import shutil
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import orjson
 from service.jobs.process import kill, started
 from service.store.export import spill_of
 from service.trace.errors import ExportFailed, again, fate
+from service.trace.selection import Selection
+from service.trace.slices import SliceReference
 
 IDLE_S = 60.0
 """After so long without a question, what was found out for others is forgotten."""
@@ -68,6 +70,25 @@ class Analyses:
     def applicable(self, trace: dict[str, Any]) -> AsyncGenerator[bytes]:
         """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
         return self._asked(question=None, traces=[trace])
+
+    async def opening(
+        self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
+    ) -> dict[str, Any]:
+        """Where the UI opens on a trace: the fields of `service.rendering.opening.Opening`; it waits for no question.
+
+        Raises:
+            SelectionError: the trace has nothing of the selection, or not that slice.
+            ExportFailed: the process failed.
+        """
+        told = {
+            "columns": str(columns),
+            "summary": summary,
+            "selection": None if selection is None else selection.as_dict(),
+            "slice": None if reference is None else str(reference),
+        }
+        async with aclosing(self._asked(opening=told)) as answers:
+            opening: dict[str, Any] = orjson.loads(await anext(answers))
+        return opening
 
     def prepare(self) -> None:
         """Start the process, if one is to be kept ready."""

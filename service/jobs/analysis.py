@@ -18,9 +18,11 @@ import orjson
 
 from service.analysis.answers import answered, applicable, parameters_of, question_of
 from service.analysis.readings import Asked, Readings
+from service.rendering.opening import Opening, opening_of
 from service.store.export import spill_of
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
+from service.trace.slices import SliceReference
 
 AT_ONCE = 2
 """Questions that are worked on at once: they share what has been read, and wait for one another's reading."""
@@ -38,7 +40,12 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
             ``is_base`` if it is one that others are compared with; and either
             ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
         readings: of these and other traces.
+
+    A request with ``opening`` asks where the UI opens instead: ``columns``, ``summary``, and ``selection`` and
+    ``slice`` or null; see `opening_of`.
     """
+    if "opening" in request:
+        return orjson.dumps(_opening(request["opening"]))
     traces = [
         Asked(
             Path(one["columns"]),
@@ -56,6 +63,12 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     return answer.form(request["form"], request["table"])
 
 
+def _opening(told: dict[str, Any]) -> Opening:
+    selection = None if told["selection"] is None else Selection.parsed(told["selection"])
+    reference = None if told["slice"] is None else SliceReference.parsed(told["slice"])
+    return opening_of(Path(told["columns"]), told["summary"], selection, reference)
+
+
 class Answering:
     """Takes requests and writes their answers.
 
@@ -67,22 +80,25 @@ class Answering:
         self._readings = readings
         self._writing = threading.Lock()
         self._waiting: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
+        self._openings: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
         self._dropped: set[int] = set()
-        for _ in range(AT_ONCE):
-            threading.Thread(target=self._work, daemon=True).start()
+        for waiting in (*[self._waiting] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
+            threading.Thread(target=self._work, args=(waiting,), daemon=True).start()
 
     def heed(self, line: bytes) -> None:
         """Take what a line of the input says."""
         told = orjson.loads(line)
         if "dropped" in told:
             self._dropped.add(told["dropped"])  # if it has not begun; nothing stops what has
+        elif "opening" in told:
+            self._openings.put((0, told["id"], told))
         else:
             turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
             self._waiting.put((turn, told["id"], told))
 
-    def _work(self) -> None:
+    def _work(self, waiting: "queue.PriorityQueue[tuple[int, int, dict[str, Any]]]") -> None:
         while True:
-            _, number, request = self._waiting.get()
+            _, number, request = waiting.get()
             if number not in self._dropped:
                 self._answer(request)
             self._dropped.discard(number)

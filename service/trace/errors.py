@@ -44,6 +44,9 @@ TracedockError
 │   ├── BadSelection         it can't be understood
 │   ├── UnknownChoice        it names what the trace does not have
 │   ├── NothingSelected      no event matches it
+│   ├── BadSlice             text that names no slice
+│   ├── UnknownSlice         a slice that the trace, or the selection of it, does not have
+│   ├── AmbiguousSlice       a name and a time that several slices have
 │   └── CannotMerge          traces that can't become one
 ├── ExportError
 │   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
@@ -365,6 +368,24 @@ class NothingSelected(SelectionError):
     """No event of the trace matches the selection."""
 
     code, title = "nothing_selected", "No event matches the selection"
+
+
+class BadSlice(SelectionError):
+    """The text can't be read as a reference to a slice."""
+
+    code, title = "bad_slice", "That does not name a slice"
+
+
+class UnknownSlice(SelectionError):
+    """The trace, or the selection of it, does not have that slice."""
+
+    code, title = "unknown_slice", "There is no such slice"
+
+
+class AmbiguousSlice(SelectionError):
+    """Several slices have that name and begin at that time."""
+
+    code, title = "ambiguous_slice", "Several slices match"
 
 
 class CannotMerge(SelectionError):
