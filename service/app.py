@@ -134,7 +134,14 @@ class Dock:
             keep_ready=settings.keep_ready,
         )
         fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
-        making = Making(catalog, board, folder, attempts=settings.ingest_attempts)
+        making = Making(
+            catalog,
+            board,
+            folder,
+            attempts=settings.ingest_attempts,
+            deadline_s=settings.job_timeout_s,
+            plan_deadline_s=settings.analysis_timeout_s,
+        )
         self.services = self.app.state.services = Services(
             settings, folder, catalog, board, runner, making, fleet, engine, ui
         )

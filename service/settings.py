@@ -68,6 +68,12 @@ class Settings(BaseSettings):
     )
     ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
     job_history: int = Field(10_000, ge=0, description="jobs that are over and stay listed; older ones are forgotten")
+    analysis_timeout_s: float = Field(
+        300.0,
+        gt=0,
+        description="deadline of an analysis, of a dry run, and of the first byte of a download that is written",
+    )
+    job_timeout_s: float = Field(4 * 3600.0, gt=0, description="deadline of each attempt at a split, merge or overlay")
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")

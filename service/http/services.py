@@ -88,9 +88,9 @@ class Services:
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
         self.runner.on_read = self._read
-        self.exports = Exports(keep_ready=keep_ready)
+        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
         self.renderings = Renderings(keep_ready=keep_ready)
-        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
+        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
 
     @property
     def jobs(self) -> Jobs:

@@ -1,8 +1,8 @@
 """A process that answers questions, several at a time, and keeps for further ones what it has read of traces.
 
 Each line of its input is a request, an object of JSON with an ``id``, or says which one nobody waits for any more. It
-writes answers as they are found: a line of JSON that says of which request, and how many bytes follow or with what
-error it failed. When its input closes, it ends.
+writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says of which request,
+and how many bytes follow or with what error it failed. When its input closes, it ends.
 """
 
 import importlib
@@ -106,6 +106,7 @@ class Answering:
     def _answer(self, request: dict[str, Any]) -> None:
         error: TracedockError | None = None
         answer = b""
+        self._write({"begun": request["id"]})
         try:
             answer = requested(request, self._readings)
         except TracedockError as found:
@@ -116,6 +117,9 @@ class Answering:
             traceback.print_exc()
             error = _BROKE
         head = {"id": request["id"], "bytes": len(answer), "error": error.as_dict() if error else None}
+        self._write(head, answer)
+
+    def _write(self, head: dict[str, Any], answer: bytes = b"") -> None:
         with self._writing:
             sys.stdout.buffer.write(orjson.dumps(head) + b"\n" + answer)
             sys.stdout.buffer.flush()

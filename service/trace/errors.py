@@ -618,6 +618,12 @@ class QueryTimeout(EngineError):
     code, title = "query_timeout", "The query took too long"
 
 
+class DeadlineExceeded(TracedockError):
+    """An analysis, a dry run, a cut or a download took longer than the server lets one take."""
+
+    code, title = "deadline_exceeded", "The work took too long"
+
+
 class ResultTooLarge(EngineError):
     """The result outgrew its bound."""
 
