@@ -68,7 +68,11 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         "description": "A parameter or a value that the call does not take: `unknown_parameter` tells the `parameter`,"
         " the `nearest` of those that there are, and all `known` ones; `repeated_parameter` takes one value only",
     },
-    "default": {"model": shapes.Problem, "description": "A problem"},
+    "4XX": {"model": shapes.Problem, "description": "The request can't be served; `code` says why"},
+    502: {"model": shapes.Problem, "description": "A process that worked on it ended, such as an engine"},
+    503: {"model": shapes.Problem, "description": "Not now; `retry_after_s` says when to try again, if that is known"},
+    504: {"model": shapes.Problem, "description": "It took longer than its deadline"},
+    507: {"model": shapes.Problem, "description": "There is no room on the disk, or in the quota"},
 }
 """The answers of all calls of the API that tell of an error."""
 
