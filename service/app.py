@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 from service import __version__
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
+from service.engine.relay import REQUEST_MAX
 from service.http import (
     analysis,
     download,
@@ -42,6 +43,7 @@ from service.http.doors import Doors
 from service.http.heads import BoundedHead
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
+from service.http.listening import bind, bound_socket
 from service.http.metrics import Metered
 from service.http.services import Services
 from service.jobs.board import Board
@@ -180,8 +182,7 @@ class TwoDoors:
         send: Callable[[Any], Awaitable[None]],
     ) -> None:
         """The ASGI entry."""
-        port = self._dock.settings.perfetto_port
-        if scope["type"] != "lifespan" and port and self._dock.services and scope["server"][1] == port:
+        if scope["type"] != "lifespan" and self._dock.services and self._dock.services.listener.serves(scope["server"]):
             self._listener = self._listener or listener.listener_app(self._dock.services)
             await self._listener(scope, receive, send)
         else:
@@ -219,15 +220,10 @@ class Server(uvicorn.Server):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    one = socket.socket(family)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        one.bind((host, port))
+        return bound_socket(host, port)
     except OSError as error:
-        one.close()
         raise TracedockError(f"The address {host}:{port} can't be listened on: {error.strerror}.") from error
-    return one
 
 
 def _reachable(host: str) -> str:
@@ -251,18 +247,18 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     dock = Dock(settings)
     try:
         sockets = [_bound(settings.host, settings.port)]
-        if settings.perfetto_port:
-            sockets.append(_bound(listener.HOST, settings.perfetto_port))
         doors = dock.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error
-    port = sockets[0].getsockname()[1]
-    host = _reachable(settings.host)
+    url = f"http://{_reachable(settings.host)}:{sockets[0].getsockname()[1]}"
+    if dock.services is None:
+        raise RuntimeError("the parts are built by now")
+    sockets += bind(dock.services.listener, settings.perfetto_port, url)
     config = uvicorn.Config(
         TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
-        ws_max_size=16 << 20,
+        ws_max_size=REQUEST_MAX,
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()
     gc.freeze()  # modules stay, and need not be looked at whenever a request leaves garbage
-    Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)
+    Server(config, dock, lambda: on_ready(url) if on_ready else None).run(sockets)

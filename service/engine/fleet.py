@@ -175,9 +175,9 @@ class Fleet:
         if session := self._sessions.get(key):
             await asyncio.shield(self._retire(session))
 
-    async def shut_all(self, trace_id: str) -> None:
-        """Close all sessions of a trace."""
-        closing = [self._retire(session) for session in self.sessions() if session.trace_id == trace_id]
+    async def shut_all(self, trace_id: str, reason: TracedockError | None = None) -> None:
+        """Close all sessions of a trace; their clients are told the reason."""
+        closing = [self._retire(session, reason) for session in self.sessions() if session.trace_id == trace_id]
         if closing:
             await asyncio.shield(asyncio.gather(*closing))
 
@@ -247,10 +247,10 @@ class Fleet:
         if isinstance(error, EngineOutgrew) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
-    def _retire(self, session: Session) -> asyncio.Task[None]:
+    def _retire(self, session: Session, reason: TracedockError | None = None) -> asyncio.Task[None]:
         for key in [key for key, one in self._sessions.items() if one is session]:
             del self._sessions[key]
-        task = self._leaving[session] = asyncio.create_task(session.close())
+        task = self._leaving[session] = asyncio.create_task(session.close(reason))
         task.add_done_callback(lambda _: self._leaving.pop(session))
         return task
 

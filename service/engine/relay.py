@@ -16,7 +16,8 @@ from service.engine.session import Session
 from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
-REQUEST_MAX = 16 << 20
+REQUEST_MAX = 33 << 20
+"""Bytes of a request: a UI that opens a file sends it in pieces of 32 MiB, and is to be told why it may not."""
 BACKLOG_MAX = 256 << 20
 
 _CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
@@ -35,16 +36,25 @@ _FORWARDED = {
 }
 """What an engine is asked: it answers each once, or as `wire.is_last` tells."""
 
-_REFUSED = {
-    wire.APPEND_TRACE_DATA: "load other data into it",
-    wire.FINALIZE_TRACE_DATA: "load other data into it",
-    wire.RESET_TRACE_PROCESSOR: "reset it",
-}
+NO_OTHER_FILE = (
+    "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
+    ' and answer "NO, Use builtin WASM"; or upload the file to Tracedock.'
+)
+_SHOWN = "(ERR:ws)"
+"""The UI shows an error with this mark in a dialog of its own; without, it asks to file a bug with its makers."""
 
 
-def status(session: Session) -> Any:
-    """What the engine is, as its clients ask; no trace name, for the UI would ask whether to use that trace."""
+def status(session: Session | None, trace_name: str = "") -> Any:
+    """Describe the engine as its clients ask for it; nothing of its version if there is no session.
+
+    Args:
+        session: whose engine.
+        trace_name: the name under which the UI offers the trace; the UI asks nothing if it is empty.
+    """
+    if session is None:
+        return wire.StatusResult(loaded_trace_name=trace_name, api_version=wire.API_VERSION)
     return wire.StatusResult(
+        loaded_trace_name=trace_name,
         human_readable_version=session.version,
         api_version=wire.API_VERSION,
         version_code=session.version_code,
@@ -112,19 +122,29 @@ def told(method: int, error: TracedockError) -> Any:
     return response
 
 
-def answer_here(session: Session, request: Any) -> Any | None:
-    """The response to a request that is none of the engine's business; None for one that is.
+def refusal(method: int) -> Any | None:
+    """The response to a request that would change the shared trace; None for any other request."""
+    response = wire.Rpc(response=method)
+    if method == wire.APPEND_TRACE_DATA:
+        response.append_result.error = f"{NO_OTHER_FILE} {_SHOWN}"
+    elif method == wire.FINALIZE_TRACE_DATA:
+        response.finalize_data_result.error = f"{NO_OTHER_FILE} {_SHOWN}"
+    elif method == wire.RESET_TRACE_PROCESSOR:
+        response.fatal_error = f"{NO_OTHER_FILE} {_SHOWN}"
+    else:
+        return None
+    return response
 
-    Raises:
-        RequestRefused: it would change the shared trace.
-    """
+
+def answer_here(session: Session, request: Any, trace_name: str = "") -> Any | None:
+    """The response to a request that is none of the engine's business; None for one that is."""
     method = request.request
-    if method in _REFUSED:
-        raise RequestRefused(f"All clients share this trace: none can {_REFUSED[method]}.")
+    if refused := refusal(method):
+        return refused
     if method == wire.RESTORE_INITIAL_TABLES:  # it would drop what the other clients have created
         return wire.Rpc(response=method)
     if method == wire.GET_STATUS:
-        return wire.Rpc(response=method, status=status(session))
+        return wire.Rpc(response=method, status=status(session, trace_name))
     if method not in _FORWARDED:  # an engine may answer it in a way that would shift all later answers
         return wire.Rpc(response=method, invalid_request=method)
     return None
@@ -135,10 +155,14 @@ class Relay:
 
     Args:
         session: the session it shares.
+        trace_name: the trace's name in answers to GET_STATUS; see `status`.
+        resumable: whether the client may go on with a stream that it began on a connection before this one.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, trace_name: str = "", *, resumable: bool = True) -> None:
         self._session = session
+        self._trace_name = trace_name
+        self._may_go_on = resumable
         self._deframer = wire.Deframer(REQUEST_MAX)
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
@@ -147,22 +171,27 @@ class Relay:
         Raises:
             BadFrame: the client doesn't speak the protocol.
             EngineFailed: the engine ended.
+            RequestRefused: the client goes on with an earlier stream, and may not.
         """
         for payload in self._deframer.feed(data):
             try:
                 request = wire.Rpc.FromString(payload)
             except DecodeError as error:
                 raise wire.BadFrame(f"A frame holds no RPC message: {error}.") from error
-            try:
-                here = answer_here(self._session, request)
-            except RequestRefused as error:
-                here = wire.Rpc(response=request.request, fatal_error=error.detail)
+            self._check_beginning(request)
+            here = answer_here(self._session, request, self._trace_name)
             if here is not None:
                 yield wire.frame(here)
                 continue
             async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
                 async for response in responses:
                     yield wire.frame(self._repeatable(request, response))
+
+    def _check_beginning(self, request: Any) -> None:
+        """Refuse a first request that is not the first of its client: a UI numbers them from 0 and reconnects."""
+        if request.seq and not self._may_go_on:
+            raise RequestRefused("The connection to the trace was lost. Reload this tab.")
+        self._may_go_on = True
 
     def _repeatable(self, request: Any, response: Any) -> Any:
         """The response, or success where a second tab repeats word for word what the first one has created.

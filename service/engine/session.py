@@ -127,6 +127,7 @@ class Session:
         self._turns = Turns(limits.queue)
         self._current: Exchange | None = None
         self._settled = asyncio.Event()
+        self._introduced = asyncio.Event()
         self._expected = 0  # by how many, until it is settled
         self._peak_bytes = 0
         self._loaded_memory_bytes = 0
@@ -230,10 +231,16 @@ class Session:
             raise self._reason()
         return self._settled.is_set()
 
-    async def close(self) -> None:
-        """Stop the engine; whoever waits for an answer gets an error."""
+    async def introduced(self, within_s: float) -> None:
+        """Wait until the engine has told its version, which it does before it loads; at most `within_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._introduced.wait()
+
+    async def close(self, reason: TracedockError | None = None) -> None:
+        """Stop the engine; whoever waits for an answer, or asks later, gets an error, `reason` if it is given."""
         if not self.over:
-            self.state = SessionState.CLOSED
+            self.state, self.error = SessionState.CLOSED, reason
             self._release_all()
             self._main.cancel()  # once: a second time would keep it from seeing the engine to its end
         await self.ended()
@@ -365,6 +372,7 @@ class Session:
     def _release_all(self) -> None:
         """Tell everyone who waits that no more comes, before the engine is stopped: that may take seconds."""
         self._settled.set()
+        self._introduced.set()
         waiting = [self._current] if self._current else []
         self._current = None
         for exchange in [*waiting, *self._turns.drain()]:
@@ -372,10 +380,11 @@ class Session:
 
     async def _load(self, engine: EngineProcess) -> None:
         started = time.monotonic()
-        async with aclosing(self.load.source()) as pieces:
-            await engine.feed(pieces)
         answer = await engine.ask(wire.request(wire.GET_STATUS))
         self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
+        self._introduced.set()
+        async with aclosing(self.load.source()) as pieces:
+            await engine.feed(pieces)
         if self.load.after_load:
             await self.load.after_load(self)
         self.load_s = round(time.monotonic() - started, 3)

@@ -3,9 +3,11 @@
 The parser of HTTP has none of its own, and uvicorn sets some only with a parser that is slower.
 """
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import httptools
+from starlette.requests import HTTPConnection
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.http.errors import problem
@@ -17,6 +19,27 @@ TARGET_MAX = 32 << 10
 """Bytes of the path and the query: a selection in them may be long."""
 
 _LINGER_S = 2.0
+CONNECTION = "tracedock.connection"
+"""The extension of an ASGI scope that holds the `ClientConnection` of its request."""
+
+
+@dataclass
+class ClientConnection:
+    """State of one client connection, across its requests.
+
+    Attributes:
+        stays_open: whether it is kept open however long it is idle, for clients that can't connect again.
+        trace: the trace that the localhost listener's client asks on it.
+    """
+
+    stays_open: bool = False
+    trace: str | None = None
+
+
+def client_connection(request: HTTPConnection) -> ClientConnection:
+    """The state of the connection that a request came on."""
+    connection: ClientConnection = request.scope.get("extensions", {}).get(CONNECTION) or ClientConnection()
+    return connection
 
 
 class BoundedHead(HttpToolsProtocol):
@@ -26,6 +49,12 @@ class BoundedHead(HttpToolsProtocol):
     _without_body = 0  # bytes that came since a request, or a part of a body, was complete
     _status = 400
     _deaf = False
+    _connection: ClientConnection | None = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection after some seconds without a request, if it is not to stay open."""
+        if not (self._connection and self._connection.stays_open):
+            super().timeout_keep_alive_handler()
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sends."""
@@ -41,6 +70,8 @@ class BoundedHead(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._fields_bytes = 0
+        self._connection = self._connection or ClientConnection()
+        self.scope.setdefault("extensions", {})[CONNECTION] = self._connection  # type: ignore[assignment] # not as uvicorn types it
 
     def on_url(self, url: bytes) -> None:
         """A part of the target came."""

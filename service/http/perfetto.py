@@ -31,6 +31,8 @@ POLICY = (
 NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
 """Codes with which a WebSocket is closed."""
 
+REASON_MAX = 123
+
 INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
@@ -81,18 +83,32 @@ async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
         session = parts.session(View.parsed(view))
     except TracedockError as error:
         await socket.accept()
-        await socket.close(TRY_AGAIN, error.detail[:120])
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
         return
     await attach(socket, session)
 
 
-async def attach(socket: WebSocket, session: Session) -> None:
-    """Serve one UI on a session until it leaves, which also stops what the engine does for it."""
+def close_reason(text: str) -> str:
+    """As much of a text as fits into the reason of a closed WebSocket, 123 bytes (RFC 6455, section 5.5)."""
+    return text.encode()[:REASON_MAX].decode(errors="ignore")
+
+
+async def attach(socket: WebSocket, session: Session, relay: Relay | None = None) -> int | None:
+    """Serve one UI on a session until it leaves, which also stops what the engine does for it.
+
+    Args:
+        socket: the UI's connection.
+        session: whose engine.
+        relay: answers the UI; one on the session by default.
+
+    Returns:
+        The code with which the UI closed the connection; None if it did not.
+    """
     session.clients += 1
     try:
         await socket.accept()
         inbox: asyncio.Queue[bytes] = asyncio.Queue(INBOX_MAX)
-        answering = asyncio.create_task(_answer(socket, session, inbox))
+        answering = asyncio.create_task(_answer(socket, session, relay or Relay(session), inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:
             await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -103,22 +119,28 @@ async def attach(socket: WebSocket, session: Session) -> None:
         for task in (answering, listening):
             if not task.cancelled():
                 task.result()
+        return None if listening.cancelled() else listening.result()
     finally:
         session.clients -= 1
 
 
-async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> None:
-    """Take what the UI sends until it leaves, which is noticed also while it waits for an answer."""
+async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> int | None:
+    """Take what the UI sends until it leaves, which is noticed also while it waits for an answer.
+
+    Returns:
+        The code with which it left; None if it was sent away.
+    """
     while (message := await socket.receive())["type"] == "websocket.receive":
         data = message.get("bytes")
         if data is None:
             await socket.close(NO_TRY_AGAIN, "A text message is no part of an RPC stream.")
-            return
+            return None
         await inbox.put(data)
+    code: int | None = message.get("code")
+    return code
 
 
-async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[bytes]) -> None:
-    relay = Relay(session)
+async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: asyncio.Queue[bytes]) -> None:
     try:
         await session.settled()
         while True:
@@ -128,7 +150,7 @@ async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[byte
     except WebSocketDisconnect:
         pass
     except wire.BadFrame as error:
-        await socket.close(NO_TRY_AGAIN, str(error)[:120])
+        await socket.close(NO_TRY_AGAIN, close_reason(str(error)))
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
-        await socket.close(TRY_AGAIN, error.detail[:120])
+        await socket.close(TRY_AGAIN, close_reason(error.detail))

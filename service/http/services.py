@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
+from service.http.listening import ListenerState
 from service.http.views import View
 from service.jobs.analyses import Analyses
 from service.jobs.arrivals import Arrivals
@@ -32,7 +33,7 @@ from service.store.imports import Imports
 from service.store.jobs import Jobs
 from service.store.room import Room
 from service.store.roots import Roots
-from service.trace.errors import DiskFull, NotReady
+from service.trace.errors import DiskFull, EngineFailed, NotReady
 from service.trace.selection import Selection, share_of_time
 
 _LATER_S = 3.0
@@ -41,7 +42,7 @@ _LATER_S = 3.0
 
 @dataclass
 class Services:
-    """The service's parts, made by `service.app`; `listening_on` is the trace that the localhost listener serves."""
+    """The service's parts, made by `service.app`."""
 
     settings: Settings
     folder: Folder
@@ -52,7 +53,7 @@ class Services:
     fleet: Fleet
     engine: Path
     ui: Path
-    listening_on: str | None = None
+    listener: ListenerState = field(default_factory=ListenerState)
     room: Room = field(init=False)
     groups: Groups = field(init=False)
     idempotency: Idempotency = field(init=False)
@@ -112,20 +113,19 @@ class Services:
 
     async def remove(self, trace_id: str) -> None:
         """Stop what works on a trace and remove it from catalog and disk; raises `UnknownTrace`."""
-        job_id = self.catalog.get(trace_id).job
+        trace = self.catalog.get(trace_id)
         try:
             await asyncio.to_thread(self.catalog.remove, trace_id)  # first: nobody can begin anything on it any more
         except DiskFull:  # for the catalog's own note of it; the trace's bytes make room for that
             await asyncio.to_thread(self.folder.remove, trace_id)
             await asyncio.to_thread(self.catalog.remove, trace_id)
         await self.runner.cancel(trace_id)
-        if job_id is not None:
-            self.board.changed(job_id)
+        if trace.job is not None:
+            self.board.changed(trace.job)
         await self.making.forget(trace_id)
-        await self.fleet.shut_all(trace_id)
+        await self.fleet.shut_all(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self.folder.remove, trace_id)
-        if self.listening_on == trace_id:
-            self.listening_on = None
+        self.listener.forget(trace_id)
 
     def ready_trace(self, trace_id: str) -> Trace:
         """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""

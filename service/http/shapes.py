@@ -542,3 +542,4 @@ class Listener(Shape):
     host: str
     port: int
     trace: str | None
+    error: str | None = Field(description="why it is not enabled, where that was not asked for")
