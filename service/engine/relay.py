@@ -5,6 +5,7 @@ What would change the shared trace under the others is answered here and never r
 
 import asyncio
 import re
+import textwrap
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
 from typing import Any
@@ -40,8 +41,9 @@ NO_OTHER_FILE = (
     "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
     ' and answer "NO, Use builtin WASM"; or upload the file to Tracedock.'
 )
-_SHOWN = "(ERR:ws)"
-"""The UI shows an error with this mark in a dialog of its own; without, it asks to file a bug with its makers."""
+_DIALOG_WIDTH = 80
+_SHOWN = f"{textwrap.fill(NO_OTHER_FILE, _DIALOG_WIDTH)}\n(ERR:ws)"
+"""The UI shows an error with that mark in a dialog, lines as they are; without, it asks to file a bug."""
 
 
 def status(session: Session | None, trace_name: str = "") -> Any:
@@ -126,11 +128,11 @@ def refusal(method: int) -> Any | None:
     """The response to a request that would change the shared trace; None for any other request."""
     response = wire.Rpc(response=method)
     if method == wire.APPEND_TRACE_DATA:
-        response.append_result.error = f"{NO_OTHER_FILE} {_SHOWN}"
+        response.append_result.error = _SHOWN
     elif method == wire.FINALIZE_TRACE_DATA:
-        response.finalize_data_result.error = f"{NO_OTHER_FILE} {_SHOWN}"
+        response.finalize_data_result.error = _SHOWN
     elif method == wire.RESET_TRACE_PROCESSOR:
-        response.fatal_error = f"{NO_OTHER_FILE} {_SHOWN}"
+        response.fatal_error = _SHOWN
     else:
         return None
     return response

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import textwrap
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
 """Codes with which a WebSocket is closed."""
 
 REASON_MAX = 123
+_DIALOG_WIDTH = 80
 
 INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
 
@@ -89,8 +91,11 @@ async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
 
 
 def close_reason(text: str) -> str:
-    """As much of a text as fits into the reason of a closed WebSocket, 123 bytes (RFC 6455, section 5.5)."""
-    return text.encode()[:REASON_MAX].decode(errors="ignore")
+    """As much of a text as fits into the reason of a closed WebSocket, 123 bytes (RFC 6455, section 5.5).
+
+    The UI shows it in a dialog that breaks no lines.
+    """
+    return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
 
 
 async def attach(socket: WebSocket, session: Session, relay: Relay | None = None) -> int | None:

@@ -9,7 +9,7 @@ from service.engine import relay as relay_module
 from service.engine import wire
 from service.engine.relay import Relay, ask
 from service.engine.wire import BadFrame, Deframer
-from service.trace.errors import EngineFailed
+from service.trace.errors import EngineFailed, RequestRefused
 from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, asked, within
 
 FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
@@ -51,7 +51,9 @@ async def test_what_would_change_the_shared_trace_is_refused(method: int, open_s
     async with open_session() as session:
         refused, after = await answered(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
         assert refused.response == method
-        assert "All clients share this trace" in refused.fatal_error
+        said = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
+        assert "it loads no other file" in said
+        assert said.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
         assert cells(after) == [487]
 
 
@@ -100,6 +102,17 @@ async def test_something_else_under_a_taken_name_is_still_an_error(open_session:
         assert "already exists" in message.query_result.error
 
 
+async def test_a_tab_goes_on_with_its_stream_only_where_it_may(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        first, later = (wire.Rpc(seq=seq, request=wire.GET_STATUS) for seq in (0, 1))
+        data = [b"\x0a" + wire.varint(len(body)) + body for body in (m.SerializeToString() for m in (first, later))]
+        fresh = Relay(session, resumable=False)
+        assert len([answer for piece in data async for answer in fresh.answers(piece)]) == 2
+        assert [answer async for answer in Relay(session, resumable=True).answers(data[1])]
+        with pytest.raises(RequestRefused, match="Reload this tab"):
+            [answer async for answer in Relay(session, resumable=False).answers(data[1])]
+
+
 async def test_a_statement_that_fails_is_told_to_the_tab(open_session: OpenSession) -> None:
     async with open_session() as session:
         bad, good = await answered(Relay(session), query("SELECT nope"), query("SELECT 1"))
@@ -107,7 +120,7 @@ async def test_a_statement_that_fails_is_told_to_the_tab(open_session: OpenSessi
         assert cells(good) == [1]
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\x0a\x03\xff\xff\xff", b"\x0a" + wire.varint(1 << 25)])
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\x0a\x03\xff\xff\xff", b"\x0a" + wire.varint(1 << 26)])
 async def test_what_is_no_rpc_is_refused(data: bytes, open_session: OpenSession) -> None:
     async with open_session() as session:
         with pytest.raises(BadFrame):
