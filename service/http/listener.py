@@ -47,7 +47,7 @@ _CALLS = {
     "compute_metric": ("compute_metric_args", "metric_result", 5),
     "trace_summary": ("trace_summary_args", "trace_summary_result", 15),
 }
-_INTRODUCED_S = 1.5  # the UI gives the status 2 s
+_INTRODUCED_S = 1.0  # the UI gives the status 2 s
 _CLOSED_BY_PAGE = 1005  # no code: a page that is left, or loaded again, closes with 1001
 _NAME_MAX = 200
 _NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open TRACE --listener`."

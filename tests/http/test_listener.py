@@ -1,25 +1,29 @@
 """The localhost listener, with the real Perfetto client."""
 
 import json
+import os
 import shlex
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 import pytest
-from perfetto.trace_processor import TraceProcessor
+from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
+from service.engine import provision, wire
 from service.http import listening as listening_module
 from service.http.listener import ORIGINS
 from service.http.listening import ListenerState, bind
+from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
@@ -76,9 +80,10 @@ def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_
         with pytest.raises(Exception, match=f"trace {trace}, with which this connection began, was deleted"):
             perfetto.query("SELECT 1")
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
-        for ask in (lambda: perfetto.query("SELECT 1"), lambda: perfetto.metric(["trace_metadata"])):
-            with pytest.raises(Exception, match="No trace is chosen"):
-                ask()
+        with pytest.raises(Exception, match="No trace is chosen"):
+            perfetto.query("SELECT 1")
+        with pytest.raises(Exception, match="No trace is chosen"):
+            perfetto.metric(["trace_metadata"])
 
 
 def test_the_perfetto_client_asks_sql(listening: Server, chosen: str, port: int) -> None:
@@ -151,6 +156,33 @@ def test_a_client_that_pauses_need_not_connect_again(chosen: str, port: int) -> 
             connection.recv(1)
 
 
+def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, chosen: str) -> None:
+    """As its BatchTraceProcessor does with each, which needs pandas."""
+
+    def pieces() -> Iterator[bytes]:
+        with listening.api.stream("GET", f"/traces/{chosen}/download") as answer:
+            yield from answer.iter_bytes(1 << 20)
+
+    engine = TraceProcessorConfig(bin_path=str(provision.engine_path(Settings())))
+    with TraceProcessor(trace=pieces(), config=engine) as perfetto:
+        assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="BatchTraceProcessor needs pandas, which is not installed")
+def test_the_lines_of_the_readme_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    lines = readme.split("```python\nimport json")[1].split("```")[0]
+    server = start_server()
+    for name in ("one.json.gz", "two.json.gz"):
+        server.upload(step_trace, name)
+    program = f"import json{lines.replace('http://127.0.0.1:8700', server.url)}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["n", "487", "487"]
+
+
 def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int, step_trace: Path) -> None:
     with pytest.raises(Exception, match="it loads no other file"):
         TraceProcessor(addr=f"127.0.0.1:{port}", trace=str(step_trace))
@@ -194,8 +226,10 @@ def test_the_status_tells_why_the_trace_cannot_be_opened(
     assert "\nIt can't be opened now: An engine on all of this would take about" in name
 
 
-def test_a_name_is_one_line(listening: Server, step_trace: Path, chosen: str, door: httpx.Client) -> None:
-    other = listening.upload(step_trace, "one%1Bline\u202e.json.gz")["id"]
+def test_a_name_comes_without_signs_that_are_not_printed(
+    listening: Server, step_trace: Path, chosen: str, door: httpx.Client
+) -> None:
+    other = listening.upload(step_trace, "turned\u202e.json.gz")["id"]
     listening.api.put("/listener", json={"trace": other}).raise_for_status()
     name = wire.StatusResult.FromString(door.post("/status").content).loaded_trace_name
     listening.api.put("/listener", json={"trace": chosen}).raise_for_status()

@@ -11,6 +11,12 @@ from typing import Any
 ORIGIN = "http://localhost:10000"
 """Where the UI's developers serve it; the listener lets it in as it does https://ui.perfetto.dev."""
 
+PATIENT = """(() => {
+  const wait = setTimeout;
+  window.setTimeout = (act, ms, ...more) => wait(act, ms === 2000 ? 60000 : ms, ...more);
+})()"""
+"""A script for its pages. It gives the status 2 s, which a busy machine may take to hand a page its answer."""
+
 
 class _File(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that the base has
