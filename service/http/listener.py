@@ -49,7 +49,6 @@ _CALLS = {
 }
 _INTRODUCED_S = 1.0  # the UI gives the status 2 s
 _CLOSED_BY_PAGE = 1005  # no code: a page that is left, or loaded again, closes with 1001
-_NAME_MAX = 200
 _NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open TRACE --listener`."
 
 api = APIRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBody)
@@ -134,9 +133,8 @@ def _read(body: bytes, message: Any) -> None:
 
 
 def described(trace: Trace) -> str:
-    """The trace's name and id, on one line."""
-    name = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in trace.name)
-    return f"{name[:_NAME_MAX]} (Tracedock, trace {trace.id})"
+    """The trace's name and id, as readers recognise it."""
+    return f"{trace.name} (Tracedock, trace {trace.id})"
 
 
 @rpc.api_route("/", methods=["GET", "HEAD"])

@@ -226,17 +226,6 @@ def test_the_status_tells_why_the_trace_cannot_be_opened(
     assert "\nIt can't be opened now: An engine on all of this would take about" in name
 
 
-def test_a_name_comes_without_signs_that_are_not_printed(
-    listening: Server, step_trace: Path, chosen: str, door: httpx.Client
-) -> None:
-    other = listening.upload(step_trace, "turned\u202e.json.gz")["id"]
-    listening.api.put("/listener", json={"trace": other}).raise_for_status()
-    name = wire.StatusResult.FromString(door.post("/status").content).loaded_trace_name
-    listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
-    assert name.endswith(f" (Tracedock, trace {other})")
-    assert name.isprintable()
-
-
 def test_its_page_says_what_it_is_and_how_to_choose(
     listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
 ) -> None:
