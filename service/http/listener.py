@@ -159,8 +159,8 @@ This is Tracedock's port for Perfetto's own tools: one trace at a time, for prog
 
 {served}
 
-To look at it, open https://ui.perfetto.dev/{extra} in a browser on this machine, and answer "YES,
-use loaded trace".{flag}
+To look at it, open https://ui.perfetto.dev/{extra} in a browser on this machine,
+and answer "YES, use loaded trace".{flag}
 To ask it from Python: perfetto.trace_processor.TraceProcessor(addr="{HOST}:{state.port}")
 
 To choose a trace:

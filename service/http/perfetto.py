@@ -36,6 +36,7 @@ REASON_MAX = 123
 _DIALOG_WIDTH = 80
 
 INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
+INBOX_BYTES_MAX = 64 << 20
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
@@ -98,6 +99,27 @@ def close_reason(text: str) -> str:
     return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
 
 
+class Inbox(asyncio.Queue[bytes]):
+    """Messages of a UI that wait for their turn; it is full, too, when they have more than `INBOX_BYTES_MAX` bytes."""
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self._bytes = 0
+
+    def _put(self, item: bytes) -> None:
+        super()._put(item)
+        self._bytes += len(item)
+
+    def _get(self) -> bytes:
+        item = super()._get()
+        self._bytes -= len(item)
+        return item
+
+    def full(self) -> bool:
+        """Whether the next message has to wait."""
+        return super().full() or self._bytes > INBOX_BYTES_MAX
+
+
 async def attach(socket: WebSocket, session: Session, relay: Relay | None = None) -> int | None:
     """Serve one UI on a session until it leaves, which also stops what the engine does for it.
 
@@ -112,7 +134,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay | None = None
     session.clients += 1
     try:
         await socket.accept()
-        inbox: asyncio.Queue[bytes] = asyncio.Queue(INBOX_MAX)
+        inbox = Inbox(INBOX_MAX)
         answering = asyncio.create_task(_answer(socket, session, relay or Relay(session), inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:

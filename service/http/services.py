@@ -113,15 +113,15 @@ class Services:
 
     async def remove(self, trace_id: str) -> None:
         """Stop what works on a trace and remove it from catalog and disk; raises `UnknownTrace`."""
-        trace = self.catalog.get(trace_id)
+        job_id = self.catalog.get(trace_id).job
         try:
             await asyncio.to_thread(self.catalog.remove, trace_id)  # first: nobody can begin anything on it any more
         except DiskFull:  # for the catalog's own note of it; the trace's bytes make room for that
             await asyncio.to_thread(self.folder.remove, trace_id)
             await asyncio.to_thread(self.catalog.remove, trace_id)
         await self.runner.cancel(trace_id)
-        if trace.job is not None:
-            self.board.changed(trace.job)
+        if job_id is not None:
+            self.board.changed(job_id)
         await self.making.forget(trace_id)
         await self.fleet.shut_all(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self.folder.remove, trace_id)
