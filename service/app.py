@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from service import __version__
@@ -39,12 +39,15 @@ from service.http import (
     uploads,
 )
 from service.http.access import Access
+from service.http.cors import Cors
 from service.http.doors import Doors
 from service.http.heads import BoundedHead
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
 from service.http.listening import bind, bound_socket
+from service.http.methods import Methods
 from service.http.metrics import Metered
+from service.http.parameters import check_request
 from service.http.services import Services
 from service.jobs.board import Board
 from service.jobs.making import Making
@@ -55,10 +58,21 @@ from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.jobs import Jobs
 from service.store.tokens import Tokens
+from service.streaming.scan import machine_code
 from service.trace.errors import TracedockError
 from service.web import pages
 
 log = logging.getLogger(__name__)
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    422: {
+        "model": shapes.Problem,
+        "description": "A parameter or a value that the call does not take: `unknown_parameter` tells the `parameter`,"
+        " the `nearest` of those that there are, and all `known` ones; `repeated_parameter` takes one value only",
+    },
+    "default": {"model": shapes.Problem, "description": "A problem"},
+}
+"""The answers of all calls of the API that tell of an error."""
 
 
 class Dock:
@@ -78,9 +92,11 @@ class Dock:
             lifespan=self._lifespan,
             redoc_url=None,
             swagger_ui_parameters={"validatorUrl": None},  # the page would ask a host of its makers
+            strict_content_type=False,  # what strictness guards against, requests by other sites, `Hosts` refuses
         )
         errors.install(app)
-        api = APIRouter(prefix="/api/v1", responses={"default": {"model": shapes.Problem, "description": "A problem"}})
+        checked = [Depends(check_request)]
+        api = APIRouter(prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
             *(jobs.router, making.router, analysis.router, uploads.router, imports.router, groups.router),
@@ -89,20 +105,23 @@ class Dock:
             api.include_router(router)
         app.include_router(api)
         app.include_router(perfetto.pages)
-        app.include_router(login.pages)
-        app.include_router(health.router)
-        app.include_router(metrics.router)
-        app.include_router(pages.router())
+        app.include_router(login.pages, dependencies=checked)
+        app.include_router(health.router, dependencies=checked)
+        app.include_router(metrics.router, dependencies=checked)
+        app.include_router(pages.router(), dependencies=checked)
         app.mount("/static", pages.static_app())
         return app
 
     def open(self) -> Metered:
         """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
         settings = self.settings
+        hosts = Hosts(settings)
         folder = Folder(settings.data)
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
         engine, ui = provision.provide(settings)
         log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
+        if machine_code.folder() is None:
+            log.warning("%s", machine_code.NOT_KEPT)
         folder.open()
         self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
         catalog = Catalog(folder.catalog)
@@ -117,12 +136,19 @@ class Dock:
             keep_ready=settings.keep_ready,
         )
         fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
-        making = Making(catalog, board, folder, attempts=settings.ingest_attempts)
+        making = Making(
+            catalog,
+            board,
+            folder,
+            attempts=settings.ingest_attempts,
+            deadline_s=settings.job_timeout_s,
+            plan_deadline_s=settings.analysis_timeout_s,
+        )
         self.services = self.app.state.services = Services(
             settings, folder, catalog, board, runner, making, fleet, engine, ui
         )
         services = self.services
-        return Metered(Doors(Once(self.app, services), access, Hosts(settings)), services)
+        return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:

@@ -32,7 +32,9 @@ class Settings(BaseSettings):
         "", description="further names, separated by commas, under which the server may be asked for"
     )
     allowed_origins: str = Field(
-        "", description="further origins, like `https://traces.example`, whose pages may change things"
+        "",
+        description="further origins, like `https://traces.example`, whose pages may change things and, by CORS, read"
+        " answers",
     )
     engine: Path | None = Field(None, description="another trace_processor_shell to run instead of the pinned one")
     engine_sandbox: Literal["auto", "off", "required"] = Field(
@@ -60,11 +62,18 @@ class Settings(BaseSettings):
     ingest_workers: int = Field(
         1,
         ge=1,
-        description="worker processes that read traces at the same time; as many more follow uploads. Each takes up to"
-        " 1 GB and as many processors as there are, up to eight",
+        description="worker processes that read traces at the same time; as many more follow uploads, and one more"
+        " reads a file of up to 32 MiB while these read larger ones. Each takes up to 1 GB and as many processors as"
+        " there are, up to eight",
     )
     ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
     job_history: int = Field(10_000, ge=0, description="jobs that are over and stay listed; older ones are forgotten")
+    analysis_timeout_s: float = Field(
+        300.0,
+        gt=0,
+        description="deadline of an analysis, of a dry run, and of the first byte of a download that is written",
+    )
+    job_timeout_s: float = Field(4 * 3600.0, gt=0, description="deadline of each attempt at a split, merge or overlay")
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")

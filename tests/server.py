@@ -30,6 +30,7 @@ class Server:
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
         self._settings = {"perfetto_port": 0, "keep_ready": False, "min_free_bytes": 0} | settings
+        self.command: tuple[str, ...] = (sys.executable, "-m", "service")
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
         self.url = ""
@@ -40,7 +41,7 @@ class Server:
         environment = os.environ | {f"TRACEDOCK_{name.upper()}": str(value) for name, value in self._settings.items()}
         self.log = (self.data.parent / f"{self.data.name}.log").open("a")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "service", "serve", "--port", str(self._port), "--data", str(self.data)],
+            [*self.command, "serve", "--port", str(self._port), "--data", str(self.data)],
             env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout

@@ -17,6 +17,15 @@ import pytest
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
+PROCESSES = {
+    "worker": "service.jobs.worker",
+    "maker": "service.jobs.maker",
+    "export": "service.jobs.export",
+    "analyses": "service.jobs.analysis",
+    "engine": "--stdiod",
+}
+"""Processes that a server starts, by a part of their command lines."""
+
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
 GONE_WITHIN_S = 20
 
@@ -25,6 +34,12 @@ GONE_WITHIN_S = 20
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace that takes about a second to read: time enough to die in."""
     return write_trace(tmp_path_factory.mktemp("trace") / "a.json", sized(TraceShape(), 15 * 10**6))
+
+
+@pytest.fixture(scope="module")
+def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that takes some tenths of a second to read."""
+    return write_trace(tmp_path_factory.mktemp("small") / "a.json", sized(TraceShape(), 3 * 10**6))
 
 
 def put_part(server: Server, body: bytes, sent: int) -> socket.socket:
@@ -38,17 +53,14 @@ def put_part(server: Server, body: bytes, sent: int) -> socket.socket:
     return wire
 
 
-def ask_forever(server: Server, trace_id: object) -> Thread:
-    """A client in a thread that asks a query without end, and bears whatever becomes of it."""
+def in_thread(server: Server, method: str, path: str, body: dict[str, object] | None = None) -> Thread:
+    """Start a thread that sends a request and accepts every outcome: its server may be killed."""
 
-    def ask() -> None:
-        with httpx.Client(timeout=60, trust_env=False) as client:
-            try:
-                client.post(f"{server.url}/api/v1/traces/{trace_id}/query", json={"sql": ENDLESS, "timeout_s": 2})
-            except httpx.TransportError:
-                return  # its server was killed
+    def send() -> None:
+        with httpx.Client(timeout=60, trust_env=False) as client, suppress(httpx.TransportError):
+            client.request(method, f"{server.url}/api/v1{path}", json=body)
 
-    thread = Thread(target=ask)
+    thread = Thread(target=send)
     thread.start()
     return thread
 
@@ -94,6 +106,44 @@ class Round:
         self.acknowledged.update(ids)
         self.begin("/traces/merge", {"traces": ids, "ranks": [0, 1]})
 
+    def overlay(self) -> None:
+        """Stop in the middle of an overlay."""
+        trace_id = str(self.server.upload(self.trace)["id"])
+        self.acknowledged.add(trace_id)
+        self.begin(f"/traces/{trace_id}/overlay", {"analysis": "critical_path"})
+
+    def export(self) -> None:
+        """Stop in the middle of a download that is written from the columns."""
+        trace_id = str(self.server.upload(self.trace)["id"])
+        self.acknowledged.add(trace_id)
+        download = in_thread(self.server, "GET", f"/traces/{trace_id}/download?format=parquet&order=original")
+        self.cleanup.append(download.join)
+        self.some_moment("service.jobs.export")
+
+    def analysis(self) -> None:
+        """Stop in the middle of an analysis."""
+        trace_id = str(self.server.upload(self.trace)["id"])
+        self.acknowledged.add(trace_id)
+        analysis = in_thread(self.server, "GET", f"/traces/{trace_id}/analysis/critical_path")
+        self.cleanup.append(analysis.join)
+        self.some_moment("service.jobs.analysis")
+
+    def deletion(self) -> None:
+        """Delete a trace, while another is read, and stop at once: an acknowledged deletion is for ever."""
+        trace_id = str(self.server.upload(self.trace)["id"])
+        self.ingest()
+        self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
+
+    def some_moment(self, module: str) -> None:
+        """Return while a process of the server has spent some random time on its work, or when it is gone."""
+        until = self.chance.random() * 0.3
+        for process in self.server.children(module):
+            with suppress(psutil.NoSuchProcess):
+                begun = sum(process.cpu_times()[:2])
+                deadline = time.monotonic() + until
+                while sum(process.cpu_times()[:2]) < begun + until and time.monotonic() < deadline:
+                    pass
+
     def begin(self, path: str, asked: dict[str, object]) -> None:
         """Begin a job, and stop somewhere on its way."""
         job = self.server.api.post(path, json=asked).raise_for_status().json()
@@ -110,7 +160,8 @@ class Round:
         self.acknowledged.add(str(one["id"]))
         loaded = self.chance.choice([True, False])
         self.server.api.post(f"/traces/{one['id']}/session", params={"wait": 30 if loaded else 0})
-        self.cleanup.append(ask_forever(self.server, one["id"]).join)
+        endless = in_thread(self.server, "POST", f"/traces/{one['id']}/query", {"sql": ENDLESS, "timeout_s": 2})
+        self.cleanup.append(endless.join)
 
     def kill(self, target: str) -> None:
         """`kill -9` the server, or a worker or engine if one is there."""
@@ -121,8 +172,7 @@ class Round:
             assert not alive, f"left behind: {alive}"
             self.server.start()
             return
-        names = {"worker": "service.jobs.worker", "maker": "service.jobs.maker", "engine": "--stdiod"}
-        for child in self.server.children(names[target]):
+        for child in self.server.children(PROCESSES[target]):
             with suppress(psutil.NoSuchProcess):  # it ended by itself
                 child.kill()
 
@@ -167,9 +217,20 @@ class Round:
 def survive(server: Server, trace: Path, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     one = Round(server, trace, chance)
+    stages = [
+        one.upload,
+        one.ingest,
+        one.query,
+        one.split,
+        one.merge,
+        one.overlay,
+        one.export,
+        one.analysis,
+        one.deletion,
+    ]
     for number in range(rounds):
-        stage = chance.choice([one.upload, one.ingest, one.query, one.split, one.merge])
-        target = chance.choice(["server", "worker", "maker", "engine"])
+        stage = chance.choice(stages)
+        target = chance.choice(["server", *PROCESSES])
         what = f"round {number}: the {target} killed during {stage.__name__}"
         stage()
         one.kill(target)
@@ -199,8 +260,8 @@ def test_a_kill_amid_each_kind_of_job_loses_nothing_and_leaves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_fifty_kills_at_random_moments_lose_nothing_and_leave_nothing(
-    start_server: Callable[..., Server], trace: Path
+@pytest.mark.timeout(3 * 3600)
+def test_a_thousand_kills_at_random_moments_lose_nothing_and_leave_nothing(
+    start_server: Callable[..., Server], small_trace: Path
 ) -> None:
-    survive(start_server(ingest_attempts=5), trace, 50, seed=2)
+    survive(start_server(ingest_attempts=8), small_trace, 1000, seed=2)

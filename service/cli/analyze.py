@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TextIO
 
 import typer
 
 from service.cli import local
+from service.cli.arguments import file_of
 from service.cli.client import Client, Json
 from service.cli.making import Force, LocalArgument, done
-from service.cli.render import Column, dashed, on_terminal, print_json, print_table
+from service.cli.output import whole
+from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table, write_lines
 from service.cli.report import note
 from service.cli.selection import selecting
-from service.cli.sql import write_bytes, write_table
+from service.cli.sql import write_bytes
 
 _LISTED = (Column("name"), Column("answers"), Column("applies", person=lambda value: "yes" if value else "no"),
            Column("reason", person=dashed))  # fmt: skip
@@ -53,12 +57,21 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis; may be given again."),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="Only this table; csv and arrow have one, the first if not named.")
+        str | None,
+        typer.Option(help="Only this table, instead of all; csv and arrow have one, the first if not named."),
     ] = None,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that the server still reads.")
     ] = 0,
-    form: Annotated[Format, typer.Option("--format", "-f", help="A table is tab-separated when piped.")] = Format.table,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            "-f",
+            help="A table is tab-separated when piped; of several each follows a line `# NAME`, with an empty line "
+            "between two.",
+        ),
+    ] = Format.table,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
     ] = None,
@@ -90,8 +103,13 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     asked_as = Format.json if form is Format.table else form
-    wanted = _Wanted([trace, *(others or ())], base or [], name, _parameters(values), selection, asked_as.value, table)
-    answer = _of_files(wanted) if local.file_of(trace) else _of_server(ctx.obj, wanted, wait)
+    targets = [trace, *(others or ())]
+    paths = [file_of(ctx.obj, one, groups=True) for one in (*targets, *(base or ()))]
+    files = [path for path in paths if path]
+    if files and len(files) < len(paths):
+        raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
+    wanted = _Wanted(targets, base or [], name, _parameters(values), selection, asked_as.value, table)
+    answer = _of_files(wanted, files) if files else _of_server(ctx.obj, wanted, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
     elif form is Format.table:
@@ -102,7 +120,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 
 def _overlay(client: Client, trace: str, selection: Json | None, output: Path | None, *, force: bool) -> None:
     """Have a trace made that shows its critical path, and print its id or its file."""
-    if file := local.file_of(trace):
+    if file := file_of(client, trace):
         print(local.overlay(file, output, selection=selection, force=force))
         return
     if output or force:
@@ -147,6 +165,7 @@ def _of_server(client: Client, wanted: _Wanted, wait: float) -> bytes:
     return client.analysis(
         first, wanted.name, of=kind, traces=others, base=base, wait=wait, parameters=wanted.parameters,
         selection=wanted.selection, form=wanted.form, table=wanted.table,
+        on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
     )  # fmt: skip
 
 
@@ -157,14 +176,12 @@ def _traces_of(client: Client, kind: str, found: Json) -> list[str]:
     return [one["trace"] for one in client.group(found["id"])["ranks"] if one["state"] != "failed"]
 
 
-def _of_files(wanted: _Wanted) -> bytes:
-    files = [[local.file_of(one) for one in side] for side in (wanted.targets, wanted.base)]
-    if None in (*files[0], *files[1]):
-        raise typer.BadParameter("traces of the server and files here can't be asked together", param_hint="--with")
-    targets, base = ([file for file in side if file] for side in files)
+def _of_files(wanted: _Wanted, files: list[Path]) -> bytes:
+    """Ask files: as many as there are targets, and then those of the base."""
+    count = len(wanted.targets)
     return local.analysis(
-        targets, wanted.name, base=base, parameters=wanted.parameters, selection=wanted.selection, form=wanted.form,
-        table=wanted.table,
+        files[:count], wanted.name, base=files[count:], parameters=wanted.parameters, selection=wanted.selection,
+        form=wanted.form, table=wanted.table, on_tables=lambda tables: _say_which(wanted.form, wanted.table, tables),
     )  # fmt: skip
 
 
@@ -183,17 +200,45 @@ def _print_list(listed: Json, *, as_json: bool) -> None:
 
 
 def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
-    """The tables one after the other, each under its name; a pipe or a file gets one, the first if none is named."""
+    """Write all tables, or the one that is named; see `_write_lines` for a pipe or a file."""
     tables: dict[str, Json] = answer["tables"]
-    if table is not None and table not in tables:
-        raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
-    to_person = output is None and on_terminal()
-    chosen = [table] if table else [*tables] if to_person else [next(iter(tables))]
-    for place, name in enumerate(chosen):
-        if len(chosen) > 1:
-            print(f"{chr(10) if place else ''}{name}")
-        write_table(tables[name], output)
+    if table is not None:
+        if table not in tables:
+            raise typer.BadParameter(f"there are {', '.join(tables)}", param_hint="--table")
+        tables = {table: tables[table]}
+    if output is not None:
+        with whole(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+            _write_lines(tables, text)
+    elif on_terminal():
+        _draw(tables)
+    else:
+        _write_lines(tables, sys.stdout)
+    for name, rows in tables.items():
+        if rows["truncated"]:
+            note(f"{name}: cut after {len(rows['rows'])} rows; there are more.")
     for text in answer.get("notes", ()):
         note(text)
     for one in answer["skipped"]:
         note(f"{one['name']}: {one['reason']}")
+
+
+def _draw(tables: dict[str, Json]) -> None:
+    """Draw tables for a person, several each under its name."""
+    for place, (name, table) in enumerate(tables.items()):
+        if len(tables) > 1:
+            print(f"{chr(10) if place else ''}{name}")
+        print_result(table)
+
+
+def _write_lines(tables: dict[str, Json], to: TextIO) -> None:
+    """Write tab-separated tables; of several each follows a line `# NAME`, and an empty line if it is not the first."""
+    for place, (name, table) in enumerate(tables.items()):
+        if len(tables) > 1:
+            to.write(f"{chr(10) if place else ''}# {name}\n")
+        write_lines(to, [column["name"] for column in table["columns"]], table["rows"])
+
+
+def _say_which(form: str, chosen: str | None, tables: list[str]) -> None:
+    """Say which of several tables csv or arrow has, where none was named."""
+    if chosen is None and form != "json" and len(tables) > 1:
+        note(f"{form} has one table: {tables[0]}, of {', '.join(tables)}; --table names another, json has all.")

@@ -285,10 +285,23 @@ class Client:
         """Delete the trace with everything made from it."""
         self._done("DELETE", _at(trace_id))
 
-    def perfetto_url(self, trace_id: str, *, selection: Json | None = None, args: str = "all") -> str:
-        """The link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`."""
-        chosen = _view(selection, args)
+    def perfetto_url(
+        self, trace_id: str, *, selection: Json | None = None, args: str = "all", slice_: str | None = None
+    ) -> str:
+        """The link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`.
+
+        With `slice_` it opens at that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`; see the API.
+        """
+        chosen = _opening(selection, args, slice_)
         return f"{self.url}/api/v1/{_at(trace_id)}/perfetto{'?' if chosen else ''}{urlencode(chosen)}"
+
+    def check_perfetto(
+        self, trace_id: str, *, selection: Json | None = None, args: str = "all", slice_: str | None = None
+    ) -> None:
+        """Raise `ApiError` if the server refuses the link of `perfetto_url`."""
+        params = _opening(selection, args, slice_)
+        with self._send("GET", f"{_at(trace_id)}/perfetto", redirects=True, params=params):
+            pass
 
     # split and merge
 
@@ -389,9 +402,10 @@ class Client:
 
     def group(self, text: str) -> Json:
         """The group of that id or name, with its `ranks`."""
-        if not re.fullmatch("[0-9a-f]{12}", text):
-            text = next((one["id"] for one in self.groups(name=text) if one["name"] == text), text)
-        return self._json("GET", _group(text))
+        found = self._group_of(text)
+        if found is None:
+            raise ApiError("unknown_group", "Unknown group", f"There is no group {text!r} on {self.url}.", 404)
+        return found if "ranks" in found else self._json("GET", _group(found["id"]))
 
     def delete_group(self, group_id: str, *, traces: bool = False) -> None:
         """Dissolve the group, or delete it with its `traces`."""
@@ -454,6 +468,7 @@ class Client:
         selection: Json | None = None,
         form: str = "json",
         table: str | None = None,
+        on_tables: Callable[[list[str]], None] = lambda _: None,
     ) -> bytes:
         """An answer to what is often asked, as the API gives it; without a name, what can be asked.
 
@@ -468,6 +483,7 @@ class Client:
             selection: what of the traces; without it, all.
             form: `json` with all tables, or `csv` or `arrow` with one.
             table: which of the tables, if not the first.
+            on_tables: hears of `csv` and `arrow` which tables there are.
         """
         told: dict[str, Any] = {
             "selection": _compact(selection),
@@ -485,6 +501,7 @@ class Client:
             params={**(parameters or {}), **chosen, "traces": [*traces]},
             timeout=httpx.Timeout(_ANSWER_S + wait, connect=_CONNECT_S, read=_SAFE_S + wait),
         ) as response:
+            on_tables([one.strip() for one in response.headers.get("tracedock-tables", "").split(",")])
             return response.read()
 
     def export(  # noqa: PLR0913 - what an answer is asked for
@@ -575,11 +592,14 @@ class Client:
             pass
 
     @contextmanager
-    def _send(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
-        """A streamed response that is no error; where httpx's exceptions become ours."""
+    def _send(self, method: str, path: str, *, redirects: bool = False, **request: Any) -> Iterator[httpx.Response]:
+        """A streamed response that is no error; where httpx's exceptions become ours.
+
+        With `redirects`, a redirect is the answer, which is not followed; without, it is an error.
+        """
         try:
             with self._http.stream(method, path, **request) as response:
-                if not response.is_success:
+                if not (response.is_success or (redirects and response.is_redirect)):
                     response.read()
                     raise _refusal(response)
                 yield response
@@ -625,6 +645,11 @@ def _view(selection: Json | None, args: str) -> dict[str, Any]:
     """What of a trace an engine is on, as parameters of an address; nothing for all of it."""
     chosen = {} if selection is None else {"selection": _compact(selection)}
     return chosen if args == "all" else chosen | {"args": args}
+
+
+def _opening(selection: Json | None, args: str, slice_: str | None) -> dict[str, Any]:
+    """What the UI opens on, likewise, and the slice at which it opens."""
+    return _view(selection, args) | ({} if slice_ is None else {"slice": slice_})
 
 
 def _split(selection: Json | None, by: str | None, value: int | None) -> Json:

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from service.cli import local
+from service.cli.arguments import file_of
 from service.cli.client import Client, Download, Json
 from service.cli.making import LocalArgument
 from service.cli.output import STDOUT, check_target, whole
 from service.cli.progress import stages
-from service.cli.report import note
 from service.cli.selection import selecting
 
 
@@ -68,10 +68,8 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         raise typer.BadParameter("a part of a trace is written by time", param_hint="--order")
     if selection and form in (Format.original, Format.parquet):
         raise typer.BadParameter("a part of a trace is written as json or json.gz", param_hint="--format")
-    file = local.file_of(trace)
+    file = file_of(ctx.obj, trace)
     if file:
-        if file.name == trace:
-            note(f"{trace} is a file here: no server is asked.")
         written = _write_file(file, selection, output, form, order, redact=redact, force=force)
     else:
         written = _fetch(ctx.obj, trace, selection, output, form, order, redact=redact, force=force)

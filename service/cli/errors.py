@@ -6,7 +6,8 @@ ClientError
 ├── DigestMismatchError  the server holds other bytes than were sent
 ├── DamagedDownloadError other bytes came than the server sent
 ├── AmbiguousTraceError  several traces fit what was asked for
-└── AmbiguousTargetError a trace and a group fit it
+├── AmbiguousTargetError a trace and a group fit it
+└── AmbiguousFileError   a file here and a trace on the server have that name
 """
 
 from __future__ import annotations
@@ -100,3 +101,14 @@ class AmbiguousTargetError(ClientError):
             + [f"  {group['id']}  {group['created_at']}  {group['name']} (a group of {group['traces']} traces)"]
         )
         super().__init__(f"{text!r} may mean a trace or a group; say which by its id:\n{listed}")
+
+
+class AmbiguousFileError(ClientError):
+    """A file here and a trace or a group on the server have this name."""
+
+    def __init__(self, text: str, url: str, ids: Sequence[str]) -> None:
+        self.text, self.url, self.ids = text, url, ids
+        super().__init__(
+            f"{text!r} may mean the file here, or what {url} has of that name; write ./{text} for the file, or the id:"
+            f" {', '.join(ids)}"
+        )

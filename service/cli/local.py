@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-import typer
 
 from service.cli.client import Json
 from service.cli.errors import ApiError
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
     from service.trace.piece import Align, By
 
 _UNREADABLE = 422  # what the API answers for what lies in a trace or a selection
-
-
-def file_of(trace: str) -> Path | None:
-    """The file that a TRACE means: one that is there, or whatever is written with a path; None of a server's trace."""
-    path = Path(trace)
-    if path.is_file():
-        return path
-    if os.sep in trace or (os.altsep and os.altsep in trace):
-        what = "that is a folder" if path.is_dir() else "there is no such file"
-        raise typer.BadParameter(f"{trace}: {what}", param_hint="TRACE")
-    return None
 
 
 def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, value: int | None, force: bool) -> Json:
@@ -131,7 +119,7 @@ def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[
         return found
 
 
-def analysis(
+def analysis(  # noqa: PLR0913 - as many options
     files: Sequence[Path],
     name: str | None,
     *,
@@ -140,10 +128,11 @@ def analysis(
     selection: Json | None,
     form: str,
     table: str | None,
+    on_tables: Callable[[list[str]], None] = lambda _: None,
 ) -> bytes:
     """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file.
 
-    The files of `base` are those that the others are compared with.
+    The files of `base` are those that the others are compared with; `on_tables` hears which tables there are.
     """
     from service.analysis.answers import answered, applicable, parameters_of, question_of
     from service.analysis.readings import Asked, Readings
@@ -164,6 +153,7 @@ def analysis(
             readings = Readings(work.folder / "spill")
             if question is None or asked is None:
                 return orjson.dumps(applicable(traces[0], readings))
+            on_tables([*question.tables])
             return answered(question, asked, traces, readings).form(form, table)
 
 

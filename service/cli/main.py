@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from service.cli import analyze, download, groups, imports, jobs, making, server, sessions, sql, tokens, traces
 from service.cli.client import DEFAULT_URL, Client
-from service.cli.errors import AmbiguousTraceError, ClientError, UnreachableError
+from service.cli.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
 
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
@@ -50,7 +50,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Upload traces of torch.profiler, ask SQL of them, split and merge them, and open them in the Perfetto UI.\n\n"
     "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`. split, merge, "
-    "download and analyze also take a file that is here, and then need no server.",
+    "download and analyze also take a file that is here, and then need no server. There, a TRACE with a path, like "
+    "./rank0.json, is the file. A bare name is a file if one has it here and no trace on the server does; where both "
+    "do, it is refused.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
 )
 
@@ -120,7 +122,7 @@ def main() -> NoReturn:
 def _exit_code(error: ClientError) -> int:
     if isinstance(error, UnreachableError):
         return UNREACHABLE
-    return USAGE if isinstance(error, AmbiguousTraceError) else REFUSED
+    return USAGE if isinstance(error, AmbiguousTraceError | AmbiguousFileError) else REFUSED
 
 
 def _forget_stdout() -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import local
+from service.cli.arguments import file_of
 from service.cli.client import Client, Json
 from service.cli.errors import ApiError
 from service.cli.output import check_target
@@ -23,7 +24,11 @@ from service.cli.traces import AsJson
 from service.cli.units import byte_count, nanoseconds
 
 LocalArgument = Annotated[
-    str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`; or a file here.")
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="Id, start of an id, name, or `latest`; or a file here: ./NAME, or NAME if the server has no such trace.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
 
@@ -104,7 +109,7 @@ def split(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 ) -> None:
     """Cut a trace into traces. Prints their ids, or of a file here the names of the files."""
     count = _value(by, value)
-    file = local.file_of(trace)
+    file = file_of(ctx.obj, trace)
     if file is None:
         if output or force:
             raise typer.BadParameter(
@@ -127,7 +132,8 @@ def split(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 def merge(
     ctx: typer.Context,
     traces: Annotated[
-        list[str], typer.Argument(metavar="TRACE...", help="Ids, names, or `latest`; or files here, all or none.")
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Ids, names, or `latest`; or files here, all or none: ./NAME."),
     ],
     align: Annotated[
         Align,
@@ -149,7 +155,8 @@ def merge(
     told = None if ranks is None else list(numbers("--ranks", ranks))
     if told is not None and len(told) != len(traces):
         raise typer.BadParameter(f"{len(told)} ranks for {len(traces)} traces", param_hint="--ranks")
-    files = [found for one in traces if (found := local.file_of(one))]
+    paths = [file_of(ctx.obj, one) for one in traces]
+    files = [path for path in paths if path]
     if not files:
         if output or force:
             raise typer.BadParameter(
@@ -159,7 +166,7 @@ def merge(
         _merge_on_server(ctx.obj, traces, align, told, name)
         return
     if len(files) < len(traces):
-        missing = next(one for one in traces if local.file_of(one) is None)
+        missing = traces[paths.index(None)]
         raise typer.BadParameter(f"{files[0]} is a file here, and {missing} is not: upload it", param_hint="TRACE...")
     if name is not None:
         raise typer.BadParameter("a merge of files is named by --output", param_hint="--name")

@@ -119,8 +119,18 @@ def open_trace(
         bool, typer.Option("--listener", help="Serve this trace on the server's local port, usually 9001.")
     ] = False,
     args: ArgsOption = Args.all,
+    slice_: Annotated[
+        str | None,
+        typer.Option(
+            "--slice",
+            metavar="REF",
+            help="Open at this slice: position:N of the event in the columns, at:TIME_NS:NAME, or id:N of SQL.",
+        ),
+    ] = None,
 ) -> None:
     """Print the link that opens a trace, or the part of it that is selected, in the Perfetto UI."""
+    if listener and slice_:
+        raise typer.BadParameter("its viewer opens on all of the trace", param_hint="--slice")
     if listener and selection:
         raise typer.BadParameter(
             "it serves whole traces; `tracedock split` makes one of a part", param_hint="--listener"
@@ -136,9 +146,11 @@ def open_trace(
             raise ApiError("listener_off", "The listener is off", reason, 409)
         note(f"{chosen['host']}:{chosen['port']} on the server's machine now serves {found['name']}.")
         note('In a browser there, https://ui.perfetto.dev offers it: answer "YES, use loaded trace".')
-    link = client.perfetto_url(found["id"], selection=selection, args=args.value)
+    link = client.perfetto_url(found["id"], selection=selection, args=args.value, slice_=slice_)
     if found["state"] != "ready":
         note(f"{found['name']} is {found['state']}; the link works once it is ready.")
+    elif selection or slice_:
+        client.check_perfetto(found["id"], selection=selection, args=args.value, slice_=slice_)
     print(link)
     if browser:
         _browse(link)

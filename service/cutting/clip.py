@@ -32,13 +32,11 @@ class Clip:
         """The events of the next table, as far as no more can come between them."""
         part = Part(0, 0, table)
         starts, ends = part.starts, part.ends
-        over = np.flatnonzero(part.slices & part.has("ts_ns") & self._time.meet(starts, ends))
-        begins, lasts = starts.copy(), ends.copy()
-        begins[over], lasts[over] = self._time.clipped(starts[over], ends[over])
-        changed = np.flatnonzero((begins != starts) | (lasts != ends))
+        begins, stops = clipped_times(part, self._time)
+        changed = np.flatnonzero((begins != starts) | (stops != ends))
         if not len(changed) and self._later is None:
             return table
-        cut = _cut(table, changed, begins[changed], (lasts - begins)[changed])
+        cut = _cut(table, changed, begins[changed], (stops - begins)[changed])
         ordered, times = by_time(pa.concat_tables([self._later, cut]) if self._later else cut)
         passed = len(ordered)
         if part.has("ts_ns").all():  # there may be more with a time
@@ -49,6 +47,14 @@ class Clip:
     def rest(self) -> pa.Table | None:
         """What has not been given on yet, once no more comes."""
         return self._later
+
+
+def clipped_times(part: Part, time: Time) -> tuple[Ints, Ints]:
+    """The start and the end of each event of a part in ns, those of slices that share time with `time` cut to it."""
+    begins, stops = part.starts.copy(), part.ends.copy()
+    over = np.flatnonzero(part.slices & part.has("ts_ns") & time.meet(begins, stops))
+    begins[over], stops[over] = time.clipped(begins[over], stops[over])
+    return begins, stops
 
 
 def _cut(table: pa.Table, rows: Ints, starts: Ints, lasts: Ints) -> pa.Table:

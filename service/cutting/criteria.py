@@ -4,16 +4,16 @@ Which events come along with others is `service.cutting.rows`'s.
 """
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
+from service.cutting.names import NamePatterns
 from service.cutting.steps import EventSteps
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
-from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, name_pattern, united, without
+from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, united, without
 from service.trace.summary import GPU_CATEGORIES, Key
 
 Choice = TypeVar("Choice", int, str)
@@ -318,24 +318,15 @@ class _Told:
         return lambda part: part.which(column, lambda word: (word or "") in chosen)
 
     def _names(self, wanted: list[str]) -> Test:
-        exact = {one for one in wanted if not one.startswith("re:") and not set(one) & set("*?")}
-        patterns = [_compiled(one) for one in wanted if one not in exact]
-        answers: dict[str | None, bool] = {None: False}
-
-        def holds(name: str | None) -> bool:
-            if name not in answers:
-                answers[name] = name in exact or any(pattern.search(name or "") for pattern in patterns)
-            return answers[name]
-
+        patterns = NamePatterns(wanted)
         self.columns.add("name")
-        return lambda part: part.which("name", holds)
 
+        def test(part: Part) -> Flags:
+            codes, names = part.coded("name")
+            flags: Flags = np.array([*patterns.match(names), False])[codes]  # the last is that of no name, coded -1
+            return flags
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(name_pattern(pattern))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadSelection(f"The regular expression {pattern[3:103]!r} can't be read: {error}.") from error
+        return test
 
 
 def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:

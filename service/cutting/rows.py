@@ -85,6 +85,14 @@ class Rows:
         """The time of one of the selections."""
         return self._asked[place].time
 
+    def around(self, place: int) -> Time | None:
+        """The time of the window and the steps of one of the selections; None if it has neither."""
+        return self._asked[place].around
+
+    def keeps_any(self) -> bool:
+        """Whether anything is kept; an event that is asked for shows it without a look at what belongs to it."""
+        return any(self._bits[rows].any() for rows in self._asked_rows()) or bool(self.kept().any())
+
     def kept(self) -> Bits:
         """The bits of all rows."""
         everything = self._where(lambda asked: asked.is_everything and asked.selection.closure.metadata)
@@ -117,6 +125,11 @@ class Rows:
 
     def _take_asked_for(self) -> None:
         """Keep what is asked for, and the annotations around it."""
+        for _ in self._asked_rows():
+            pass
+
+    def _asked_rows(self) -> Iterator[slice]:
+        """Do so part by part, and yield the rows of each part that is done."""
         columns = {"ph", "cat", "ts_ns", "dur_ns"}
         columns.update(name for one in self._asked for name in one.columns)
         spans = [self._parts.time(index) for index in range(len(self._parts))]
@@ -131,6 +144,7 @@ class Rows:
                 flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
                 self._asked_flows[part.first + flows] = bits[flows] & whole
                 bits[flows] &= ~whole
+            yield part.rows
 
     # -- what belongs to it -------------------------------------------------------------------------------------------
 

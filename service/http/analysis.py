@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import secrets
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -14,6 +15,7 @@ from service.analysis.question import Question
 from service.http import shapes
 from service.http.download import Export
 from service.http.members import settle_all, side_of
+from service.http.parameters import PathValues, also_takes
 from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
@@ -73,6 +75,8 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
 ) -> Response:
     """An answer; ``skipped`` tells of which ranks there is none, and why. Who has it already gets a 304.
 
+    JSON has all tables. ``csv`` and ``arrow`` have one, which ``Tracedock-Table`` names, of ``Tracedock-Tables``.
+
     ``compare`` takes exactly two sides: the traces of ``base``, and all others; of two traces without ``base``, the
     first is the base. With ``wait``, traces that are not ready are waited for.
     """
@@ -81,6 +85,8 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     parameters = parameters_of(question, told)
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
+    if table and form == "json":
+        raise BadQuestion("`table` is for csv and arrow, which have one table; JSON has all.", known=[*question.tables])
     if base and not question.compared:
         raise BadQuestion(f"{name} is not about two sides, and takes no `base`.")
     await settle_all(parts, [*ids, *(base or ())], wait)
@@ -95,15 +101,25 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     )
     tag = hashlib.sha256(orjson.dumps([_SERVER, *asked, form, table])).hexdigest()[:32]
     headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
+    headers |= {} if form == "json" else _tables_of(question, table)
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     pieces = parts.analyses.answer(name, parameters.model_dump(mode="json"), wanted, form=form, table=table)
     return Export(pieces, _MEDIA_TYPES[form], headers)
 
 
+def _tables_of(question: Question, table: str | None) -> dict[str, str]:
+    """Header fields that name the table of an answer, and all that there are."""
+    chosen = table or next(iter(question.tables))
+    if chosen not in question.tables:  # it is refused when the answer is known
+        return {}
+    return {"Tracedock-Table": chosen, "Tracedock-Tables": ", ".join(question.tables)}
+
+
 def _add(question: Question) -> None:
     """A route for a question, so that its parameters are documented."""
 
+    @also_takes(lambda _: question.parameters.model_fields)
     async def asked(*args: Any, **values: Any) -> Response:
         return await ask(question.name, *args, **values)
 
@@ -139,7 +155,13 @@ for one in QUESTIONS.values():
     _add(one)
 
 
+def parameters_of_named(path: PathValues) -> Iterable[str]:
+    """The names of the parameters of the analysis that a path names; raises `UnknownQuestion`."""
+    return question_of(path["name"]).parameters.model_fields
+
+
 @router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
+@also_takes(parameters_of_named)
 def no_such_analysis(name: str) -> None:
     """A problem: there is no analysis of that name."""
     question_of(name)

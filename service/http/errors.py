@@ -11,6 +11,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from service.trace import errors
 
@@ -40,6 +41,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownTrace: 404,
     errors.UnknownQuestion: 404,
     errors.UnknownGroup: 404,
+    errors.BadGroupName: 400,
     errors.GroupExists: 409,
     errors.UnknownJob: 404,
     errors.NotReady: 409,
@@ -52,6 +54,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.SqlRefused: 403,
     errors.SqlError: 400,
     errors.QueryTimeout: 504,
+    errors.DeadlineExceeded: 504,
     errors.ResultTooLarge: 413,
     errors.Unauthorized: 401,
     errors.UnknownToken: 404,
@@ -70,6 +73,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.NotRedactable: 422,
     errors.ExportError: 502,
     errors.AnalysisError: 422,
+    errors.RequestError: 422,
+    errors.BodyNotJson: 415,
 }
 
 
@@ -115,6 +120,11 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return problem(422, "bad_request", "The request can't be understood", detail, faults=faults)
 
 
+async def _left(_: Request, __: Exception) -> Response:
+    """The end of a request whose client has left: nobody reads it."""
+    return Response(status_code=499)
+
+
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("%s %s broke", request.method, request.url.path, exc_info=error)
     return problem(500, "internal", "The service has a bug", f"{type(error).__name__} in {request.method}.")
@@ -125,4 +135,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.TracedockError, _ours)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _unexpected)

@@ -8,21 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.analysis.answers import question_of
 from service.http import shapes
-from service.http.analysis import Form, ask
+from service.http.analysis import Form, ask, parameters_of_named
 from service.http.analysis import list_analyses as list_of_trace
 from service.http.bodies import SmallBody
 from service.http.cursors import at_of, cursor_of, read_cursor
 from service.http.making import MERGED_MAX, MergeRequest, merge_traces
 from service.http.members import asked_of, members_of, settle_all, told
+from service.http.parameters import also_takes
 from service.http.selections import Chosen
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV
 from service.http.traces import Wait, as_json
 from service.store.catalog import Trace
-from service.store.groups import Group
-from service.store.uploads import plain_name
+from service.store.groups import Group, group_name
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, UnknownTrace
+from service.trace.errors import BadQuestion, CannotMerge, UnknownTrace
 from service.trace.piece import Align
 
 router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBody)
@@ -130,7 +130,7 @@ def list_groups(
 @router.post("", status_code=201, summary="Make a group", responses={201: {"model": shapes.Group}})
 def make_group(asked: GroupRequest, parts: Parts) -> Response:
     """Put traces together. A group is also made by the first upload or import that names it."""
-    made = parts.groups.add(plain_name(asked.name), run_id=asked.run_id, traces=asked.traces)
+    made = parts.groups.add(group_name(asked.name), run_id=asked.run_id, traces=asked.traces)
     return as_json(with_ranks(parts, made), 201, Location=f"/api/v1/groups/{made.id}")
 
 
@@ -143,7 +143,7 @@ def describe_group(group_id: str, parts: Parts) -> Response:
 @router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
 def change_group(group_id: str, asked: GroupChange, parts: Parts) -> Response:
     """Change what is given; the rest stays."""
-    name = None if asked.name is None else plain_name(asked.name)
+    name = None if asked.name is None else group_name(asked.name)
     changed = parts.groups.change(group_id, name=name, run_id=asked.run_id, traces=asked.traces)
     return as_json(with_ranks(parts, changed))
 
@@ -167,8 +167,14 @@ async def delete_group(
     "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
 )
 async def merge_group(group_id: str, asked: GroupMerge, parts: Parts, wait: Wait = 0) -> Response:
-    """As ``POST /traces/merge`` of all of its traces."""
+    """As ``POST /traces/merge`` of all of its traces; of fewer than two there is nothing to merge, which is 422."""
     members = members_of(parts, group_id)
+    if len(members) < 2:
+        name = parts.groups.get(group_id).name
+        count = f"{len(members)} trace{'s' * (len(members) != 1)}"
+        raise CannotMerge(
+            f"The group {name!r} has {count}; a merge takes two or more.", traces=[one.id for one in members]
+        )
     return await merge_traces(
         MergeRequest(traces=[one.id for one in members], ranks=None, align=asked.align, name=asked.name), parts, wait
     )
@@ -185,6 +191,7 @@ def list_analyses(group_id: str, parts: Parts, selection: Chosen) -> Response:
     summary="Ask all ranks of a group",
     responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
 )
+@also_takes(parameters_of_named)
 async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
     group_id: str,
     name: str,

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from service.settings import Settings
-from service.trace.errors import WrongHost, WrongOrigin
+from service.trace.errors import BadOrigin, WrongHost, WrongOrigin
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d+)?")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::\d*)?")
 
 
@@ -48,6 +49,16 @@ def _listed(setting: str) -> set[str]:
     return {one.strip().lower() for one in setting.split(",") if one.strip()}
 
 
+def _origin(text: str) -> str:
+    """An origin of the setting, as browsers send it; raises `BadOrigin`."""
+    origin = text.rstrip("/")
+    if not _ORIGIN.fullmatch(origin):
+        raise BadOrigin(
+            f"{text[:100]!r} in the setting allowed_origins is no origin; write `https://name` or `https://name:port`."
+        )
+    return origin
+
+
 class Hosts:
     """The names of this server, and the pages that may use it."""
 
@@ -57,7 +68,7 @@ class Hosts:
         if self._exposed:
             own.add(socket.gethostname().lower())
         self._names = LOOPBACK | own | {*map(host_name, _listed(settings.allowed_hosts))} - {""}
-        self._origins = {one.rstrip("/") for one in _listed(settings.allowed_origins)}
+        self.origins = frozenset(map(_origin, _listed(settings.allowed_origins)))
 
     def check(self, connection: HTTPConnection, *, safe: bool) -> None:
         """Let a request pass that is for this server, and that is `safe` or made by a page of its own, or by none.
@@ -80,7 +91,7 @@ class Hosts:
         origin = connection.headers.get("origin")
         if origin is None:
             return connection.headers.get("sec-fetch-site") == "cross-site"
-        return origin.lower() not in self._origins and not is_own(connection)
+        return origin.lower() not in self.origins and not is_own(connection)
 
 
 def is_own(connection: HTTPConnection) -> bool:

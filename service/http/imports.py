@@ -12,6 +12,7 @@ from service.http.doors import remark
 from service.http.jobs import described as described_job
 from service.http.services import Parts, Services
 from service.http.traces import Wait, as_json
+from service.store.groups import group_name
 from service.store.imports import Order
 from service.store.taking import Mode
 from service.store.uploads import plain_name
@@ -72,7 +73,7 @@ async def import_traces(asked: ImportRequest, request: Request, parts: Parts, wa
     imported again under its name into its group is the trace that it was.
     """
     told = {
-        "path": asked.path, "mode": asked.mode, "group": asked.group and plain_name(asked.group),
+        "path": asked.path, "mode": asked.mode, "group": asked.group and group_name(asked.group),
         "name": asked.name and plain_name(asked.name),
     }  # fmt: skip
     remark(request, path=asked.path[:1000])

@@ -10,6 +10,7 @@ from service.http import shapes
 from service.http.access import check_write
 from service.http.bodies import SmallBody
 from service.http.jobs import described
+from service.http.leaving import unless_left
 from service.http.services import Parts, Services
 from service.http.traces import Urgency, Wait, as_json
 from service.store.jobs import Priority
@@ -94,15 +95,16 @@ async def split_trace(
 ) -> Response:
     """Make a trace of each piece that has any event: its `parent` is this one, its `selection` what it keeps of it.
 
-    Answers 202 with the job that makes them. What can't be cut is 422, and says what there is.
+    Answers 202 with the job that makes them. What can't be cut is 422, and says what there is. A dry run ends when its
+    client leaves, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
     """
     trace = parts.ready_trace(trace_id)
     wanted = {
         "trace": trace.id, "selection": asked.selection.as_dict(), "by": asked.by, "value": asked.value,
     }  # fmt: skip
     if asked.dry_run:
-        found = await parts.making.plan(wanted)
-        return as_json({"pieces": found, "events": sum(one["events"] for one in found)})
+        pieces = await unless_left(request, parts.making.plan(wanted))
+        return as_json({"pieces": pieces, "events": sum(piece["events"] for piece in pieces)})
     check_write(request)
     share = share_of_time(asked.selection, trace.summary or {})
     await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))

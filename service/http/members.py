@@ -34,6 +34,8 @@ def asked_of(parts: Services, group_id: str) -> tuple[list[str], list[str]]:
     members = members_of(parts, group_id)
     late = [one for one in members if not one.state.settled]
     if late:
+        for one in late:
+            parts.ask_for(one)
         raise NotReady(
             f"Of the {len(members)} traces of the group, {len(late)} are not ready: {_listed(late)}."
             " `wait=SECONDS` waits for them.",

@@ -6,8 +6,11 @@ import textwrap
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Response, WebSocket
+import orjson
+from fastapi import APIRouter, Query, Response, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
@@ -18,6 +21,7 @@ from service.engine.session import Session
 from service.http.services import Parts
 from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
+from service.trace.slices import SliceReference
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +47,58 @@ pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 
 
 @api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
-def open_perfetto(view: Viewed, parts: Parts) -> Response:
-    """Lead a browser to the UI on the trace, or on a selection of it; the page then has its engine started."""
-    parts.ready_trace(view.trace_id)
-    return RedirectResponse(f"/perfetto/{view}/#!/viewer")
+async def open_perfetto(
+    view: Viewed,
+    parts: Parts,
+    slice_text: Annotated[
+        str | None,
+        Query(
+            alias="slice",
+            description="the slice to select and zoom to: `position:123` is the event of that `position` in the"
+            " columns; `at:1695000000123:aten::mm` the one of that name that begins at that time, in ns of the trace's"
+            " own clock; `id:456` the one of that id in the engine's table `slice`. Ids are the same for all `args`,"
+            " but others in each selection",
+        ),
+    ] = None,
+) -> Response:
+    """Redirect to the UI on the trace, or on a selection of it; the page then has its engine started.
+
+    The UI opens at the slice, or at the selection's window and steps. A selection that holds nothing, and a slice that
+    the trace or the selection does not have, or that is not the only one of its name and time, is refused.
+    """
+    trace = parts.ready_trace(view.trace_id)
+    reference = None if slice_text is None else SliceReference.parsed(slice_text)
+    place: dict[str, Any] = {}
+    if view.selection or reference:
+        columns = parts.folder.columns_of(trace.id)
+        place = await parts.analyses.opening(columns, trace.summary or {}, view.selection, reference)
+    return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
+
+
+def _place_query(place: dict[str, Any], reference: SliceReference | None) -> str:
+    """The query that has the UI's page open at a place, with its question mark; empty for the whole timeline.
+
+    The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. None of it is in the fragment, which the UI
+    replaces: so a reload opens at the same place.
+    """
+    query = {}
+    if place.get("start") is not None:
+        query = {"visStart": place["start"], "visEnd": place["end"]}
+    if reference:
+        chosen = place["slice"] or {"id": reference.number}
+        query["slice"] = orjson.dumps(chosen).decode()
+    return f"?{urlencode(query)}" if query else ""
 
 
 @pages.get("/{view}/")
-def ui_page(view: str, parts: Parts) -> Response:
-    """The UI's page, with our script ahead of its own."""
+def ui_page(
+    view: str,
+    parts: Parts,
+    _start: Annotated[int | None, Query(alias="visStart")] = None,
+    _end: Annotated[int | None, Query(alias="visEnd")] = None,
+    _slice: Annotated[str | None, Query(alias="slice")] = None,
+) -> Response:
+    """The UI's page, with our script ahead of its own; the scripts read the query, see `_place_query`."""
     parts.catalog.get(View.parsed(view).trace_id)
     page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})

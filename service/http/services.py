@@ -89,9 +89,9 @@ class Services:
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
         self.runner.on_read = self._read
-        self.exports = Exports(keep_ready=keep_ready)
+        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
         self.renderings = Renderings(keep_ready=keep_ready)
-        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
+        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
 
     @property
     def jobs(self) -> Jobs:
@@ -134,8 +134,14 @@ class Services:
             why = (trace.error or {}).get("detail", "")
             raise NotReady(f"The trace could not be read: {why}", state=trace.state, error=trace.error)
         if trace.state is not State.READY:
+            self.ask_for(trace)
             raise NotReady(f"The trace is still {trace.state}.", state=trace.state, retry_after_s=1)
         return trace
+
+    def ask_for(self, trace: Trace) -> None:
+        """Have a trace read before others that nobody has asked for."""
+        if trace.job is not None:
+            self.board.ask_for(trace.job)
 
     def cut(self, trace: Trace, selection: Selection) -> Cut:
         """What an export is told to cut out of a ready trace."""

@@ -14,6 +14,7 @@ from service.http.receiving import BLOCK, announced_size, receiving
 from service.http.services import Parts, Services
 from service.jobs.runner import Following
 from service.store.catalog import State, Trace, new_trace_id
+from service.store.groups import group_name
 from service.store.jobs import Priority
 from service.store.room import Room
 from service.store.uploads import Upload, plain_name
@@ -122,7 +123,7 @@ async def upload_trace(
     Answers 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
     ``Content-Digest`` are verified when they are sent.
     """
-    name, group = plain_name(filename), plain_name(group) if group else None
+    name, group = plain_name(filename), group_name(group) if group else None
     headers = request.headers
     promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
     trace_id = new_trace_id()
@@ -145,12 +146,13 @@ def list_traces(
     state: State | None = None,
     name: Annotated[str, Query(description="part of the name, in any case")] = "",
     parent: Annotated[str | None, Query(description="the trace that they were cut out of")] = None,
-    group: Annotated[str | None, Query(description="the id of the group that they belong to")] = None,
+    group: Annotated[str | None, Query(description="the id or the name of the group that they belong to")] = None,
 ) -> Response:
     """One page of traces, each without its longer lists; ``next`` is the cursor of the following page, or null."""
     traces = parts.catalog.page(
-        limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent, group=group
-    )
+        limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent,
+        group=None if group is None else parts.groups.find(group).id,
+    )  # fmt: skip
     page = traces[:limit]
     following = cursor_of(page[-1].created_ns, page[-1].id) if len(traces) > limit else None
     return as_json({"traces": [in_brief(t, parts.runner.progress(t.id)) for t in page], "next": following})
@@ -177,7 +179,7 @@ class TraceChange(BaseModel):
 @router.patch("/{trace_id}", summary="Pin a trace, or put it into a group", responses={200: {"model": shapes.Trace}})
 def change_trace(trace_id: str, asked: TraceChange, parts: Parts) -> Response:
     """Change what is given; the rest stays."""
-    group = plain_name(asked.group) if asked.group else ""
+    group = group_name(asked.group) if asked.group else ""
     told = group if "group" in asked.model_fields_set else None
     trace = parts.catalog.change(trace_id, pinned=asked.pinned, group=told)
     return as_json(described(trace, parts.runner.progress(trace.id)))

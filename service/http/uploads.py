@@ -22,6 +22,7 @@ from service.http.services import Parts
 from service.http.traces import as_json
 from service.jobs.receiving import Standing, Writing
 from service.store.catalog import new_trace_id
+from service.store.groups import group_name
 from service.store.jobs import Priority
 from service.store.resumable import CHECKSUMS, Announced
 from service.store.uploads import plain_name
@@ -198,7 +199,7 @@ def _announced(request: Request) -> Announced:
     group, priority = metadata.get("group") or None, metadata.get("priority", "interactive")
     if priority not in _PRIORITIES:
         raise BadUpload(f"The priority is one of {', '.join(_PRIORITIES)}, not {priority[:40]!r}.")
-    return Announced(upload_id, plain_name(name), length, field, group and plain_name(group), _PRIORITIES[priority])
+    return Announced(upload_id, plain_name(name), length, field, group and group_name(group), _PRIORITIES[priority])
 
 
 def _number(request: Request, field: str) -> int | None:

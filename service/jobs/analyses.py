@@ -3,10 +3,11 @@
 import asyncio
 import itertools
 import logging
+import math
 import shutil
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import orjson
 
 from service.jobs.process import kill, started
 from service.store.export import spill_of
-from service.trace.errors import ExportFailed, again, fate
+from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate
+from service.trace.selection import Selection
+from service.trace.slices import SliceReference
 
 IDLE_S = 60.0
 """After so long without a question, what was found out for others is forgotten."""
-DROPPED_S = 5.0
-"""So long a question is worked on that nobody waits for any more: who reloads a page asks it again."""
+DROPPED_S = 2.0
+"""Seconds that the process goes on with questions nobody waits for any more: a page that is reloaded asks again."""
 _LINE_MAX = 1 << 20
+_LONGEST_TIMER_S = 1e6  # an event loop takes no infinite time
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +36,25 @@ class Analyses:
         spill: the folder for what does not fit into memory.
         keep_ready: whether a process is kept ready.
         idle_s: seconds without a question after which it ends, or another one takes its place.
-        dropped_s: seconds after which it does where it works on what nobody waits for.
+        dropped_s: seconds after which it is replaced where it only works on questions that nobody waits for.
+        deadline_s: seconds after which a question fails that it works on. Its process is replaced, and all other
+            questions are asked again.
     """
 
     def __init__(
-        self, spill: Path, *, keep_ready: bool = True, idle_s: float = IDLE_S, dropped_s: float = DROPPED_S
+        self,
+        spill: Path,
+        *,
+        keep_ready: bool = True,
+        idle_s: float = IDLE_S,
+        dropped_s: float = DROPPED_S,
+        deadline_s: float = math.inf,
     ) -> None:
         self._spill = spill
         self._keep_ready = keep_ready
         self._idle_s = idle_s
         self._dropped_s = dropped_s
+        self._deadline_s = deadline_s
         self._starting: asyncio.Task[Answering] | None = None
         self._idling: asyncio.TimerHandle | None = None
         self._hearing: set[asyncio.Task[None]] = set()
@@ -61,6 +74,7 @@ class Analyses:
         Raises:
             AnalysisError: it can't be answered so, or none of the traces has what it takes.
             SelectionError: a trace has nothing of its selection.
+            DeadlineExceeded: it took longer than the server lets an answer take.
             ExportFailed: the process failed.
         """
         return self._asked(question=question, parameters=parameters, traces=traces, form=form, table=table)
@@ -68,6 +82,25 @@ class Analyses:
     def applicable(self, trace: dict[str, Any]) -> AsyncGenerator[bytes]:
         """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
         return self._asked(question=None, traces=[trace])
+
+    async def opening(
+        self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
+    ) -> dict[str, Any]:
+        """Where the UI opens on a trace: the fields of `service.rendering.opening.Opening`; it waits for no question.
+
+        Raises:
+            SelectionError: the trace has nothing of the selection, or not that slice.
+            ExportFailed: the process failed.
+        """
+        told = {
+            "columns": str(columns),
+            "summary": summary,
+            "selection": None if selection is None else selection.as_dict(),
+            "slice": None if reference is None else str(reference),
+        }
+        async with aclosing(self._asked(opening=told)) as answers:
+            opening: dict[str, Any] = orjson.loads(await anext(answers))
+        return opening
 
     def prepare(self) -> None:
         """Start the process, if one is to be kept ready."""
@@ -85,6 +118,16 @@ class Analyses:
         await asyncio.gather(*self._hearing)
 
     async def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
+        while True:
+            try:
+                answer = await self._answer(request)
+                break
+            except _Interrupted:  # by the deadline or the end of another question
+                continue
+        yield answer
+
+    async def _answer(self, request: dict[str, Any]) -> bytes:
+        """The answer of the process, which is started if there is none; raises `_Interrupted` if it is replaced."""
         if self._idling:
             self._idling.cancel()
         if self._is_over():
@@ -94,7 +137,7 @@ class Analyses:
         answering = await asyncio.shield(self._starting)
         number, answer = answering.ask(request)
         try:
-            yield await answer
+            return await answer
         finally:
             dropped = answering.leave(number)
             if not answering.waited_for and not self._closed:
@@ -113,7 +156,7 @@ class Analyses:
             process = await started("service.jobs.analysis", str(self._spill), limit=_LINE_MAX)
         except OSError as error:
             raise ExportFailed(f"The process that answers can't be started: {error}.") from error
-        answering = Answering(process, self._spill)
+        answering = Answering(process, self._spill, dropped_s=self._dropped_s, deadline_s=self._deadline_s)
         hearing = asyncio.create_task(answering.hear())
         self._hearing.add(hearing)
         hearing.add_done_callback(self._hearing.discard)
@@ -124,19 +167,31 @@ class Analyses:
         self.prepare()
 
 
+class _Interrupted(Exception):
+    """The process was replaced for the sake of another question: this one is to be asked again."""
+
+
 class Answering:
-    """A process that answers, and who waits for what from it.
+    """A process that answers, and the questions that it was asked.
 
     Args:
         process: as it was started.
         spill: the folder beside which it puts what does not fit into memory.
+        dropped_s: seconds that it may work on nothing but questions that nobody waits for.
+        deadline_s: seconds that it may work on one question.
     """
 
-    def __init__(self, process: Process, spill: Path) -> None:
+    def __init__(self, process: Process, spill: Path, *, dropped_s: float, deadline_s: float) -> None:
         self._process = process
         self._spill = spill
+        self._dropped_s = dropped_s
+        self._deadline_s = deadline_s
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._deadlines: dict[int, asyncio.TimerHandle] = {}
+        """Of the questions that it works on."""
+        self._abandoned: asyncio.TimerHandle | None = None
+        self._interrupted = False
         self.over = False
 
     @property
@@ -149,7 +204,7 @@ class Answering:
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         if self.over:
-            answer.set_exception(ExportFailed("The process that answers has just ended."))
+            answer.set_exception(self._failure("has just ended"))
         else:
             self._say({"id": number, **request})
         return number, answer
@@ -160,6 +215,7 @@ class Answering:
         dropped = answer.cancelled() or not answer.done()
         if dropped:
             self._say({"dropped": number})
+            self._watch_abandoned()
         return dropped
 
     def kill(self) -> None:
@@ -172,24 +228,71 @@ class Answering:
             self._process.stdin.write(orjson.dumps(what) + b"\n")
 
     async def hear(self) -> None:
-        """Give each answer to who waits for it; and once the process has ended, tell all that it has."""
+        """Give each answer to its question; once the process has ended, fail those without one."""
         output = self._process.stdout
         if output is None:
             raise RuntimeError("the process is started with pipes")
         with suppress(asyncio.IncompleteReadError):  # it ended amid an answer
-            while head := await output.readline():
-                told = orjson.loads(head)
-                answer = await output.readexactly(told["bytes"])
-                if (waiting := self._waiting.get(told["id"])) and not waiting.done():
-                    if told["error"]:
-                        waiting.set_exception(again(told["error"]))
-                    else:
-                        waiting.set_result(answer)
+            while line := await output.readline():
+                head = orjson.loads(line)
+                if "begun" in head:
+                    self._begun(head["begun"])
+                else:
+                    self._answered(head, await output.readexactly(head["bytes"]))
         self.over = True
-        status = await self._process.wait()
-        unanswered = [one for one in self._waiting.values() if not one.done()]
-        if unanswered:
-            log.error("the process that answers questions %s", fate(status))
-        for waiting in unanswered:
-            waiting.set_exception(ExportFailed(f"The process that answers {fate(status)}; the server's log says more."))
+        for timer in (*self._deadlines.values(), *([self._abandoned] if self._abandoned else [])):
+            timer.cancel()
+        self._deadlines.clear()
+        self._fail(await self._process.wait())
         await asyncio.to_thread(shutil.rmtree, spill_of(self._spill, self._process.pid), ignore_errors=True)
+
+    def _begun(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadlines[number] = loop.call_later(min(self._deadline_s, _LONGEST_TIMER_S), self._expire, number)
+        self._watch_abandoned()
+
+    def _answered(self, head: dict[str, Any], body: bytes) -> None:
+        self._deadlines.pop(head["id"]).cancel()
+        answer = self._waiting.get(head["id"])
+        if answer and not answer.done():
+            if head["error"]:
+                answer.set_exception(again(head["error"]))
+            else:
+                answer.set_result(body)
+        self._watch_abandoned()
+
+    def _expire(self, number: int) -> None:
+        """Fail a question at its deadline, and end the process: nothing else stops its work."""
+        answer = self._waiting.get(number)
+        if answer and not answer.done():
+            answer.set_exception(
+                DeadlineExceeded(
+                    f"The analysis was not done after {self._deadline_s:g} s: ask about less, by steps or a window.",
+                    limit_s=self._deadline_s,
+                )
+            )
+        self._interrupt()
+
+    def _watch_abandoned(self) -> None:
+        """Give the process a moment to live if it only works on questions that nobody waits for."""
+        if self._abandoned:
+            self._abandoned.cancel()
+            self._abandoned = None
+        if self._deadlines and not self._deadlines.keys() & self._waiting.keys():
+            self._abandoned = asyncio.get_running_loop().call_later(self._dropped_s, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self.kill()
+
+    def _fail(self, status: int) -> None:
+        """Fail all questions that have no answer, as the process has ended."""
+        unanswered = [answer for answer in self._waiting.values() if not answer.done()]
+        if unanswered and not self._interrupted:
+            log.error("the process that answers questions %s", fate(status))
+        for answer in unanswered:
+            answer.set_exception(self._failure(f"{fate(status)}; the server's log says more"))
+
+    def _failure(self, how: str) -> Exception:
+        """Why there is no answer of a process that has ended."""
+        return _Interrupted() if self._interrupted else ExportFailed(f"The process that answers {how}.")

@@ -1,8 +1,8 @@
 """A process that answers questions, several at a time, and keeps for further ones what it has read of traces.
 
 Each line of its input is a request, an object of JSON with an ``id``, or says which one nobody waits for any more. It
-writes answers as they are found: a line of JSON that says of which request, and how many bytes follow or with what
-error it failed. When its input closes, it ends.
+writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says of which request,
+and how many bytes follow or with what error it failed. When its input closes, it ends.
 """
 
 import importlib
@@ -18,9 +18,11 @@ import orjson
 
 from service.analysis.answers import answered, applicable, parameters_of, question_of
 from service.analysis.readings import Asked, Readings
+from service.rendering.opening import Opening, opening_of
 from service.store.export import spill_of
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
+from service.trace.slices import SliceReference
 
 AT_ONCE = 2
 """Questions that are worked on at once: they share what has been read, and wait for one another's reading."""
@@ -38,7 +40,12 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
             ``is_base`` if it is one that others are compared with; and either
             ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
         readings: of these and other traces.
+
+    A request with ``opening`` asks where the UI opens instead: ``columns``, ``summary``, and ``selection`` and
+    ``slice`` or null; see `opening_of`.
     """
+    if "opening" in request:
+        return orjson.dumps(_opening(request["opening"]))
     traces = [
         Asked(
             Path(one["columns"]),
@@ -56,6 +63,12 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     return answer.form(request["form"], request["table"])
 
 
+def _opening(told: dict[str, Any]) -> Opening:
+    selection = None if told["selection"] is None else Selection.parsed(told["selection"])
+    reference = None if told["slice"] is None else SliceReference.parsed(told["slice"])
+    return opening_of(Path(told["columns"]), told["summary"], selection, reference)
+
+
 class Answering:
     """Takes requests and writes their answers.
 
@@ -67,22 +80,25 @@ class Answering:
         self._readings = readings
         self._writing = threading.Lock()
         self._waiting: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
+        self._openings: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
         self._dropped: set[int] = set()
-        for _ in range(AT_ONCE):
-            threading.Thread(target=self._work, daemon=True).start()
+        for waiting in (*[self._waiting] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
+            threading.Thread(target=self._work, args=(waiting,), daemon=True).start()
 
     def heed(self, line: bytes) -> None:
         """Take what a line of the input says."""
         told = orjson.loads(line)
         if "dropped" in told:
             self._dropped.add(told["dropped"])  # if it has not begun; nothing stops what has
+        elif "opening" in told:
+            self._openings.put((0, told["id"], told))
         else:
             turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
             self._waiting.put((turn, told["id"], told))
 
-    def _work(self) -> None:
+    def _work(self, waiting: "queue.PriorityQueue[tuple[int, int, dict[str, Any]]]") -> None:
         while True:
-            _, number, request = self._waiting.get()
+            _, number, request = waiting.get()
             if number not in self._dropped:
                 self._answer(request)
             self._dropped.discard(number)
@@ -90,6 +106,7 @@ class Answering:
     def _answer(self, request: dict[str, Any]) -> None:
         error: TracedockError | None = None
         answer = b""
+        self._write({"begun": request["id"]})
         try:
             answer = requested(request, self._readings)
         except TracedockError as found:
@@ -100,6 +117,9 @@ class Answering:
             traceback.print_exc()
             error = _BROKE
         head = {"id": request["id"], "bytes": len(answer), "error": error.as_dict() if error else None}
+        self._write(head, answer)
+
+    def _write(self, head: dict[str, Any], answer: bytes = b"") -> None:
         with self._writing:
             sys.stdout.buffer.write(orjson.dumps(head) + b"\n" + answer)
             sys.stdout.buffer.flush()

@@ -17,6 +17,10 @@ INGEST_END = 0.5
 """How long the end of an ingest takes, where to read the file takes 1, as long as none was seen."""
 
 
+ASKED_S = 60.0
+"""How long a job counts as awaited after a client has asked for what it makes."""
+
+
 class Stops(Protocol):
     """Who does jobs of some kinds, and can be stopped."""
 
@@ -41,6 +45,7 @@ class Board:
         self._ends: dict[str, float] = {INGEST: INGEST_END}
         self._watches: defaultdict[int | None, set[asyncio.Event]] = defaultdict(set)
         self._doers: dict[str, Stops] = {}
+        self._asked: dict[int, float] = {}
 
     def close(self) -> None:
         """Let everybody go who waits for jobs: no more is told."""
@@ -103,6 +108,16 @@ class Board:
             self._watches[job_id].discard(event)
             if not self._watches[job_id]:
                 del self._watches[job_id]
+
+    def ask_for(self, job_id: int) -> None:
+        """Note that a client needs the job done and asks again soon, as who is told that a trace is not ready."""
+        self._asked[job_id] = self._clock()
+
+    def awaited(self) -> set[int]:
+        """The ids of the jobs that clients wait for, or have asked for of late."""
+        now = self._clock()
+        self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < ASKED_S}
+        return {job_id for job_id in self._watches if job_id is not None} | self._asked.keys()
 
     async def until(self, job_id: int, condition: Callable[[Job], bool], *, within_s: float) -> Job:
         """The job once the condition holds, or as it is after `within_s` seconds; raises `UnknownJob`."""

@@ -14,7 +14,7 @@ import orjson
 
 from service.jobs.process import kill, started
 from service.store.export import Order, spill_of
-from service.trace.errors import ExportFailed, TracedockError, again, fate
+from service.trace.errors import DeadlineExceeded, ExportFailed, TracedockError, again, fate
 from service.trace.selection import Selection
 
 AT_ONCE = 2
@@ -41,10 +41,12 @@ class Writers:
     Args:
         module: what the processes run.
         keep_ready: whether one is.
+        deadline_s: seconds after which a document fails that has not begun.
     """
 
-    def __init__(self, module: str, *, keep_ready: bool) -> None:
+    def __init__(self, module: str, *, keep_ready: bool, deadline_s: float | None = None) -> None:
         self._module = module
+        self._deadline_s = deadline_s
         self._keep_ready = keep_ready
         self._free = asyncio.Semaphore(AT_ONCE)
         self._running: set[Process] = set()
@@ -64,6 +66,7 @@ class Writers:
 
         Raises:
             TracedockError: what it failed with.
+            DeadlineExceeded: there was no first byte in time.
             ExportFailed: it failed, and did not say with what.
         """
         async with self._free:
@@ -74,8 +77,10 @@ class Writers:
                     raise RuntimeError("a writer is started with pipes")
                 process.stdin.write(orjson.dumps(request) + b"\n")
                 saying = asyncio.create_task(process.stderr.read())  # meanwhile: it may be more than the pipe holds
-                while piece := await process.stdout.read(READ_SIZE):
+                piece = await self._first(process.stdout)
+                while piece:
                     yield piece
+                    piece = await process.stdout.read(READ_SIZE)
                 said = await saying
                 if status := await process.wait():
                     raise _failure(status, said)
@@ -85,6 +90,16 @@ class Writers:
                 ending = asyncio.create_task(self._end(process, saying, spill_of(spill, process.pid)))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
+
+    async def _first(self, output: asyncio.StreamReader) -> bytes:
+        """The first piece of a document, empty if there is none; raises `DeadlineExceeded`."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await output.read(READ_SIZE)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"The document had not begun after {self._deadline_s:g} s: select less.", limit_s=self._deadline_s
+            ) from error
 
     def prepare(self) -> None:
         """Keep a process ready from now on, if any is to be."""
@@ -139,8 +154,8 @@ class Writers:
 class Exports(Writers):
     """Writes the documents that clients fetch."""
 
-    def __init__(self, *, keep_ready: bool = True) -> None:
-        super().__init__("service.jobs.export", keep_ready=keep_ready)
+    def __init__(self, *, keep_ready: bool = True, deadline_s: float | None = None) -> None:
+        super().__init__("service.jobs.export", keep_ready=keep_ready, deadline_s=deadline_s)
 
     def document(
         self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None

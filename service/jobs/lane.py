@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from service.jobs.board import Board
+from service.jobs.slots import room
 from service.store.jobs import Job
 from service.trace.errors import DiskFull, JobDied, TracedockError
 
@@ -20,7 +21,7 @@ class Lane:
         kinds: of the jobs.
         attempt: does a job once, and notes in the catalog that it is done. What it raises the job fails with, but for
             `JobDied`, after which there may be another attempt. Cancelled, it leaves nothing behind.
-        at_once: how many at a time.
+        at_once: how many at a time; a small one more if these are large.
         attempts: how often a job is begun before its dying process fails it.
     """
 
@@ -35,6 +36,7 @@ class Lane:
         self._attempts = attempts
         self._work = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._jobs: dict[int, Job] = {}  # that run
         self._main: asyncio.Task[None] | None = None
         board.does(kinds, self)
 
@@ -55,10 +57,9 @@ class Lane:
         """Say that there may be a new job."""
         self._work.set()
 
-    @property
-    def full(self) -> bool:
-        """Whether a new job has to wait for another to end."""
-        return len(self._tasks) >= self._at_once
+    def has_room(self, job: Job) -> bool:
+        """Whether a job may begin without another one's end."""
+        return job.cost <= room(self._jobs.values(), self._at_once)
 
     def runs(self, job_id: int) -> bool:
         """Whether a job is worked on."""
@@ -73,15 +74,19 @@ class Lane:
     async def _take_jobs(self) -> None:
         while True:
             self._work.clear()
-            while not self.full and (job := self._next()):
+            while job := self._next():
+                self._jobs[job.id] = job
                 task = self._tasks[job.id] = asyncio.create_task(self._do(job))
                 task.add_done_callback(partial(self._ended, job))
                 self._board.changed(job.id)
             await self._work.wait()
 
     def _next(self) -> Job | None:
+        cost_max = room(self._jobs.values(), self._at_once)
+        if cost_max < 0:
+            return None
         try:
-            return self._board.jobs.take(self._kinds)
+            return self._board.jobs.take(self._kinds, awaited=self._board.awaited(), cost_max=cost_max)
         except DiskFull:
             log.exception("no job can be begun; the next one tries again")
             return None
@@ -104,7 +109,7 @@ class Lane:
             jobs.fail(job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
 
     def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
-        del self._tasks[job.id]
+        del self._tasks[job.id], self._jobs[job.id]
         if not task.cancelled() and (error := task.exception()):
             log.error("the end of job %d can't be noted; it is begun anew at the next start", job.id, exc_info=error)
         self._board.rests(job.id)

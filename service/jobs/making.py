@@ -20,7 +20,7 @@ from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
 from service.store.jobs import Job, Priority
-from service.trace.errors import JobDied, NotReady, again
+from service.trace.errors import DeadlineExceeded, JobDied, NotReady, again
 
 AT_ONCE = 2
 MODULE = "service.jobs.maker"
@@ -35,12 +35,25 @@ class Making:
         board: the queue, where it tells of its jobs.
         folder: where the traces lie.
         attempts: how often a job is begun before a dying process fails it.
+        deadline_s: seconds after which an attempt fails its job.
+        plan_deadline_s: seconds after which a dry run fails.
     """
 
-    def __init__(self, catalog: Catalog, board: Board, folder: Folder, *, attempts: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        board: Board,
+        folder: Folder,
+        *,
+        attempts: int,
+        deadline_s: float | None = None,
+        plan_deadline_s: float | None = None,
+    ) -> None:
         self._catalog = catalog
         self._board = board
         self._folder = folder
+        self._deadline_s = deadline_s
+        self._plan_deadline_s = plan_deadline_s
         self._lane = Lane(board, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
 
     def start(self) -> None:
@@ -59,7 +72,7 @@ class Making:
 
     async def checked(self, job_id: int, *, within_s: float) -> None:
         """Return once it is known that a job has anything to do, or it is over, but after `within_s` seconds anyway."""
-        if self._lane.runs(job_id) or not self._lane.full:  # it need not wait for its turn
+        if self._lane.runs(job_id) or self._lane.has_room(self._board.jobs.get(job_id)):  # else it waits for its turn
             await self._board.until(
                 job_id, lambda job: job.state.over or self._board.progress(job_id) is not None, within_s=within_s
             )
@@ -76,19 +89,18 @@ class Making:
         return {one for job in jobs if job.kind in KINDS for one in _sources(job.request)}
 
     async def plan(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """What a split would make; raises what the split would."""
+        """The pieces that a split would make; to cancel this ends its process.
+
+        Raises:
+            TracedockError: what the split would raise.
+            DeadlineExceeded: it took too long.
+        """
         process = WorkerProcess(MODULE, told={"kind": "plan", **self._told(request)})
         try:
-            ending = await asyncio.shield(process.ended)
+            pieces: list[dict[str, Any]] = await _result(process, "dry run", self._plan_deadline_s)
         finally:
             await process.end()
-        answer: dict[str, Any] = ending.answer
-        if told := answer.get("error") or answer.get("failure"):
-            raise again(told)
-        if "result" not in answer:
-            raise JobDied(f"The process {ending.how}.")
-        found: list[dict[str, Any]] = answer["result"]
-        return found
+        return pieces
 
     # -- one job ------------------------------------------------------------------------------------------------------
 
@@ -102,13 +114,8 @@ class Making:
             told = {"kind": job.kind, "folder": str(making), **self._told(job.request)}
             process = WorkerProcess(MODULE, told=told)
             process.on_progress = partial(self._moved, job, process)
-            ending = await asyncio.shield(process.ended)
-            answer: dict[str, Any] = ending.answer
-            if why := answer.get("error") or answer.get("failure"):
-                raise again(why)
-            if "result" not in answer:
-                raise JobDied(f"The process {ending.how}.")
-            await unbroken(asyncio.to_thread(self._keep, job, making, answer["result"]))
+            children = await _result(process, job.kind, self._deadline_s)
+            await unbroken(asyncio.to_thread(self._keep, job, making, children))
         finally:
             if process:
                 await process.end()
@@ -157,6 +164,24 @@ class Making:
             for one in traces:
                 self._folder.remove_columns(one.id)
             raise
+
+
+async def _result(process: WorkerProcess, work: str, deadline_s: float | None) -> list[dict[str, Any]]:
+    """The result of a process; raises the error that it tells, `JobDied` or `DeadlineExceeded`."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            ending = await asyncio.shield(process.ended)
+    except TimeoutError as error:
+        raise DeadlineExceeded(
+            f"The {work} was not done after {deadline_s:g} s: select less.", limit_s=deadline_s
+        ) from error
+    answer: dict[str, Any] = ending.answer
+    if failure := answer.get("error") or answer.get("failure"):
+        raise again(failure)
+    if "result" not in answer:
+        raise JobDied(f"The process {ending.how}.")
+    result: list[dict[str, Any]] = answer["result"]
+    return result
 
 
 def _empty(folder: Path) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from service.jobs.board import Board
 from service.jobs.process import Ending, Ready, WorkerProcess
+from service.jobs.slots import room
 from service.store.catalog import INGEST, Catalog, Trace
 from service.store.folder import Folder
 from service.store.jobs import Job
@@ -51,8 +53,8 @@ class Runner:
         catalog: knows the traces.
         board: the queue, where it tells of its jobs.
         folder: where the traces lie.
-        workers: processes at a time. So many more may follow uploads: these have places of their own, lest a slow
-            upload hold up the jobs that wait.
+        workers: processes at a time; one more for a small file, if these read large ones. So many more may follow
+            uploads: these have places of their own, lest a slow upload hold up the jobs that wait.
         attempts: how often a job is begun before a dying worker fails it.
         keep_ready: whether a worker is kept ready.
     """
@@ -115,7 +117,8 @@ class Runner:
 
     async def settled(self, trace_id: str, *, within_s: float) -> Trace:
         """The trace once it is ready or failed, or as it is after `within_s` seconds."""
-        with suppress(TimeoutError):
+        job_id = self._catalog.get(trace_id).job
+        with suppress(TimeoutError), nullcontext() if job_id is None else self._board.watching(job_id):
             async with asyncio.timeout(within_s), self._changed:
                 await self._changed.wait_for(lambda: self._catalog.get(trace_id).state.settled)
         return self._catalog.get(trace_id)
@@ -196,13 +199,17 @@ class Runner:
     async def _take_jobs(self) -> None:
         while True:
             self._work.clear()
-            while len(self._running) < self._workers and (job := self._next_job()):
+            while job := self._next_job():
                 self._begin(job)
             await self._work.wait()
 
     def _next_job(self, trace_id: str | None = None) -> Job | None:
+        """The job of a trace, or else the next that there is room for."""
+        cost_max = math.inf if trace_id else room([one.job for one in self._running.values()], self._workers)
+        if cost_max < 0:
+            return None
         try:
-            return self._jobs.take([INGEST], trace=trace_id)
+            return self._jobs.take([INGEST], trace=trace_id, awaited=self._board.awaited(), cost_max=cost_max)
         except DiskFull:
             log.exception("no job can be begun; the next upload tries again")
             return None

@@ -2,10 +2,24 @@
 
 import numpy as np
 
-from service.store.parts import UNTIMED, Parts
+from service.store.parts import UNTIMED, Ints, Parts
+from service.trace.selection import ALWAYS
 
 SPAN_MAX = 1 << 52
 """Nanoseconds that are exact, 52 days: measured on trace_processor v54, which reads times as doubles of µs."""
+
+
+def engine_times(starts: Ints, lasts: Ints, base_ns: int) -> tuple[Ints, Ints]:
+    """The engine's start and duration of events, in ns; what lies beyond its range is moved to the edge.
+
+    Args:
+        starts: of the events, in the trace's own clock.
+        lasts: their durations.
+        base_ns: the time in the trace's own clock that is the engine's 0.
+    """
+    early, late = starts < base_ns, starts > min(base_ns + SPAN_MAX, ALWAYS[1])
+    begins = np.where(early, 0, np.where(late, SPAN_MAX, starts - base_ns))
+    return begins, np.clip(lasts, 0, SPAN_MAX)
 
 
 def base_of(parts: Parts) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.rendering.account import Rendered
-from service.rendering.base import SPAN_MAX
+from service.rendering.base import SPAN_MAX, engine_times
 from service.rendering.flows import Flows
 from service.rendering.lanes import FLOW, OTHER, SLICE, Lanes
 from service.rendering.text import (
@@ -148,8 +148,7 @@ class SafeEvents:
         long, negative = lasts > SPAN_MAX, lasts < 0
         rendered.moved += int((early | late | long).sum())
         rendered.negative += int(negative.sum())
-        begins = np.where(early, 0, np.where(late, SPAN_MAX, starts - rendered.base_ns))
-        return begins, np.clip(lasts, 0, SPAN_MAX)
+        return engine_times(starts, lasts, rendered.base_ns)
 
     def _numbers_of_tracks(self, part: Part, phases: Ints) -> Ints:
         """A number for the track of each event, from which `_show_lanes` tells it.

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from service.store.connection import Connection
 from service.store.idempotency import note_made
-from service.trace.errors import GroupExists, UnknownGroup, UnknownTrace
+from service.trace.errors import BadGroupName, GroupExists, UnknownGroup, UnknownTrace
+
+NAME_MAX_BYTES = 255
 
 _SELECT = (
     "SELECT *, (SELECT count(*) FROM trace WHERE group_id = run_group.id) AS traces,"
@@ -26,6 +28,17 @@ class Group:
     created_ns: int
     traces: int
     size: int
+
+
+def group_name(name: str) -> str:
+    """The name, if a listing can show it on a line; unlike a file's it may have slashes. Raises `BadGroupName`."""
+    too_long = len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
+    if not name or name != name.strip() or not name.isprintable() or too_long:
+        raise BadGroupName(
+            f"{name[:100]!r} is no name of a group: 1 to {NAME_MAX_BYTES} bytes of printable characters, with no blank"
+            " at either end."
+        )
+    return name
 
 
 def group_named(db: sqlite3.Connection, name: str) -> str:
@@ -72,7 +85,14 @@ class Groups:
         """The group with that id; raises `UnknownGroup`."""
         rows = self._rows(f"{_SELECT} WHERE id = ?", (group_id,))
         if not rows:
-            raise UnknownGroup(f"No group has the id {group_id[:64]!r}.")
+            raise UnknownGroup(f"No group has the id {group_id[:64]!r}; `GET /groups?name=` finds the id of a name.")
+        return Group(**rows[0])
+
+    def find(self, id_or_name: str) -> Group:
+        """The group with that id, or else that name; raises `UnknownGroup`."""
+        rows = self._rows(f"{_SELECT} WHERE ? IN (id, name) ORDER BY id = ? DESC LIMIT 1", (id_or_name,) * 2)
+        if not rows:
+            raise UnknownGroup(f"No group has the id or the name {id_or_name[:100]!r}.")
         return Group(**rows[0])
 
     def page(self, *, limit: int, after: tuple[int, str] | None = None, name: str = "") -> list[Group]:

@@ -3,10 +3,11 @@
 An ingest and its trace change in one transaction, and so do a job and the traces that it has made.
 """
 
+import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -21,7 +22,17 @@ from service.trace.summary import Summary
 
 HISTORY = 10_000
 _PRUNED_EVERY = 100
-_ALL = "*, ifnull((SELECT size FROM trace WHERE trace.id = job.trace), 0) AS size"
+_SIZE = "ifnull((SELECT size FROM trace WHERE trace.id = job.trace), 0)"
+_COST = (
+    f"iif(job.trace IS NOT NULL, {_SIZE}, (SELECT ifnull(sum(size), 0) FROM trace"
+    " WHERE trace.id IN (SELECT value FROM json_each(job.request, '$.traces'))))"
+)
+_ALL = f"*, {_SIZE} AS size, {_COST} AS cost"
+AGEING_BYTES_PER_S = 5_000_000
+"""A job that waits goes before a later one that is smaller by no more than this for each second between the two.
+
+So one of 2.7 GB lets smaller ones pass for nine minutes, and is then next.
+"""
 
 
 class Priority(IntEnum):
@@ -51,7 +62,8 @@ class Job:
     """A piece of work that is to be done: `kind` says what, `attempts` how often it was begun.
 
     An ingest makes `trace`, of `size` bytes, ready. Other jobs make traces, as their `request` says. Over, a job tells
-    in `result` what it has made, and how many `events` that has, or what `error` it ended with.
+    in `result` what it has made, and how many `events` that has, or what `error` it ended with. `cost` is the size in
+    bytes of all traces that it works on.
     """
 
     id: int
@@ -68,6 +80,7 @@ class Job:
     started_ns: int | None = None
     ended_ns: int | None = None
     size: int = 0
+    cost: int = 0
 
 
 class Jobs:
@@ -164,15 +177,33 @@ class Jobs:
             db.execute("UPDATE job SET state = 'queued', attempts = attempts - 1 WHERE state = 'running'")
             db.execute("UPDATE trace SET state = ? WHERE state = ?", (State.QUEUED, State.INGESTING))
 
-    def take(self, kinds: Sequence[str], *, trace: str | None = None) -> Job | None:
-        """Begin a job of one of these kinds, or the one for a trace: of the first priority the oldest, if any waits."""
+    def take(
+        self,
+        kinds: Sequence[str],
+        *,
+        trace: str | None = None,
+        awaited: Collection[int] = (),
+        cost_max: float = math.inf,
+    ) -> Job | None:
+        """Begin the next job, if any waits: awaited ones first, then by priority, then small and old ones first.
+
+        Args:
+            kinds: of the job.
+            trace: that it works on, if not on any.
+            awaited: ids of jobs for whose end a client waits.
+            cost_max: the most bytes that it works on.
+        """
         with self._transaction() as db:
             row = db.execute(
                 "UPDATE job SET state = 'running', attempts = attempts + 1, started_ns = ifnull(started_ns, ?)"
                 " WHERE id = (SELECT id FROM job WHERE state = 'queued'"
-                " AND kind IN (SELECT value FROM json_each(?)) AND (? IS NULL OR trace = ?)"
-                " ORDER BY priority, id LIMIT 1) RETURNING " + _ALL,
-                (time.time_ns(), orjson.dumps(list(kinds)).decode(), trace, trace),
+                f" AND kind IN (SELECT value FROM json_each(?)) AND (? IS NULL OR trace = ?) AND {_COST} <= ?"
+                " ORDER BY id IN (SELECT value FROM json_each(?)) DESC, priority,"
+                f" created_ns + {_COST} * ?, id LIMIT 1) RETURNING {_ALL}",
+                (
+                    *(time.time_ns(), orjson.dumps(list(kinds)).decode(), trace, trace, cost_max),
+                    *(orjson.dumps(list(awaited)).decode(), 1_000_000_000 / AGEING_BYTES_PER_S),
+                ),
             ).fetchone()
             if row is None:
                 return None

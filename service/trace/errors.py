@@ -33,6 +33,7 @@ TracedockError
 │   ├── UnknownImport        no import has that id
 │   ├── UnknownTrace         no trace has that id
 │   ├── UnknownGroup         no group has that id
+│   ├── BadGroupName         a name that no group can have
 │   ├── GroupExists          another group has that name
 │   ├── UnknownJob           no job has that id
 │   ├── NotReady             the trace has not been read, or could not be
@@ -43,6 +44,9 @@ TracedockError
 │   ├── BadSelection         it can't be understood
 │   ├── UnknownChoice        it names what the trace does not have
 │   ├── NothingSelected      no event matches it
+│   ├── BadSlice             text that names no slice
+│   ├── UnknownSlice         a slice that the trace, or the selection of it, does not have
+│   ├── AmbiguousSlice       a name and a time that several slices have
 │   └── CannotMerge          traces that can't become one
 ├── ExportError
 │   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
@@ -60,7 +64,12 @@ TracedockError
 │   ├── UnknownToken         no token has that name
 │   ├── TokenExists          another token has that name
 │   ├── BadTokenName         a name that no token can have
-│   └── TokenNeeded          a server that others can reach, and no token
+│   ├── TokenNeeded          a server that others can reach, and no token
+│   └── BadOrigin            a setting that names no origin
+├── RequestError             a request that breaks the contract of its route
+│   ├── UnknownParameter     a query parameter that the route does not have
+│   ├── RepeatedParameter    several values of a query parameter that takes one
+│   └── BodyNotJson          a body that is called something else than JSON
 ├── JobDied                  the process that made traces ended before its answer
 ├── Cancelled                nobody wants it any more
 ├── IdempotencyError
@@ -297,6 +306,12 @@ class UnknownGroup(CatalogError):
     code, title = "unknown_group", "There is no such group"
 
 
+class BadGroupName(CatalogError):
+    """The name can't be shown on a line, or is too long."""
+
+    code, title = "bad_group_name", "That is no name of a group"
+
+
 class GroupExists(CatalogError):
     """Another group has that name."""
 
@@ -353,6 +368,24 @@ class NothingSelected(SelectionError):
     """No event of the trace matches the selection."""
 
     code, title = "nothing_selected", "No event matches the selection"
+
+
+class BadSlice(SelectionError):
+    """The text can't be read as a reference to a slice."""
+
+    code, title = "bad_slice", "That does not name a slice"
+
+
+class UnknownSlice(SelectionError):
+    """The trace, or the selection of it, does not have that slice."""
+
+    code, title = "unknown_slice", "There is no such slice"
+
+
+class AmbiguousSlice(SelectionError):
+    """Several slices have that name and begin at that time."""
+
+    code, title = "ambiguous_slice", "Several slices match"
 
 
 class CannotMerge(SelectionError):
@@ -459,6 +492,34 @@ class TokenNeeded(AccessError):
     code, title = "token_needed", "The server needs a token"
 
 
+class BadOrigin(AccessError):
+    """An allowed origin in the settings is none."""
+
+    code, title = "bad_origin", "That is no origin"
+
+
+class RequestError(TracedockError):
+    """The request breaks the contract of its route."""
+
+
+class UnknownParameter(RequestError):
+    """The query has a parameter that the route does not have."""
+
+    code, title = "unknown_parameter", "There is no such parameter"
+
+
+class RepeatedParameter(RequestError):
+    """The query has several values of a parameter that takes one."""
+
+    code, title = "repeated_parameter", "The parameter takes one value"
+
+
+class BodyNotJson(RequestError):
+    """The body is called something else than JSON."""
+
+    code, title = "body_not_json", "The body is not JSON"
+
+
 class JobDied(TracedockError):
     """The process that made traces of others ended before it had an answer."""
 
@@ -555,6 +616,12 @@ class QueryTimeout(EngineError):
     """The statement ran into its deadline and was stopped."""
 
     code, title = "query_timeout", "The query took too long"
+
+
+class DeadlineExceeded(TracedockError):
+    """An analysis, a dry run, a cut or a download took longer than the server lets one take."""
+
+    code, title = "deadline_exceeded", "The work took too long"
 
 
 class ResultTooLarge(EngineError):

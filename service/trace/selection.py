@@ -4,16 +4,19 @@ An event is kept where each criterion that is given lets it pass; of one criteri
 `Closure` adds what belongs to the kept events, so that a viewer shows them as it would in the whole trace.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from service.trace.errors import BadSelection
 
 VALUES_MAX = 10_000
 """Values of one criterion."""
+PATTERNS_MAX, PATTERN_LENGTH_MAX = 100, 1000
+"""Patterns of names of one criterion, and characters of each."""
+REGEX = "re:"
+"""The beginning of a name that is a regular expression."""
 
 _INT64 = 1 << 63
 _MODEL = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -65,12 +68,26 @@ class Criteria(BaseModel):
     processes: list[Number | Word] | None = Field(**_VALUES, description="a pid, or a process's name")
     categories: list[Word] | None = Field(**_VALUES, description="`kernel`, `cpu_op`, …; empty for events without one")
     names: list[Word] | None = Field(
-        **_VALUES, description="patterns: `*` and `?` stand for any text and any character; `re:` begins a regex"
+        **_VALUES,
+        description="names, or patterns: `*` and `?` stand for any text and any character; `re:` begins a regular"
+        f" expression of RE2. At most {PATTERNS_MAX} patterns of {PATTERN_LENGTH_MAX} characters",
     )
     phases: list[Word] | None = Field(**_VALUES, description="`X`, `i`, `C`, …")
     min_dur_ns: Annotated[int, Field(ge=0, lt=_INT64, strict=True)] | None = Field(
         None, description="only what lasts at least so long"
     )
+
+    @field_validator("names")
+    @classmethod
+    def _bound_patterns(cls, names: list[str] | None) -> list[str] | None:
+        patterns = [name for name in names or () if is_pattern(name)]
+        longest = max(map(len, patterns), default=0)
+        if len(patterns) > PATTERNS_MAX or longest > PATTERN_LENGTH_MAX:
+            raise ValueError(
+                f"{len(patterns)} patterns, the longest of {longest} characters: at most {PATTERNS_MAX} patterns of"
+                f" {PATTERN_LENGTH_MAX} characters can be given, and {VALUES_MAX} names without `*` and `?`"
+            )
+        return names
 
 
 class Closure(BaseModel):
@@ -135,12 +152,9 @@ def bad_selection(error: ValidationError) -> BadSelection:
     return BadSelection(f"The selection can't be understood: {' · '.join(faults[:5])}.")
 
 
-def name_pattern(pattern: str) -> str:
-    """The regular expression that finds the names that a pattern means."""
-    if pattern.startswith("re:"):
-        return pattern[3:]
-    literal = re.sub(r"[^*?]+", lambda part: re.escape(part[0]), pattern)
-    return rf"(?s)\A{literal.replace('*', '.*').replace('?', '.')}\Z"
+def is_pattern(name: str) -> bool:
+    """Whether a name of a selection stands for other names."""
+    return name.startswith(REGEX) or "*" in name or "?" in name
 
 
 Interval = tuple[int, int]

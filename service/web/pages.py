@@ -44,11 +44,11 @@ def router() -> APIRouter:
         return templates.TemplateResponse(request, template, context, headers=_HEADERS)
 
     @pages.get("/")
-    def index(request: Request) -> Response:
+    def index(request: Request, name: str = "") -> Response:  # noqa: ARG001 - list.js reads it
         return page(request, "index.html")
 
     @pages.get("/traces/{trace_id}")
-    def trace(request: Request, trace_id: str) -> Response:
+    def trace(request: Request, trace_id: str, args: str = "") -> Response:  # noqa: ARG001 - args.js reads it
         return page(request, "trace.html", trace_id=trace_id)
 
     @pages.get("/groups/{group_id}")
@@ -56,9 +56,8 @@ def router() -> APIRouter:
         return page(request, "group.html", group_id=group_id)
 
     @pages.get("/login")
-    def login(request: Request) -> Response:
-        asked = request.query_params
-        return page(request, "login.html", wanted=asked.get("next", ""), failed="failed" in asked)
+    def login(request: Request, next: str = "", failed: str | None = None) -> Response:  # noqa: A002 - as in the address
+        return page(request, "login.html", wanted=next, failed=failed is not None)
 
     return pages
 

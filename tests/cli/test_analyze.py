@@ -91,11 +91,34 @@ def test_a_server_is_asked_for_a_group_with_all_that_was_told(run: Run, held: Se
 def test_a_server_is_asked_for_the_traces_by_id(run: Run, held: Server) -> None:
     held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")
-    assert result.stdout.splitlines() == ["rank", "0"]
+    assert result.stdout.splitlines() == ["# main", "rank", "0", "", "# other", "rank", "1"]
     assert "b: None." in result.stderr
     asked = held.sent("GET")[-1].query
     assert {key: asked[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
     assert json.loads(asked["selection"]) == {"steps": [7]}
+
+
+def test_a_pipe_gets_all_tables_and_can_split_them(run: Run, held: Server, tmp_path: Path) -> None:
+    held.script("GET", f"/traces/{RANK0}/analysis/steps", *[answer(main=[[0], [1]], other=[["# main"]], third=[])] * 4)
+    piped = run("analyze", "rank0.json", "steps").stdout
+    tables = {part.partition("\n")[0]: part.splitlines()[1:] for part in piped.removeprefix("# ").split("\n\n# ")}
+    assert tables == {"main": ["rank", "0", "1"], "other": ["rank", "# main"], "third": ["rank"]}
+    assert run("analyze", "rank0.json", "steps", "-o", str(tmp_path / "out.tsv")).exit_code == 0
+    assert (tmp_path / "out.tsv").read_text() == piped
+    assert run("analyze", "rank0.json", "steps", "--table", "other").stdout.splitlines() == ["rank", "# main"]
+    unknown = run("analyze", "rank0.json", "steps", "--table", "none")
+    assert (unknown.exit_code, "there are main, other, third" in unknown.stderr) == (2, True)
+
+
+def test_csv_says_which_of_several_tables_it_has(run: Run, held: Server, files: list[Path]) -> None:
+    headers = {"Tracedock-Table": "main", "Tracedock-Tables": "main, other"}
+    held.script("GET", f"/traces/{RANK0}/analysis/steps", *[Answer(200, b"rank\r\n", "text/csv", headers)] * 2)
+    note = "csv has one table: main, of main, other; --table names another"
+    unnamed = run("analyze", "rank0.json", "steps", "-f", "csv")
+    assert (unnamed.stdout, note in unnamed.stderr) == ("rank\n", True)
+    assert note not in run("analyze", "rank0.json", "steps", "-f", "csv", "--table", "other").stderr
+    here = run("analyze", str(files[0]), "operators", "-f", "csv")
+    assert f"csv has one table: {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
 
 
 def test_a_person_sees_all_tables_under_their_names(on_terminal: OnTerminal, held: Server) -> None:

@@ -18,8 +18,7 @@ from typer.testing import CliRunner, Result
 
 from service.cli.main import app
 from tests.analysis.training import Training
-from tests.cli.conftest import COMMAND, Run
-from tests.cli.double import Server, trace
+from tests.cli.conftest import COMMAND
 from tests.conftest import DATA
 
 STEPS = DATA / "cpu_train_steps.pt.trace.json.gz"
@@ -187,15 +186,6 @@ def test_a_file_is_written_under_a_name_of_its_own(work: Path) -> None:
         assert local("download", STEPS, *options).exit_code == 1
     assert events("cpu_train_steps.copy.pt.trace.json.gz") == events(STEPS)
     assert local("download", STEPS, "-f", "parquet").exit_code == 2
-
-
-def test_a_name_that_is_also_a_file_means_the_file_and_that_is_said(run: Run, server: Server, work: Path) -> None:
-    server.traces = [trace("9f2c41d07a3b", "a.json.gz")]
-    shutil.copy(STEPS, work / "a.json.gz")
-    result = run("download", "a.json.gz", "--steps", "3")
-    assert result.stdout == "a.cut.pt.trace.json.gz\n"
-    assert "a.json.gz is a file here: no server is asked." in result.stderr
-    assert server.requests == []
 
 
 # -- what is wrong with a file -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.double import Answer, Server, json_answer, trace
+from tests.cli.double import Answer, Server, json_answer, problem, trace
 
 ID = "9f2c41d07a3b"
 
@@ -116,7 +116,31 @@ def test_a_query_asks_a_selection(run: Run, traced: Server) -> None:
         assert json.loads(traced.sent("POST")[-1].body)["selection"] == {"steps": [3]}
 
 
+UI = Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
+
+
+def test_the_link_opens_at_a_slice(run: Run, traced: Server) -> None:
+    traced.script("GET", f"/traces/{ID}/perfetto", UI)
+    result = run("open", ID, "--slice", "at:5:aten::mm", "--args", "none")
+    link = urlsplit(result.stdout.strip())
+    assert parse_qs(link.query) == {"slice": ["at:5:aten::mm"], "args": ["none"]}
+    assert traced.sent("GET")[-1].path == f"/traces/{ID}/perfetto"
+    assert run("open", ID, "--slice", "id:5", "--listener").exit_code == 2
+
+
+def test_a_link_that_the_server_refuses_is_not_printed(run: Run, traced: Server) -> None:
+    traced.script(
+        "GET",
+        f"/traces/{ID}/perfetto",
+        problem(422, "unknown_slice", "There is no such slice", "The trace has no slice named 'aten::mm'."),
+    )
+    result = run("open", ID, "--slice", "at:5:aten::mm")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no slice named 'aten::mm'" in result.stderr
+
+
 def test_the_link_opens_a_selection(run: Run, traced: Server) -> None:
+    traced.script("GET", f"/traces/{ID}/perfetto", UI)
     result = run("open", ID, "--steps", "3", "--names", "a&b")
     link = urlsplit(result.stdout.strip())
     assert link.path == f"/api/v1/traces/{ID}/perfetto"

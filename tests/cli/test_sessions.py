@@ -109,6 +109,7 @@ def test_the_link_of_open_leads_to_an_engine_with_such_arguments(run: Run, held:
     link = f"{held.url}/api/v1/traces/{RANK0}/perfetto"
     assert run("open", RANK0).stdout == f"{link}\n"
     assert run("open", RANK0, "--args", "none").stdout == f"{link}?args=none\n"
+    held.script("GET", f"/traces/{RANK0}/perfetto", Answer(307, headers={"Location": "/perfetto/x/#!/viewer"}))
     both = run("open", RANK0, "--args", "none", "--steps", "7").stdout
     assert both == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
 

@@ -181,7 +181,7 @@ def test_what_is_excluded_may_be_what_the_trace_does_not_have(name: str) -> None
         {"exclude": {"window": {"start_ns": 5, "end_ns": 4}}},
         {"exclude": {"window": {}}},
         {"names": ["re:("]},
-        {"names": ["ok", "re:a{99999999999999999999}"]},
+        {"names": ["ok", "re:a{1001}"]},
         {"exclude": {"names": ["re:*"]}},
     ],
 )

@@ -122,9 +122,10 @@ def test_a_part_of_a_trace_is_asked(server: Server, ranks: list[str]) -> None:
     ("name", "asked", "status", "code"),
     [
         ("horoscope", {}, 404, "unknown_analysis"),
-        ("temporal_breakdown", {"colour": "red"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"colour": "red"}, 422, "unknown_parameter"),
         ("temporal_breakdown", {"memset": "red"}, 422, "bad_analysis"),
         ("temporal_breakdown", {"format": "csv", "table": "none"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"table": "breakdown"}, 422, "bad_analysis"),
         ("temporal_breakdown", {"format": "pdf"}, 422, "bad_request"),
         ("temporal_breakdown", {"traces": "none"}, 404, "unknown_trace"),
         ("temporal_breakdown", {"steps": 77}, 422, "unknown_choice"),

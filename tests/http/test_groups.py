@@ -72,7 +72,6 @@ def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, l
     group_id = made.json()["id"]
     assert (made.status_code, made.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
     assert code_of(server.api.post("/groups", json={"name": "mine"})) == (409, "group_exists")
-    assert code_of(server.api.post("/groups", json={"name": "a/b"})) == (400, "bad_name")
     assert code_of(server.api.post("/groups", json={"name": "x", "traces": ["none"]})) == (404, "unknown_trace")
 
     changed = server.api.patch(f"/groups/{group_id}", json={"name": "yours"}).json()
@@ -82,6 +81,51 @@ def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, l
     assert server.api.delete(f"/groups/{group_id}").status_code == 204
     assert code_of(server.api.get(f"/groups/{group_id}")) == (404, "unknown_group")
     assert all(server.api.get(f"/traces/{one}").status_code == 200 for one in run[1])
+
+
+NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..", "a\\b", "?x=1&y#z", "latest"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tmp_path: Path) -> None:
+    file = write_trace(tmp_path / "rank0.json", TraceShape(seed=next(_numbers)))
+    made = server.api.put("/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()).json()
+    group_id = made["group"]["id"]
+    assert made["group"]["name"] == name
+    (listed,) = server.api.get("/groups", params={"name": name}).json()["groups"]
+    assert (listed["id"], listed["name"]) == (group_id, name)
+    for asked in (group_id, name):
+        traces = server.api.get("/traces", params={"group": asked}).json()["traces"]
+        assert [one["id"] for one in traces] == [made["id"]]
+    assert server.api.patch(f"/traces/{made['id']}", json={"group": None}).json()["group"] is None
+    assert server.api.patch(f"/traces/{made['id']}", json={"group": name}).json()["group"]["id"] == group_id
+    assert server.api.get(f"{server.url}/groups/{group_id}").status_code == 200
+    assert server.api.delete(f"/groups/{group_id}", params={"traces": True}).status_code == 204
+
+
+@pytest.mark.parametrize("name", [" a", "a ", "a\nb", "a\x00b", "a\u202eb", "é" * 128])
+def test_a_name_that_no_line_can_show_is_refused(name: str, server: Server, run: tuple[str, list[str]]) -> None:
+    assert code_of(server.api.post("/groups", json={"name": name})) == (400, "bad_group_name")
+    assert code_of(server.api.patch(f"/groups/{run[0]}", json={"name": name})) == (400, "bad_group_name")
+    assert code_of(server.api.put("/traces/x.json", params={"group": name}, content=b"{}")) == (400, "bad_group_name")
+
+
+def test_traces_of_a_group_that_there_is_not_are_refused_not_none(server: Server) -> None:
+    assert code_of(server.api.get("/traces", params={"group": "llama/7B"})) == (404, "unknown_group")
+    refused = server.api.get("/groups/nothing")
+    assert (code_of(refused), "GET /groups?name=" in refused.json()["detail"]) == ((404, "unknown_group"), True)
+
+
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_a_group_of_fewer_than_two_traces_is_not_merged(ranks: int, server: Server, tmp_path: Path) -> None:
+    name = f"a group of {ranks}"
+    group_id = server.api.post("/groups", json={"name": name, "traces": grouped(server, tmp_path, "x", ranks)}).json()[
+        "id"
+    ]
+    refused = server.api.post(f"/groups/{group_id}/merge", json={})
+    assert code_of(refused) == (422, "cannot_merge")
+    assert f"The group '{name}' has {ranks} trace" in refused.json()["detail"]
+    assert len(refused.json()["traces"]) == ranks
 
 
 def test_a_trace_is_put_into_a_group_and_taken_out(server: Server, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 
 from service.http.hosts import Hosts, host_name, is_loopback
 from service.settings import Settings
-from service.trace.errors import WrongHost, WrongOrigin
+from service.trace.errors import BadOrigin, WrongHost, WrongOrigin
 
 
 def asked(**headers: str) -> HTTPConnection:
@@ -112,3 +112,9 @@ def test_only_pages_of_this_server_change_something(headers: dict[str, str], own
     hosts.check(request, safe=True)
     with nullcontext() if own else pytest.raises(WrongOrigin):
         hosts.check(request, safe=False)
+
+
+@pytest.mark.parametrize("setting", ["*", "traces.example", "https://a.example/path", "https://a.example, null"])
+def test_a_setting_that_names_no_origin_is_refused(setting: str) -> None:
+    with pytest.raises(BadOrigin, match="no origin"):
+        Hosts(Settings(allowed_origins=setting))

@@ -11,6 +11,7 @@ import httpx
 import psutil
 import pytest
 
+from service.jobs.slots import SMALL_BYTES
 from tests.conftest import DATA
 from tests.http.conftest import connected, until
 from tests.server import Server
@@ -188,26 +189,74 @@ def test_what_somebody_waits_for_goes_before_bulk(server: Server, held: str) -> 
     assert [one["priority"] for one in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
     for one in busy:
         server.api.delete(f"/jobs/{one['id']}")
-    done = [job_of(server, one["id"], wait=60) for one in (*bulk, *urgent)]
+    done = over(server, [one["id"] for one in (*bulk, *urgent)])
     assert [one["state"] for one in done] == ["done"] * 4
     assert max(one["started_at"] for one in done[2:]) < min(one["started_at"] for one in done[:2])
 
 
 def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) -> None:
-    first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()  # holds the one worker
+    first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
+    second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
+    until(server, lambda: len(server.children("service.jobs.worker")) == 2)  # all that may read
+    reading = server.children("service.jobs.worker")
+    for worker in reading:
+        worker.suspend()
     later = []
     for number, priority in enumerate(("bulk", "bulk", "interactive")):
         params = {"priority": priority}
         other = content + bytes(number + 1)  # no bytes that were read already
         later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
-    jobs = [job_of(server, one["job"], wait=60) for one in later]
+    for worker in reading:
+        worker.resume()
+    jobs = over(server, [one["job"] for one in later])
     assert [one["priority"] for one in jobs] == ["bulk", "bulk", "interactive"]
     assert jobs[2]["started_at"] < jobs[0]["started_at"] < jobs[1]["started_at"]
-    assert job_of(server, first["job"], wait=60)["state"] == "done"
+    for one in (first, second):
+        assert job_of(server, one["job"], wait=60)["state"] == "done"
 
 
-# -- events -----------------------------------------------------------------------------------------------------
+def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
+    """Jobs once they are over; nobody waits for them, which would have them go first."""
+    until(server, lambda: all(job_of(server, one)["ended_at"] for one in ids), within_s=150)
+    return [job_of(server, one) for one in ids]
+
+
+def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: str) -> None:
+    busy = [split(server, held) for _ in range(2)]
+    ahead = [split(server, held, 2) for _ in range(2)]
+    bulk = split(server, held, 2, priority="bulk")
+    events = Events(server, bulk["id"])
+    for one in busy:
+        server.api.delete(f"/jobs/{one['id']}")
+    [*_, (_, awaited)] = events
+    events.close()
+    others = over(server, [one["id"] for one in ahead])
+    assert [one["state"] for one in (awaited, *others)] == ["done"] * 3
+    assert awaited["started_at"] < max(one["started_at"] for one in others)
+
+
+def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[..., Server], large: Path) -> None:
+    server = start_server(ingest_workers=1)
+    stopped: list[psutil.Process] = []
+
+    def pieces() -> Iterator[bytes]:
+        """The large file, whose worker stands still once it has begun."""
+        content = large.read_bytes()
+        yield content[: len(content) // 2]
+        until(server, lambda: bool(server.children("service.jobs.worker")), within_s=30)
+        stopped.extend(server.children("service.jobs.worker"))
+        for worker in stopped:
+            worker.suspend()
+        yield content[len(content) // 2 :]
+
+    slow = server.api.put("/traces/large.json", content=pieces()).json()
+    small = server.api.put("/traces/small.json", params={"wait": 60}, content=SMALL.read_bytes()).json()
+    assert small["state"] == "ready"
+    assert server.api.get(f"/traces/{slow['id']}").json()["state"] == "ingesting"
+    for worker in stopped:
+        worker.resume()
+    assert server.api.get(f"/traces/{slow['id']}", params={"wait": 60}).json()["state"] == "ready"
 
 
 def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
@@ -297,7 +346,7 @@ def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_delete
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
     [worker] = server.children("service.jobs.worker")
     worker.suspend()
-    waits = server.api.put("/traces/waits.json", content=b"{}").json()
+    waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
     told = iter(events)
     assert next(told)[1]["state"] == "queued"

@@ -60,11 +60,11 @@ class Dock:
         original = self.folder.received(trace_id).rename(self.folder.original(trace_id))
         self.catalog.add(trace_id, name="t.json", size=original.stat().st_size, sha256="00")
 
-    def add_pipe(self) -> "Pipe":
-        """A trace whose bytes never come, queued: its worker waits in the middle of its work."""
+    def add_pipe(self, size: int = 1) -> "Pipe":
+        """A trace of so many bytes that never come, queued: its worker waits in the middle of its work."""
         trace_id = new_trace_id()
         os.mkfifo(self.folder.original(trace_id))
-        self.catalog.add(trace_id, name="t.json", size=1, sha256="00")
+        self.catalog.add(trace_id, name="t.json", size=size, sha256="00")
         return Pipe(trace_id, self.folder.original(trace_id))
 
 

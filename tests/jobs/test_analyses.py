@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -13,9 +14,10 @@ import psutil
 import pytest
 
 from service.jobs.analyses import Analyses
+from service.jobs.analysis import AT_ONCE
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
-from service.trace.errors import BadQuestion, ExportFailed, NotApplicable
+from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable
 from tests.processes import living
 from tests.traces import TraceShape, write_trace
 
@@ -160,6 +162,43 @@ def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_pat
         await until(0)
 
     run(tmp_path, use, dropped_s=0.05)
+
+
+@pytest.fixture
+def stalled(trace: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    """A trace whose questions never end: its columns are a pipe that nobody writes to."""
+    columns = tmp_path / "stalled"
+    columns.mkdir()
+    os.mkfifo(columns / "events.parquet")
+    return {**trace, "columns": str(columns)}
+
+
+def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
+    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+) -> None:
+    async def use(mine: Analyses) -> Any:
+        too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(AT_ONCE)]
+        other = asyncio.ensure_future(answered(mine, trace))
+        for question in too_long:
+            with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
+                await question
+        return await other
+
+    assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
+
+
+def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
+    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+) -> None:
+    async def use(mine: Analyses) -> Any:
+        left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(AT_ONCE)]
+        other = asyncio.ensure_future(answered(mine, trace))
+        await until(1)
+        for question in left:
+            question.cancel()
+        return await asyncio.wait_for(other, 20)
+
+    assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
 def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from service.http.events import told
-from service.jobs.board import Board
+from service.jobs.board import ASKED_S, Board
 from service.jobs.lane import Lane
+from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import Catalog
 from service.store.jobs import Job, Jobs, JobState, Priority
 from service.streaming.source import Progress
@@ -18,10 +19,15 @@ from service.trace.errors import JobDied, NotReady, UnknownJob
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    catalog = Catalog(tmp_path / "catalog.sqlite")
-    yield Jobs(catalog.connection)
-    catalog.close()
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    one = Catalog(tmp_path / "catalog.sqlite")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def jobs(catalog: Catalog) -> Jobs:
+    return Jobs(catalog.connection)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -54,6 +60,20 @@ class Work:
     def let_go(self, job_id: int) -> None:
         self.ends.setdefault(job_id, asyncio.Event()).set()
 
+    async def has_begun(self, count: int) -> None:
+        """Return once so many jobs have begun."""
+        with self.board.watching() as news:
+            while len(self.begun) < count:
+                await news.wait()
+                news.clear()
+
+    async def all_over(self, *ids: int) -> None:
+        """Return once these jobs are done, without a wait for any of them, which would have it go first."""
+        with self.board.watching() as news:
+            while {self.board.jobs.get(job_id).state for job_id in ids} != {JobState.DONE}:
+                await news.wait()
+                news.clear()
+
     async def over(self, job_id: int) -> Job:
         return await self.board.settled(job_id, within_s=20)
 
@@ -69,8 +89,66 @@ def test_only_so_many_jobs_go_on_at_once_and_the_urgent_go_first(jobs: Jobs) -> 
         urgent = one.submit()
         for job_id in (*bulk, urgent):
             one.let_go(job_id)
-        assert {(await one.over(job_id)).state for job_id in (*bulk, urgent)} == {JobState.DONE}
+        await one.all_over(*bulk, urgent)
         assert one.begun == [urgent, *bulk]
+        await one.lane.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_jobs_that_clients_wait_for_or_have_asked_for_go_first(jobs: Jobs, is_asked: bool) -> None:
+    async def work() -> None:
+        one = Work(jobs)
+        one.lane.start()
+        others, awaited = [one.submit() for _ in range(2)], one.submit(Priority.BULK)
+        for job_id in (*others, awaited):
+            one.let_go(job_id)
+        if is_asked:
+            one.board.ask_for(awaited)
+            await one.all_over(*others, awaited)
+        else:
+            await one.over(awaited)
+            await one.all_over(*others)
+        assert one.begun == [awaited, *others]
+        await one.lane.close()
+
+    run(work())
+
+
+def test_who_has_asked_once_is_not_waited_upon_for_ever(jobs: Jobs) -> None:
+    now = 0.0
+    board = Board(jobs, clock=lambda: now)
+    board.ask_for(7)
+    with board.watching(8), board.watching():
+        assert board.awaited() == {7, 8}
+    now = ASKED_S
+    assert board.awaited() == set()
+    board.ask_for(9)
+    assert board.awaited() == {9}
+
+
+def test_a_small_job_goes_on_beside_large_ones_and_only_one(jobs: Jobs, catalog: Catalog) -> None:
+    async def work() -> None:
+        large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
+        small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
+        one = Work(jobs)
+        one.lane.start()
+        first, waiting = (jobs.add("merge", {"traces": [large]}).id for _ in range(2))
+        one.lane.wake()
+        await one.has_begun(1)
+        two, three = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
+        assert (one.lane.has_room(two), one.lane.has_room(jobs.get(waiting))) == (True, False)
+        one.lane.wake()
+        await one.has_begun(2)
+        assert not one.lane.has_room(three)
+        for job_id in (two.id, three.id):
+            one.let_go(job_id)
+            await one.all_over(job_id)
+        assert one.begun == [first, two.id, three.id]
+        for job_id in (first, waiting):
+            one.let_go(job_id)
+        await one.all_over(first, waiting)
         await one.lane.close()
 
     run(work())

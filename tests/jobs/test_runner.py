@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from service.jobs.runner import Runner
+from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import State
 from service.trace.errors import DiskFull, UnknownTrace
 from tests.jobs.conftest import Dock, workers
@@ -184,6 +185,70 @@ def test_a_worker_that_cannot_be_started_fails_the_trace_in_the_end(
         assert found.error["code"] == "worker_died"
         assert "could not be started" in found.error["detail"]
         await runner.close()
+
+    run(work())
+
+
+# -- large and small --------------------------------------------------------------------------------------------
+
+LARGE = SMALL_BYTES + 1
+
+
+def test_a_small_trace_is_read_while_large_ones_take_all_workers(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        running, waiting = dock.add_pipe(LARGE), dock.add_pipe(LARGE)
+        runner = dock.runner(workers=1)
+        runner.start()
+        await running.opened()
+        for _ in range(3):
+            trace_id = dock.add(trace)
+            runner.wake()
+            assert (await runner.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        states = [dock.catalog.get(one.id).state for one in (running, waiting)]
+        assert states == [State.INGESTING, State.QUEUED]
+        await runner.close()
+        await running.closed()
+
+    run(work())
+
+
+def test_only_one_small_trace_is_read_beside_large_ones(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        large = dock.add_pipe(LARGE)
+        runner = dock.runner(workers=1)
+        runner.start()
+        await large.opened()
+        small = dock.add_pipe()
+        runner.wake()
+        await small.opened()
+        other = dock.add(trace)
+        runner.wake()
+        assert (await runner.settled(other, within_s=0.05)).state is State.QUEUED
+        await runner.close()
+        for pipe in (small, large):
+            await pipe.closed()
+
+    run(work())
+
+
+def test_a_trace_that_a_client_waits_for_is_read_before_smaller_ones(dock: Dock, trace: Path) -> None:
+    async def work() -> None:
+        pipe = dock.add_pipe()
+        runner = dock.runner()
+        runner.start()
+        await pipe.opened()
+        unwanted, wanted = dock.add_pipe(2), dock.add(trace)
+        waiting = asyncio.create_task(runner.settled(wanted, within_s=WAIT_S))
+        await asyncio.sleep(0)  # it waits now
+        await runner.cancel(pipe.id)
+        dock.catalog.remove(pipe.id)
+        await pipe.closed()
+
+        assert (await waiting).state is State.READY
+        assert dock.catalog.get(wanted).size > 2
+        await unwanted.opened()
+        await runner.close()
+        await unwanted.closed()
 
     run(work())
 
@@ -515,9 +580,11 @@ def test_a_result_that_cannot_be_recorded_is_logged_and_holds_up_nothing(
     monkeypatch.setattr(dock.jobs, "read", fail_once)
 
     async def work() -> None:
-        first, second = dock.add(trace), dock.add(trace)
+        first = dock.add(trace)
         runner = dock.runner()
         runner.start()
+        await asyncio.sleep(0)  # it is taken now
+        second = dock.add(trace)
 
         assert (await runner.settled(second, within_s=WAIT_S)).state is State.READY
         assert dock.catalog.get(first).state is State.INGESTING

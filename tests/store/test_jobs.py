@@ -1,8 +1,10 @@
 """The queue: jobs and their traces change together, who waits goes first, and what is over stays so."""
 
 import sqlite3
+import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,66 @@ def take(jobs: Jobs, *kinds: str) -> Job:
 def made(trace_id: str, parent: str | None = "p") -> Trace:
     selection = {"steps": [1]}
     return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", asdict(SUMMARY), parent, selection)
+
+
+# -- whose turn it is -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time in nanoseconds, which a test may set."""
+    clock = [1_700_000_000_000_000_000]
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+    return clock
+
+
+def sized(catalog: Catalog, trace_id: str, size: int, priority: Priority = Priority.INTERACTIVE) -> int:
+    """The id of the job that reads a new trace of so many bytes."""
+    trace = catalog.add(trace_id, name="t.json", size=size, sha256="00", priority=priority)
+    assert trace.job
+    return trace.job
+
+
+def order(jobs: Jobs, **how: Any) -> list[str]:
+    """The traces of the jobs that wait, as they are taken."""
+    return [job.trace for job in iter(lambda: jobs.take([INGEST], **how), None) if job]
+
+
+def test_small_traces_go_before_large_ones(catalog: Catalog, jobs: Jobs, now: list[int]) -> None:
+    for trace_id, size in (("large", 2_710_000_000), ("small", 55_000), ("middle", 5_000_000)):
+        sized(catalog, trace_id, size)
+        now[0] += 1
+    assert order(jobs) == ["small", "middle", "large"]
+
+
+def test_a_large_trace_is_overtaken_for_a_while_only(catalog: Catalog, jobs: Jobs, now: list[int]) -> None:
+    sized(catalog, "large", 2_710_000_000)
+    for trace_id, after_s in (("soon", 10), ("within", 541), ("beyond", 543)):
+        began, now[0] = now[0], now[0] + after_s * 1_000_000_000
+        sized(catalog, trace_id, 55_000)
+        now[0] = began
+    assert order(jobs) == ["soon", "within", "large", "beyond"]
+
+
+def test_awaited_jobs_go_before_all_others(catalog: Catalog, jobs: Jobs) -> None:
+    awaited = [sized(catalog, "bulk", 9, Priority.BULK), sized(catalog, "large", 2_710_000_000)]
+    sized(catalog, "small", 5)
+    assert order(jobs, awaited=awaited) == ["large", "bulk", "small"]
+
+
+def test_jobs_beyond_a_cost_stay_in_the_queue(catalog: Catalog, jobs: Jobs) -> None:
+    for trace_id, size in (("large", 1001), ("even", 1000), ("small", 1)):
+        sized(catalog, trace_id, size)
+    assert sorted(order(jobs, cost_max=1000)) == ["even", "small"]
+    assert order(jobs) == ["large"]
+
+
+def test_the_cost_of_a_job_is_the_size_of_all_traces_that_it_works_on(catalog: Catalog, jobs: Jobs) -> None:
+    for trace_id, size in (("a", 10), ("b", 200), ("c", 3000)):
+        sized(catalog, trace_id, size)
+    assert jobs.add("merge", {"traces": ["a", "b"]}).cost == 210
+    assert jobs.add("split", {"trace": "c"}, trace="c").cost == 3000
+    assert jobs.add("import", {"path": "/x"}).cost == 0
 
 
 # -- ingests ----------------------------------------------------------------------------------------------------

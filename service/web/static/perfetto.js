@@ -16,6 +16,18 @@
   };
   // The server writes its keys in order. What is selected stays text: its times would not fit the numbers of JSON.parse.
   const [, args = 'all', selection = ''] = /^{(?:"args":"(\w+)",?)?(?:"selection":(.*))?}$/.exec(code ? textOf(code) : '{}') ?? [];
+
+  // Of an address that names no page, the UI asks its server for a trace that only its makers' server has.
+  const address = location.href; // the UI changes it
+  const namesPage = () => /^#!\/\w/.test(location.hash);
+  const viewer = () => `#!/viewer${/\?.*/s.exec(location.hash)?.[0] ?? ''}`;
+  if (!namesPage()) history.replaceState(history.state, '', viewer());
+  window.addEventListener('hashchange', (event) => {
+    if (namesPage()) return;
+    event.stopImmediatePropagation(); // the UI's own listener comes later
+    location.replace(viewer());
+  });
+
   const isEngine = (url) => ['127.0.0.1', 'localhost'].includes(url.hostname) && url.port === '9001';
 
   const lead = (address) => {
@@ -79,13 +91,15 @@
     else if (!notice.isConnected) document.documentElement.append(notice);
   };
 
+  const BUTTON =
+    'padding:3px 12px;font:inherit;color:#fff;background:#0b5cad;border:1px solid #9cc8f5;border-radius:5px;cursor:pointer';
+
   /** Say what can't be mended but by loading the page again. */
   const sayBroken = (text, then = '') => {
     const reload = document.createElement('button');
     reload.type = 'button';
     reload.textContent = 'Reload';
-    reload.style.cssText =
-      'padding:3px 12px;font:inherit;color:#fff;background:#0b5cad;border:1px solid #9cc8f5;border-radius:5px;cursor:pointer';
+    reload.style.cssText = BUTTON;
     reload.addEventListener('click', () => location.reload());
     say(`${then}${text}`, 'alert', reload);
   };
@@ -147,6 +161,21 @@
     }
   }
 
+  /** Open the UI at the place that the address names; the trace stays open where that is not to be had. */
+  async function openAt(app) {
+    try {
+      const {openPlace} = await import('/static/place.js');
+      await openPlace(app, address);
+    } catch (error) {
+      const close = document.createElement('button');
+      close.type = 'button';
+      close.textContent = 'Close';
+      close.style.cssText = BUTTON;
+      close.addEventListener('click', () => say(''));
+      say(`The slice can't be shown. ${error.message}`, 'alert', close);
+    }
+  }
+
   (async () => {
     try {
       const [, {name: whole}] = await ask('');
@@ -156,6 +185,7 @@
       label(app, name);
       app.openTraceFromHttpRpc();
       say('');
+      await openAt(app);
     } catch (error) {
       sayBroken(`The trace can't be opened. ${error.message}`);
     }

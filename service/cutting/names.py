@@ -1,0 +1,64 @@
+"""Name patterns of a selection, matched in time linear in each name, whatever the pattern.
+
+Regular expressions are RE2's, which never backtracks: https://github.com/google/re2/wiki/Syntax. It has neither
+look-around nor back-references, and bounds its own memory.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.trace.errors import BadSelection
+from service.trace.selection import REGEX, is_pattern
+
+
+class NamePatterns:
+    """Names, and patterns of names, of which any may match.
+
+    Args:
+        wanted: as `Criteria.names` has them.
+
+    Raises:
+        BadSelection: a pattern is not a regular expression of RE2.
+    """
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._names = {name for name in wanted if not is_pattern(name)}
+        self._regexes = [_regex(name) for name in wanted if is_pattern(name)]
+        self._matches: dict[str, bool] = {}
+
+    def match(self, names: Sequence[str]) -> list[bool]:
+        """Whether each name matches; a name is only looked at when it is new."""
+        new = [name for name in names if name not in self._matches]
+        matching = {name for name in new if name in self._names}
+        if new and self._regexes:
+            text = pa.array(new, pa.large_string())
+            for regex in self._regexes:
+                flags = pc.match_substring_regex(text, regex).to_pylist()
+                matching.update(name for name, matches in zip(new, flags, strict=True) if matches)
+        self._matches |= {name: name in matching for name in new}
+        return [self._matches[name] for name in names]
+
+
+def _regex(pattern: str) -> str:
+    """The regular expression of a pattern, once RE2 has accepted it."""
+    if pattern.startswith(REGEX):
+        regex = pattern[len(REGEX) :]
+    else:
+        words = re.findall(r"\*+|\?|[^*?]+", pattern)
+        regex = rf"(?s)\A{''.join(map(_translated, words))}\z"
+    try:
+        pc.match_substring_regex(pa.array([""]), regex)
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        reason = str(error).removeprefix("Invalid regular expression: ").splitlines()[0][:200]
+        raise BadSelection(f"The regular expression {regex[:100]!r} is not one of RE2's: {reason}.") from error
+    return regex
+
+
+def _translated(word: str) -> str:
+    """A part of a pattern as a regular expression: stars, a question mark, or text without either."""
+    if word.startswith("*"):
+        return ".*"
+    return "." if word == "?" else re.escape(word)

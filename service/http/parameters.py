@@ -1,0 +1,100 @@
+"""What every route checks of a request before it works: its query parameters, and the type of its body.
+
+A parameter that a route does not declare is refused: left out silently, ``?step=2`` would answer for the whole trace.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from email.message import Message
+from typing import Any, TypeVar, get_args, get_origin
+
+from fastapi import Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
+from fastapi.routing import APIRoute
+
+from service.trace.errors import BodyNotJson, RepeatedParameter, UnknownParameter
+
+_SHOWN_MAX = 100
+_LISTS = (list, set, tuple)
+
+PathValues = Mapping[str, str]
+Names = Callable[[PathValues], Iterable[str]]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_FURTHER: dict[Callable[..., Any], Names] = {}
+"""The names of parameters that an endpoint reads itself, by the values in the path."""
+
+
+def also_takes(names: Names) -> Callable[[Endpoint], Endpoint]:
+    """Declare parameters of an endpoint that are not in its signature; each takes one value.
+
+    Args:
+        names: gives their names for the values in the path.
+    """
+
+    def declared(endpoint: Endpoint) -> Endpoint:
+        _FURTHER[endpoint] = names
+        return endpoint
+
+    return declared
+
+
+async def check_request(request: Request) -> None:
+    """Refuse what the route does not take.
+
+    Raises:
+        UnknownParameter: the query has a parameter that the route does not declare.
+        RepeatedParameter: the query has a parameter twice that takes one value.
+        BodyNotJson: the body is called something else than JSON.
+    """
+    route = request.scope["route"]
+    if request.query_params:
+        _check_parameters(request, takes(route, request.path_params))
+    if route.body_field:
+        _check_body(request)
+
+
+def takes(route: APIRoute, path: PathValues) -> dict[str, bool]:
+    """The query parameters of a route, and whether each may be given more than once."""
+    fields = [field for field in get_flat_params(route.dependant) if isinstance(field.field_info, Query)]
+    further = _FURTHER.get(route.endpoint)
+    names = dict.fromkeys(further(path) if further else (), False)
+    return names | {field.alias: _is_list(field.field_info.annotation) for field in fields}
+
+
+def _is_list(annotation: Any) -> bool:
+    """Whether it is a list, or a union with one."""
+    return get_origin(annotation) in _LISTS or any(get_origin(part) in _LISTS for part in get_args(annotation))
+
+
+def _check_parameters(request: Request, known: Mapping[str, bool]) -> None:
+    where = f"{request.method} {request.scope['route'].path_format}"
+    for name in request.query_params:
+        shown = name[:_SHOWN_MAX]
+        if name not in known:
+            nearest = next(iter(difflib.get_close_matches(shown, known, 1)), None)
+            hint = f" Did you mean {nearest!r}?" if nearest else ""
+            raise UnknownParameter(
+                f"{where} has no query parameter {shown!r}.{hint} It takes {', '.join(sorted(known)) or 'none'}.",
+                parameter=shown, nearest=nearest, known=sorted(known),
+            )  # fmt: skip
+        if not known[name] and len(request.query_params.getlist(name)) > 1:
+            raise RepeatedParameter(f"{where} takes one value of {shown!r}, not several.", parameter=shown)
+
+
+def _check_body(request: Request) -> None:
+    """Refuse a body of another type; one of no type is taken for JSON."""
+    kind = request.headers.get("content-type", "").strip()
+    if kind and request.headers.get("content-length") != "0" and not _is_json(kind):
+        raise BodyNotJson(
+            f"The body comes as {kind[:_SHOWN_MAX]!r}; send JSON with `Content-Type: application/json`.",
+            accepted=["application/json"],
+        )
+
+
+def _is_json(kind: str) -> bool:
+    message = Message()
+    message["content-type"] = kind
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))

@@ -1,0 +1,76 @@
+"""Name patterns match what they mean, in bounded time."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.cutting.names import NamePatterns
+from service.trace.errors import BadSelection
+from tests.brute import matches
+
+
+def match(pattern: str, name: str) -> bool:
+    (flag,) = NamePatterns([pattern]).match([name])
+    return flag
+
+
+@given(st.text("a*?.[\\^$\n", max_size=6), st.text("aA.[\\^$\n*?", max_size=6))
+def test_a_pattern_means_the_whole_of_a_name(pattern: str, name: str) -> None:
+    assert match(pattern, name) == matches(pattern, name)
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_text_without_stars_means_itself(before: str, after: str) -> None:
+    name = before + after
+    assert match(before.replace("*", "?") + "*", name) == matches(before.replace("*", "?") + "*", name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("a*", "ab", True),
+        ("a*", "ba", False),
+        ("?", "a", True),
+        ("?", "é", True),
+        ("?", "", False),
+        ("*", "", True),
+        ("*b*", "a\nb\nc", True),
+        ("a?", "ab\n", False),
+        ("a.c*", "abc", False),
+        ("re:b", "abc", True),
+        ("re:^b", "abc", False),
+        ("re:a|c", "c", True),
+        ("re:(?i)NCCL", "ncclDevKernel", True),
+    ],
+)
+def test_stars_question_marks_and_regexes_find_names(pattern: str, name: str, found: bool) -> None:
+    assert match(pattern, name) == found
+
+
+def test_names_are_matched_by_any_of_the_patterns_and_names() -> None:
+    patterns = NamePatterns(["a*", "re:z$", "exact", "a"])
+    assert patterns.match(["abc", "xyz", "exact", "exactly", ""]) == [True, True, True, False, False]
+    assert patterns.match(["exactly", "new", "abc"]) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["re:(?=a)", r"re:(a)\1", "re:(a{1000}){1000}", "re:[", "re:\ud800", "\ud800*"],
+)
+def test_a_regex_that_could_take_for_ever_or_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(BadSelection, match="RE2"):
+        NamePatterns([pattern])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*a" * 499 + "Q", "*" * 999 + "a", "?*" * 499 + "Q", "re:(a*)*b", "re:(a|aa)+$Q", "re:(.*a){100}Q", "re:^(a+)+$"],
+)
+def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
+    patterns = NamePatterns([pattern])
+    names = ["a" * 10_000 + str(number) for number in range(20)]
+    begun = time.process_time()
+    assert patterns.match(names) == [False] * 20
+    assert time.process_time() - begun < 30  # backtracking would take longer than there is time

@@ -1,0 +1,286 @@
+"""The contract of HTTP that all routes share: their parameters, their methods, the types of their bodies, CORS."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.conftest import sent_raw
+from tests.server import Server
+
+ORIGIN = "https://traces.example"
+MADE_UP = "made_up_parameter"
+
+
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each method and path of the OpenAPI document, and what the document tells of it."""
+    paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
+    return [(method.upper(), path, told) for path, item in paths.items() for method, told in item.items()]
+
+
+def filled(path: str, **values: str) -> str:
+    """A path with its values, those that are not given made up."""
+    for name in ("trace_id", "group_id", "job_id", "upload_id", "import_id", "name", "filename"):
+        path = path.replace(f"{{{name}}}", values.get(name, "0" if name == "job_id" else "none"))
+    assert "{" not in path
+    return path
+
+
+# -- parameters ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter", "nearest"),
+    [
+        ("/traces/{}/download?step=2", "step", "steps"),
+        ("/traces/{}/download?stream=0/7", "stream", "streams"),
+        ("/traces/{}/download?fromat=json", "fromat", "format"),
+        ("/traces/{}/download?zzz=1", "zzz", None),
+        ("/traces/{}?steps=2", "steps", None),
+        ("/traces/{}/session?step=2", "step", "steps"),
+        ("/traces/{}/perfetto?step=2", "step", "steps"),
+        ("/traces/{}/analysis?step=2", "step", "steps"),
+        ("/traces/{}/analysis/kernel_breakdown?min_dur=2", "min_dur", "min_dur_ns"),
+        ("/traces/{}/analysis/kernel_breakdown?=2", "", None),
+        ("/traces?stat=ready", "stat", "state"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_with_the_nearest(
+    path: str, parameter: str, nearest: str | None, server: Server, trace: str
+) -> None:
+    answer = server.api.get(path.format(trace), follow_redirects=False)
+    assert code_of(answer) == (422, "unknown_parameter")
+    problem = answer.json()
+    assert (problem["parameter"], problem["nearest"]) == (parameter, nearest)
+    assert nearest is None or nearest in problem["known"]
+
+
+def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server) -> None:
+    asked = operations(server)
+    assert len(asked) > 60
+    for method, path, told in asked:
+        declared = {one["name"] for one in told.get("parameters", ()) if one["in"] == "query"}
+        headers = {"Tus-Resumable": "1.0.0"}
+        answer = server.api.request(method, f"{server.url}{filled(path)}", params={MADE_UP: 1}, headers=headers)
+        if path.endswith("/analysis/{name}"):
+            assert code_of(answer) == (404, "unknown_analysis"), path
+        else:
+            assert answer.status_code == 422, (method, path, answer.text)
+        if method != "HEAD" and answer.status_code == 422:
+            assert answer.json()["code"] == "unknown_parameter", (method, path)
+            assert set(answer.json()["known"]) == declared, (method, path)
+        assert "422" in told["responses"] or not path.startswith("/api/"), (method, path)
+
+
+def test_a_client_that_sends_a_large_file_reads_the_refusal(server: Server) -> None:
+    traces = server.api.get("/traces").json()["traces"]
+    body = (bytes(1 << 20) for _ in range(64))
+    assert code_of(server.api.put("/traces/x.json", params={"gruop": "x"}, content=body)) == (422, "unknown_parameter")
+    assert server.api.get("/traces").json()["traces"] == traces
+
+
+@pytest.mark.parametrize("path", ["/", "/traces/x", "/groups/x", "/login", "/healthz", "/readyz", "/metrics"])
+def test_pages_refuse_unknown_parameters_too(path: str, server: Server) -> None:
+    assert code_of(server.api.get(f"{server.url}{path}?{MADE_UP}=1")) == (422, "unknown_parameter")
+
+
+@pytest.mark.parametrize("path", ["/?name=x", "/traces/x?args=none", "/login?next=/&failed=1", "/static/trace.js?v=7"])
+def test_pages_take_the_parameters_that_their_scripts_read(path: str, server: Server) -> None:
+    assert server.api.get(f"{server.url}{path}").status_code == 200
+
+
+def test_a_group_takes_the_parameters_of_the_analysis_that_is_named(server: Server) -> None:
+    asked = "/groups/none/analysis/kernel_breakdown"
+    assert code_of(server.api.get(asked, params={"limit_": 1})) == (422, "unknown_parameter")
+    known = server.api.get(asked, params={MADE_UP: 1}).json()["known"]
+    of_trace = server.api.get("/traces/none/analysis/kernel_breakdown", params={MADE_UP: 1}).json()["known"]
+    assert {*of_trace} - {*known} == {"traces"}
+    assert code_of(server.api.get("/groups/none/analysis/none", params={MADE_UP: 1})) == (404, "unknown_analysis")
+
+
+@pytest.mark.parametrize("query", ["format=json&format=parquet", "start_ns=1&start_ns=2", "redact=true&redact=false"])
+def test_several_values_of_a_parameter_that_takes_one_are_refused(query: str, server: Server, trace: str) -> None:
+    answer = server.api.get(f"/traces/{trace}/download?{query}")
+    assert code_of(answer) == (422, "repeated_parameter")
+    assert answer.json()["parameter"] == query.partition("=")[0]
+
+
+def test_lists_take_several_values(server: Server, trace: str) -> None:
+    assert server.api.get(f"/traces/{trace}/analysis?categories=cpu_op&categories=cpu_op").status_code == 200
+
+
+# -- methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_head_tells_what_get_would_tell_of_every_resource(server: Server, trace: str, step_trace: Path) -> None:
+    values = {"trace_id": trace, "job_id": server.api.get("/jobs").json()["jobs"][0]["id"]}
+    for method, path, _ in operations(server):
+        if method != "GET" or path.endswith(("/events", "/metrics", "/readyz")) or "/analysis/" in path:
+            continue
+        where = f"{server.url}{filled(path, **values)}"
+        with server.api.stream("GET", where) as got:
+            expected = got.status_code, {name: got.headers.get(name) for name in ("content-type", "etag")}
+        head = server.api.head(where, headers={"Tus-Resumable": "1.0.0"})
+        if "/uploads/" in path:  # an upload's HEAD is the protocol's own, and has no type
+            assert head.status_code == got.status_code
+            continue
+        assert (head.status_code, {name: head.headers.get(name) for name in expected[1]}) == expected, path
+        if "content-length" in got.headers and "content-length" in head.headers and path.endswith("{trace_id}"):
+            assert head.headers["content-length"] == got.headers["content-length"]
+        assert head.content == b""
+
+
+def test_head_of_an_answer_of_a_known_size_tells_the_size(server: Server, trace: str) -> None:
+    for path in (f"/traces/{trace}", "/traces", "/access", f"/traces/{trace}/envelope"):
+        head, got = server.api.head(path), server.api.get(path)
+        assert (head.status_code, head.headers["content-length"]) == (200, str(len(got.content)))
+
+
+def test_head_ends_where_get_would_stream(server: Server, trace: str) -> None:
+    head = server.api.head(f"/traces/{trace}/analysis/operators")
+    assert (head.status_code, head.headers["content-type"], head.content) == (200, "application/json", b"")
+    job = server.api.get("/jobs").json()["jobs"][0]["id"]
+    assert server.api.head(f"/jobs/{job}/events").headers["content-type"].startswith("text/event-stream")
+    request = f"HEAD /api/v1/traces/{trace} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    raw = sent_raw(server, request.encode())
+    assert raw.startswith(b"HTTP/1.1 200")
+    assert raw.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("PUT", "/api/v1/traces", "GET, HEAD, OPTIONS"),
+        ("POST", "/api/v1/traces/x", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("PATCH", "/api/v1/traces/x/session", "DELETE, GET, HEAD, OPTIONS, POST"),
+        ("POST", "/api/v1/traces/x/download", "GET, HEAD, OPTIONS"),
+        ("GET", "/api/v1/traces/x/query", "OPTIONS, POST"),
+        ("HEAD", "/api/v1/traces/x/query", "OPTIONS, POST"),
+        ("PUT", "/api/v1/groups/x", "DELETE, GET, HEAD, OPTIONS, PATCH"),
+        ("GET", "/api/v1/uploads", "OPTIONS, POST"),
+        ("PUT", "/api/v1/uploads/x", "DELETE, GET, HEAD, OPTIONS, PATCH, POST"),
+        ("TRACE", "/api/v1/jobs", "GET, HEAD, OPTIONS"),
+        ("PROPFIND", "/api/v1/jobs/1", "DELETE, GET, HEAD, OPTIONS"),
+        ("POST", "/", "GET, HEAD, OPTIONS"),
+        ("POST", "/static/trace.js", "GET, HEAD, OPTIONS"),
+        ("PUT", "/login", "GET, HEAD, OPTIONS, POST"),
+    ],
+)
+def test_a_refused_method_is_told_all_methods_of_the_path(method: str, path: str, allow: str, server: Server) -> None:
+    answer = server.api.request(method, f"{server.url}{path}", headers={"Tus-Resumable": "1.0.0"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+    options = server.api.options(f"{server.url}{path}")
+    if path != "/api/v1/uploads":  # where OPTIONS is the protocol's own
+        assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
+
+
+def test_there_are_no_options_where_there_is_nothing(server: Server) -> None:
+    assert server.api.options("/nothing").status_code == 404
+    assert server.api.head("/nothing").status_code == 404
+
+
+def test_requests_by_head_are_counted_by_their_route(server: Server, trace: str) -> None:
+    server.api.head(f"/traces/{trace}")
+    counted = server.api.get(f"{server.url}/metrics").text
+    assert 'tracedock_http_requests_total{method="HEAD",route="/api/v1/traces/{trace_id}",status="200"}' in counted
+
+
+# -- bodies ----------------------------------------------------------------------------------------------------------
+
+
+def test_json_needs_no_content_type(server: Server, trace: str) -> None:
+    question = json.dumps({"sql": "SELECT 7"}).encode()
+    answer = server.api.post(f"/traces/{trace}/query", content=question)
+    assert "content-type" not in answer.request.headers
+    assert (answer.status_code, answer.json()["rows"]) == (200, [[7]])
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/sql", "nonsense"])
+def test_a_body_of_another_type_is_refused_by_its_type(kind: str, server: Server, trace: str) -> None:
+    headers = {"Content-Type": kind}
+    answer = server.api.post(f"/traces/{trace}/query", content=b'{"sql": "SELECT 7"}', headers=headers)
+    assert code_of(answer) == (415, "body_not_json")
+    assert kind in answer.json()["detail"]
+    assert "Content-Type: application/json" in answer.json()["detail"]
+    assert code_of(server.api.patch(f"/traces/{trace}", content=b"{}", headers=headers)) == (415, "body_not_json")
+
+
+def test_every_body_refuses_a_field_that_it_does_not_have(server: Server) -> None:
+    schemas = server.api.get(f"{server.url}/openapi.json").json()["components"]["schemas"]
+    bodies = 0
+    for method, path, told in operations(server):
+        schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+        if schema is None:
+            continue
+        bodies += 1
+        assert schemas[schema["$ref"].rsplit("/", 1)[1]]["additionalProperties"] is False, path
+        answer = server.api.request(method, f"{server.url}{filled(path)}", json={MADE_UP: 1})
+        assert code_of(answer) == (422, "bad_request"), path
+        assert MADE_UP in answer.json()["detail"]
+    assert bodies >= 9
+
+
+# -- CORS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that pages of another origin may use, with a token."""
+    server = Server(
+        tmp_path_factory.mktemp("shared") / "data", allowed_origins=f"{ORIGIN}, http://localhost:3000",
+        token="a-token-of-the-tests",
+    ).start()  # fmt: skip
+    yield server
+    assert server.stop() == 0
+
+
+def preflight(server: Server, origin: str, method: str = "PUT") -> httpx.Response:
+    asked = {"Origin": origin, "Access-Control-Request-Method": method}
+    asked |= {"Access-Control-Request-Headers": "authorization,content-type,upload-offset"}
+    return server.api.options("/traces/x.json", headers=asked)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
+def test_a_page_of_an_allowed_origin_may_ask_without_a_token_whether_it_may(method: str, shared: Server) -> None:
+    answer = preflight(shared, ORIGIN, method)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert method in answer.headers["access-control-allow-methods"]
+    assert "authorization" in answer.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in answer.headers
+    assert "Origin" in answer.headers["vary"]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://traces.example", f"{ORIGIN}.evil.example"])
+def test_a_page_of_another_origin_is_told_nothing(origin: str, shared: Server) -> None:
+    token = {"Origin": origin, "Authorization": "Bearer a-token-of-the-tests"}
+    for answer in (preflight(shared, origin), shared.api.get("/traces", headers=token)):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert "Origin" in answer.headers["vary"]
+    changed = shared.api.put("/traces/x.json", content=b"{}", headers=token)
+    assert code_of(changed) == (403, "wrong_origin")
+
+
+def test_a_page_of_an_allowed_origin_reads_answers_and_problems(shared: Server) -> None:
+    token = {"Origin": ORIGIN, "Authorization": "Bearer a-token-of-the-tests"}
+    made = shared.api.post("/groups", json={"name": "by a page"}, headers=token)
+    assert made.status_code == 201
+    exposed = {name.strip() for name in made.headers["access-control-expose-headers"].split(",")}
+    assert {"Location", "ETag", "Upload-Offset", "Tracedock-Trace"} <= exposed
+    refused = shared.api.get("/traces", headers={"Origin": ORIGIN})
+    assert code_of(refused) == (401, "unauthorized")
+    for answer in (made, refused):
+        assert answer.headers["access-control-allow-origin"] == ORIGIN
+        assert "access-control-allow-credentials" not in answer.headers
+
+
+def test_without_allowed_origins_no_answer_speaks_of_any(server: Server) -> None:
+    for answer in (server.api.get("/traces", headers={"Origin": ORIGIN}), preflight(server, ORIGIN)):
+        assert not [name for name in answer.headers if name.startswith("access-control")]

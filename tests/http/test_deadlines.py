@@ -1,0 +1,132 @@
+"""Work for a client has a deadline, and ends when the client leaves."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.conftest import connected, until
+from tests.server import Server
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory, large_trace: Path) -> Iterator[tuple[Server, str]]:
+    """A server whose deadlines are too short for any work, and a trace of 60 MB on it."""
+    server = Server(tmp_path_factory.mktemp("hasty") / "data", analysis_timeout_s=0.001, job_timeout_s=0.001).start()
+    try:
+        yield server, server.upload(large_trace)["id"]
+    finally:
+        server.stop()
+
+
+def assert_too_long(answer: httpx.Response, work: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (504, "deadline_exceeded")
+    assert answer.json()["limit_s"] == 0.001
+    assert work in answer.json()["detail"]
+
+
+def test_an_analysis_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
+    server, trace = hasty
+    assert_too_long(server.api.get(f"/traces/{trace}/analysis/operators"), "analysis")
+
+
+def test_a_dry_run_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
+    server, trace = hasty
+    answer = server.api.post(f"/traces/{trace}/split", json={"by": "step", "dry_run": True})
+    assert_too_long(answer, "dry run")
+    until(server, lambda: not server.children("service.jobs.maker"))
+
+
+def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
+    server, trace = hasty
+    answer = server.api.get(f"/traces/{trace}/download", params={"format": "json", "selection": '{"names": ["a*"]}'})
+    assert_too_long(answer, "document")
+    until(server, lambda: not server.children("service.jobs.export"))
+
+
+def test_a_cut_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
+    server, trace = hasty
+    job = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
+    assert_too_long(job, "split")
+    until(server, lambda: not server.children("service.jobs.maker"))
+    assert list((server.data / "making").iterdir()) == []
+
+
+def test_a_dry_run_ends_when_its_client_leaves(start_server: Callable[..., Server], large_trace: Path) -> None:
+    server = start_server()
+    trace = server.upload(large_trace)["id"]
+    body = json.dumps({"by": "step", "dry_run": True}).encode()
+    with connected(server) as client:
+        client.sendall(
+            f"POST /api/v1/traces/{trace}/split HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        until(server, lambda: bool(server.children("service.jobs.maker")))
+        server.children("service.jobs.maker")[0].suspend()
+    until(server, lambda: not server.children("service.jobs.maker"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["*a*a*a*a*a*aQ"],
+        ["*" * 999 + "a"],
+        ["*a" * 499 + "Q"] * 10,
+        ["re:(a|aa)+$Q", "re:^(a+)+$", "re:(.*a){100}Q"],
+        ["re:(?i)" + "(x*" * 150 + ")" * 150],
+    ],
+)
+@pytest.mark.parametrize("ask", ["analysis", "dry run", "download"])
+def test_hostile_patterns_are_answered_soon(server: Server, step_trace: Path, names: list[str], ask: str) -> None:
+    trace = server.upload(step_trace)["id"]
+    selection = {"names": names}
+    asks: dict[str, Callable[[], httpx.Response]] = {
+        "analysis": lambda: server.api.get(
+            f"/traces/{trace}/analysis/annotations", params={"selection": json.dumps(selection)}
+        ),
+        "dry run": lambda: server.api.post(f"/traces/{trace}/split", json={"selection": selection, "dry_run": True}),
+        "download": lambda: server.api.get(f"/traces/{trace}/download", params={"selection": json.dumps(selection)}),
+    }
+    answer = asks[ask]()
+    assert answer.status_code == 200 or answer.json()["code"] in {"nothing_selected", "bad_selection", "not_applicable"}
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"steps": list(range(100_000))},
+        {"steps": [1 << 62]},
+        {"streams": ["0/7"] * 10_000},
+        {"threads": ["x" * 9_999] * 1_000},
+        {"window": {"start_ns": -(1 << 63), "end_ns": 1 << 63}},
+        {"window": {"start_ns": -(1 << 63), "end_ns": -(1 << 63) + 1}},
+        {"min_dur_ns": 1 << 80},
+        {"names": ["\x00"]},
+        {"names": ["\x00*"]},
+        {"exclude": {"exclude": {"exclude": {}}}},
+        {"exclude": {"steps": list(range(9_999))}, "names": ["*"]},
+    ],
+    ids=lambda selection: json.dumps(selection)[:40],
+)
+def test_extreme_selections_are_refused_or_answered(
+    server: Server, step_trace: Path, selection: dict[str, Any]
+) -> None:
+    trace = server.upload(step_trace)["id"]
+    answer = server.api.post(f"/traces/{trace}/split", json={"selection": selection, "dry_run": True})
+    assert answer.status_code in {200, 422}, answer.text[:300]
+    assert answer.status_code == 200 or len(answer.content) < 20_000
+
+
+@pytest.mark.parametrize(
+    "text", ['{"window": {"start_ns": NaN}}', '{"names": ["\\ud800"]}', "[" * 100_000, '{"steps": [1e400]}']
+)
+def test_a_selection_that_is_no_json_is_refused(server: Server, step_trace: Path, text: str) -> None:
+    trace = server.upload(step_trace)["id"]
+    body = f'{{"selection": {text}, "dry_run": true}}'
+    answer = server.api.post(f"/traces/{trace}/split", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in {400, 422}
+    assert answer.json()["code"] in {"bad_request", "bad_selection"}
