@@ -130,6 +130,17 @@ def answer_here(session: Session, request: Any) -> Any | None:
     return None
 
 
+def without_time(response: Any) -> Any:
+    """Clear how long the engine took for a query: UIs before v54 don't know the field, and warn of each.
+
+    Returns:
+        The response itself.
+    """
+    if response.HasField("query_result"):
+        response.query_result.ClearField("elapsed_time_ms")
+    return response
+
+
 class Relay:
     """Turns one client's bytes into framed answers, in the order of its requests.
 
@@ -162,7 +173,7 @@ class Relay:
                 continue
             async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
                 async for response in responses:
-                    yield wire.frame(self._repeatable(request, response))
+                    yield wire.frame(without_time(self._repeatable(request, response)))
 
     def _repeatable(self, request: Any, response: Any) -> Any:
         """The response, or success where a second tab repeats word for word what the first one has created.
