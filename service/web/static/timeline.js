@@ -4,7 +4,9 @@
 const OPEN_TRACKS_MAX = 64; // rows of open groups: several screens; what lies below opens with a click
 const THREADS_MAX = 12; // threads of a process that stand alone; a group has the others
 const TITLE_WIDTH = '330px'; // of the column of names; the UI's own is 250 px
-const GPU = 0, HOST = 1, OTHER = 2;
+const LONG_NAME = 30; // characters; a longer name comes behind its number, so that its end is what may be cut
+const PATH = -1, GPU = 0, HOST = 1, OTHER = 2;
+const OVERLAY = 'Critical path'; // the process that an overlay adds
 
 const TRACKS = `
   SELECT
@@ -19,9 +21,14 @@ const COLUMNS = {
   thread: TEXT, process: TEXT, slices: NUMBER,
 };
 
-/** Make room for names, before the UI reads its style. */
+/** Make room for names, before the UI reads its style; of a longer one, the end is cut, which the UI shows on hover. */
 export function widenTitles() {
   document.documentElement.style.setProperty('--track-shell-width', TITLE_WIDTH);
+  const style = document.createElement('style');
+  style.textContent = `
+    .pf-track__title.pf-middle-ellipsis { display: block; white-space: nowrap; text-overflow: ellipsis; }
+    .pf-track__title.pf-middle-ellipsis > span { overflow: visible; }`;
+  document.head.append(style);
 }
 
 /** Have the timeline of each trace that the UI opens from our server arranged as soon as its tracks are there. */
@@ -44,12 +51,15 @@ async function arrange(trace) {
   const groups = [...processes.values()].map((tracks) => groupOf(trace, tracks)).filter(({ node }) => node);
   for (const group of groups) arrangeGroup(trace, group);
   nameInstants(trace);
-  groups.sort((a, b) => (a.kind === OTHER) - (b.kind === OTHER) || a.rank - b.rank || a.kind - b.kind || a.number - b.number);
+  groups.sort((a, b) => section(a) - section(b) || a.rank - b.rank || a.kind - b.kind || a.number - b.number);
   for (const { node } of groups) trace.workspace.addChildLast(node);
   for (const node of globalInstants(trace)) trace.workspace.addChildLast(node);
   open(groups);
   closeSummaries(trace, groups);
 }
+
+/** The path first, then ranks with their GPUs and processes, then the rest. */
+const section = ({ kind }) => (kind === GPU || kind === HOST ? 0 : kind);
 
 async function rowsOf(engine) {
   const rows = [];
@@ -62,8 +72,8 @@ async function rowsOf(engine) {
 /** A process of the UI: its node, its tracks, and where it belongs among the others. */
 function groupOf(trace, tracks) {
   const [{ upid, pid, rank, device }] = tracks;
-  const isNumber = /^\d+$/.test(pid);
-  const kind = device >= 0 ? GPU : isNumber ? HOST : OTHER;
+  const isHost = isNumber(pid) && tracks.some(({ tid }) => isNumber(tid) || tid.startsWith('-'));
+  const kind = pid === OVERLAY ? PATH : device >= 0 ? GPU : isHost ? HOST : OTHER;
   const node = trace.workspace.getTrackByUri(`/process_${upid}`);
   return { node, tracks, kind, rank, number: device >= 0 ? device : Number(pid) || 0 };
 }
@@ -83,11 +93,16 @@ const nodeOfThread = (process, { utid }) => process.children.find(({ uri }) => u
 
 const byStream = (a, b) => a.stream - b.stream || a.lane - b.lane;
 
-/** Main thread, autograd threads, then those with the most slices; lanes follow their thread. */
+/**
+ * Main thread, autograd threads, then those with the most slices; lanes follow their thread. Where none has the number
+ * of the process, as in merged traces, the main thread is that of the lowest number.
+ */
 function byInterest(tracks) {
+  const numbers = tracks.map(({ tid }) => tid).filter(isNumber);
+  const main = numbers.includes(tracks[0].pid) ? tracks[0].pid : numbers.sort((a, b) => a - b)[0];
   const slices = new Map();
   for (const { tid, slices: count } of tracks) slices.set(tid, (slices.get(tid) ?? 0) + count);
-  const place = ({ pid, tid, thread }) => (tid === pid ? 0 : /autograd/.test(thread) ? 1 : 2);
+  const place = ({ tid, thread }) => (tid === main ? 0 : /autograd/.test(thread) ? 1 : 2);
   return (a, b) =>
     place(a) - place(b) || slices.get(b.tid) - slices.get(a.tid) || a.tid.localeCompare(b.tid) || a.lane - b.lane;
 }
@@ -103,19 +118,25 @@ function fold(process, nodes) {
 function processTitle({ pid, rank, device, process }, kind) {
   if (kind === GPU) return process;
   const ofRank = rank >= 0 ? ` · rank ${rank}` : '';
-  const isMerged = process.startsWith(`rank ${rank} · `);
-  const name = isMerged ? process.slice(`rank ${rank} · `.length) : process.endsWith(ofRank) ? process.slice(0, process.length - ofRank.length) : process;
-  if (kind === OTHER || isMerged || isIn(pid, name)) return `${name || `process ${pid}`}${ofRank}`;
+  const merged = `rank ${rank} · `;
+  const isMerged = process.startsWith(merged);
+  const name = isMerged ? process.slice(merged.length) : withoutEnd(process, ofRank);
+  if (kind === OTHER || kind === PATH || isMerged || isIn(pid, name)) return `${name || `process ${pid}`}${ofRank}`;
+  if (name.length > LONG_NAME) return `process ${pid}${ofRank} · ${name}`;
   return `${name || 'process'} ${pid}${ofRank}`;
 }
 
+const withoutEnd = (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text);
+
 function threadTitle({ tid, device, stream, lane, thread }) {
   const ofLane = lane > 1 ? ` · lane ${lane}` : '';
-  const name = ofLane && thread.endsWith(ofLane) ? thread.slice(0, -ofLane.length) : thread;
+  const name = withoutEnd(thread, ofLane);
   if (device >= 0 || isIn(tid, name)) return `${name === tid ? `thread ${tid}` : name}${ofLane}`;
   if (!/^-?\d+$/.test(tid)) return `${name || tid}${ofLane}`;
   return `${name || 'thread'} ${tid}${ofLane}`;
 }
+
+const isNumber = (text) => /^\d+$/.test(text);
 
 const isIn = (number, name) => name.split(/[^\w-]+/).includes(number);
 
@@ -155,7 +176,7 @@ function open(groups) {
 
 /**
  * Have summaries of closed groups drawn to the end of the window. The UI v52 draws them up to the last change in it: so
- * what lasts, or is a gap of an annotation, was blank.
+ * the end of the window was blank, and all of it under a slice that lasts longer than the window.
  */
 function closeSummaries(trace, groups) {
   const tracks = groups.map(({ node }) => trace.tracks.getTrack(node.uri)?.renderer);
