@@ -152,6 +152,17 @@ def answer_here(session: Session, request: Any, trace_name: str = "") -> Any | N
     return None
 
 
+def without_time(response: Any) -> Any:
+    """Clear how long the engine took for a query: UIs before v54 don't know the field, and warn of each.
+
+    Returns:
+        The response itself.
+    """
+    if response.HasField("query_result"):
+        response.query_result.ClearField("elapsed_time_ms")
+    return response
+
+
 class Relay:
     """Turns one client's bytes into framed answers, in the order of its requests.
 
@@ -187,7 +198,7 @@ class Relay:
                 continue
             async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
                 async for response in responses:
-                    yield wire.frame(self._repeatable(request, response))
+                    yield wire.frame(without_time(self._repeatable(request, response)))
 
     def _check_beginning(self, request: Any) -> None:
         """Refuse a first request that is not the first of its client: a UI numbers them from 0 and reconnects."""

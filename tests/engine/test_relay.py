@@ -37,6 +37,7 @@ async def test_requests_are_answered_in_their_order(open_session: OpenSession) -
         assert [message.response for message in messages] == [wire.QUERY_STREAMING, wire.GET_STATUS, *[3] * 2]
         assert [cells(message) for message in messages] == [[1], [], [2], [3]]
         assert not any(message.HasField("seq") for message in messages)
+        assert not any(message.query_result.HasField("elapsed_time_ms") for message in messages)  # the UI warns of it
 
 
 async def test_a_request_may_arrive_in_pieces(open_session: OpenSession) -> None:

@@ -175,6 +175,8 @@
       say(`The slice can't be shown. ${error.message}`, 'alert', close);
     }
   }
+  const timeline = import('/static/timeline.js');
+  timeline.then(({widenTitles}) => widenTitles(), () => null); // the start below tells why it can't be had
 
   (async () => {
     try {
@@ -183,6 +185,7 @@
       document.title = `${name} - Perfetto UI`;
       const [app] = await Promise.all([uiReady(), engineReady()]);
       label(app, name);
+      (await timeline).arrangeTimelines(app);
       app.openTraceFromHttpRpc();
       say('');
       await openAt(app);
