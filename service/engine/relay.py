@@ -4,7 +4,6 @@ What would change the shared trace under the others is answered here and never r
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
 from typing import Any
@@ -19,8 +18,6 @@ from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 REQUEST_MAX = 16 << 20
 BACKLOG_MAX = 256 << 20
 
-_CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
-_EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
 _RESULTS = {
     wire.QUERY_STREAMING: "query_result",
     wire.COMPUTE_METRIC: "metric_result",
@@ -162,23 +159,4 @@ class Relay:
                 continue
             async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
                 async for response in responses:
-                    yield wire.frame(self._repeatable(request, response))
-
-    def _repeatable(self, request: Any, response: Any) -> Any:
-        """The response, or success where a second tab repeats word for word what the first one has created.
-
-        The UI creates some things under fixed names, and relies on RESTORE to find none of them.
-        """
-        if request.request != wire.QUERY_STREAMING:
-            return response
-        sql, result = request.query_args.sql_query, response.query_result
-        if not _CREATES.search(sql):
-            return response
-        if not result.error and not result.statement_with_output_count:
-            self._session.created.add(sql)
-        elif _EXISTS.search(result.error) and sql in self._session.created:
-            return wire.Rpc(
-                response=wire.QUERY_STREAMING,
-                query_result=wire.QueryResult(batch=[wire.CellsBatch(is_last_batch=True)], statement_count=1),
-            )
-        return response
+                    yield wire.frame(response)

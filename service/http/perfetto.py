@@ -132,3 +132,5 @@ async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[byte
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
         await socket.close(TRY_AGAIN, error.detail[:120])
+    finally:
+        session.forget(relay)
