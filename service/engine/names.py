@@ -51,6 +51,7 @@ class Names:
         self._owners: dict[str, Hashable] = {}
         self._own: dict[Hashable, dict[str, str]] = {}  # by client: what stands for a name that another one has
         self._kinds: dict[str, str] = {}  # by name, as it is in the engine
+        self._numbers: dict[Hashable, int] = {}  # of clients that have names of this kind
         self._clients = 0
 
     def protect(self, names: Iterable[str]) -> None:
@@ -81,13 +82,16 @@ class Names:
 
     def _renamed(self, name: str, client: Hashable) -> dict[str, str]:
         own = self._own.setdefault(client, {})
-        self._clients += not own
-        own[name] = f"_client{self._clients}_{name}"
+        if client not in self._numbers:
+            self._clients += 1
+            self._numbers[client] = self._clients
+        own[name] = f"_client{self._numbers[client]}_{name}"
         return own
 
     def left_by(self, client: Hashable) -> dict[str, str]:
         """The tables and views of a client that is gone, each with the statement that drops it: views first."""
         own = self._own.pop(client, {})
+        self._numbers.pop(client, None)
         names = [*own.values(), *(name for name, owner in self._owners.items() if owner == client)]
         kinds = {name: self._kinds[name] for name in names if self._kinds.get(name) in ("TABLE", "VIEW")}
         return {

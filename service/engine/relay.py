@@ -136,6 +136,7 @@ class Relay:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.client = object()
         self._deframer = wire.Deframer(REQUEST_MAX)
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
@@ -157,6 +158,6 @@ class Relay:
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
+            async with aclosing(ask(self._session, request, client=self.client, bulk=False)) as responses:
                 async for response in responses:
                     yield wire.frame(response)

@@ -133,4 +133,4 @@ async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[byte
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
         await socket.close(TRY_AGAIN, error.detail[:120])
     finally:
-        session.forget(relay)
+        session.forget(relay.client)

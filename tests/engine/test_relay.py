@@ -116,7 +116,7 @@ async def test_what_a_tab_has_created_goes_with_it_and_frees_its_names(open_sess
         for tab in (first, second):
             await answered(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
         assert len(await asked(session, LISTED_TABLES)) == len(before) + 4
-        session.forget(first)
+        session.forget(first.client)
         async with asyncio.timeout(5):
             while len(await asked(session, LISTED_TABLES)) > len(before) + 2:
                 pass
