@@ -71,8 +71,7 @@ def unharmed(guarded: Server, kernels: str, truth: list[object]) -> Iterator[Non
 def answers(server: Server, trace: str) -> list[object]:
     """What another client reads of the trace, and what the server says of its engine."""
     session = server.api.post(f"/traces/{trace}/session", params={"wait": 30}).json()
-    [engine] = server.children("--stdiod")
-    return [*server.rows(trace, BASE), engine.pid, session["account"]]
+    return [*server.rows(trace, BASE), server.engine(trace).pid, session["account"]]
 
 
 BLANKS = [
