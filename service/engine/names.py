@@ -14,6 +14,8 @@ from service.engine.sql import PACKAGE
 from service.engine.tokens import Kind, Token, folded
 
 RESERVED_PREFIXES = ("__intrinsic_", "_torch_", "_client", "pragma_", "sqlite_")
+NAMES_MAX = 200_000  # of one engine, so that they take some 40 MB
+_LASTING = ("FUNCTION", "INDEX", "MACRO")  # what can't be dropped, or not by its name alone
 SCHEMAS = ("main", "temp")
 LISTED = """
 SELECT name FROM sqlite_master UNION SELECT name FROM sqlite_temp_master
@@ -71,12 +73,16 @@ class Names:
             return None
         if self._is_built_in(name):
             return "it is the name of something built in, which all clients read: choose another name"
+        if name not in self._owners and len(self._owners) >= NAMES_MAX:
+            return f"clients have created {NAMES_MAX} names in this engine, which is the limit"
         own = self._own.get(client, {})
         if self._owners.setdefault(name, client) != client and name not in own:
             if change is not Change.CREATE:
                 return "another client has created it: create your own, or choose another name"
+            if len(own) >= NAMES_MAX:
+                return f"you have {NAMES_MAX} names that other clients have, too, which is the limit"
             own = self._renamed(name, client)
-        if change is Change.CREATE:
+        if change is Change.CREATE and self._kinds.get(own.get(name, name)) not in _LASTING:
             self._kinds[own.get(name, name)] = kind
         return None
 
@@ -93,6 +99,9 @@ class Names:
         own = self._own.pop(client, {})
         self._numbers.pop(client, None)
         names = [*own.values(), *(name for name, owner in self._owners.items() if owner == client)]
+        for name in names:
+            if not self._kinds.get(name):
+                self.release(name)
         kinds = {name: self._kinds[name] for name in names if self._kinds.get(name) in ("TABLE", "VIEW")}
         return {
             name: f"DROP {kind} IF EXISTS {_quoted(name)}"

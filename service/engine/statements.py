@@ -67,7 +67,6 @@ _VIRTUAL_TABLES = frozenset(
         "span_join",
         "span_left_join",
         "span_outer_join",
-        "window",
     ]
 )
 
