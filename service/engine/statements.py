@@ -9,6 +9,7 @@ what gets by.
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, NamedTuple
 
 from google.protobuf import text_format
@@ -22,7 +23,7 @@ from service.trace.errors import SqlError, SqlRefused
 FILES = "it works on files of the server"
 SHARED = "it changes the engine, which others share"
 READS = f"{SHARED}; only pragmas that read can be asked"
-HIDDEN = "it runs SQL that it gets as text; write CREATE PERFETTO FUNCTION, or the metric's name in quotes"
+HIDDEN = "it runs SQL that it gets as text, which must stand there as it is"
 MISPLACED = "it changes something where SQL can only read; make it a statement of its own"
 
 NO_STATEMENT = (
@@ -58,6 +59,8 @@ _READING_PRAGMAS = frozenset(
         "table_xinfo",
     ]
 )
+_PROTOTYPES = ("CREATE_FUNCTION", "CREATE_VIEW_FUNCTION")
+_PROTOTYPE = re.compile(r"'([A-Za-z_][A-Za-z0-9_]*)\([^']*\)'", re.ASCII)
 _READING = frozenset(("SELECT", "VALUES", "WITH", "INCLUDE", "EXPLAIN"))
 _VIRTUAL_TABLES = frozenset(
     [
@@ -77,6 +80,8 @@ class Write(NamedTuple):
     name: Token
     change: Change
     kind: str = ""
+    is_text: bool = False
+    """Whether the name stands in a string, and so is no token of the SQL."""
 
 
 def check(request: Any, names: Names, client: Hashable = None) -> None:
@@ -108,10 +113,13 @@ def check_sql(sql: str, names: Names, client: Hashable = None) -> str:
     changes: list[Write] = []
     for statement in _statements(sql, made):
         changes += statement.changes()
-    for name, change, kind in changes:
-        if why := names.claim(str(name.name), change, client, kind):
-            raise refusal(sql, name.start, name.text, why)
-    return names.written(sql, made, client)
+    for write in changes:
+        if why := names.claim(str(write.name.name), write.change, client, write.kind):
+            raise refusal(sql, write.name.start, write.name.text, why)
+    in_strings = [change.name for change in changes if change.is_text]
+    return names.written(
+        sql, sorted([*made, *in_strings], key=lambda token: token.start) if in_strings else made, client
+    )
 
 
 def _statements(sql: str, made: list[Token]) -> Iterator["_Statement"]:
@@ -135,6 +143,7 @@ class _Statement:
     sql: str
     tokens: list[Token]
     position: int = 0
+    functions: list[Write] = dataclass_field(default_factory=list)
 
     def changes(self) -> list[Write]:
         """The names that it changes, each with what it does to it; raises `SqlRefused` for a kind that is not asked."""
@@ -255,14 +264,16 @@ class _Statement:
 
     def _rest(self, changes: list[Write], *, macro: bool = False) -> list[Write]:
         self._check_words(self.tokens[self.position :], macro=macro)
-        return changes
+        return [*changes, *self.functions]
 
     def _check_words(self, part: list[Token], *, macro: bool = False) -> None:
         """See that a part of the statement reads only."""
         for index, token in enumerate(part):
             if token.kind == Kind.WORD:
                 word = token.text.upper()
-                if word in _BARE and not self._allowed(word, part, index, macro=macro):
+                if word in _PROTOTYPES and not macro:
+                    self.functions.append(self._function(token, part[index + 1 : index + 8]))
+                elif word in _BARE and not self._allowed(word, part, index, macro=macro):
                     raise self._refusal(token, word, _BARE[word])
             elif token.kind == Kind.QUOTED and str(token.name).upper() in _FUNCTIONS:
                 word = str(token.name).upper()
@@ -274,6 +285,23 @@ class _Statement:
             return len(after) == 3 and after[0] == "(" and part[index + 2].kind == Kind.STRING and after[2] == ")"
         before = part[index - 1].text.upper() if index else ""
         return not macro and word in ("UPDATE", "DELETE") and before in ("ON", "DO")
+
+    def _function(self, call: Token, arguments: list[Token]) -> Write:
+        """What a call creates that gets a function as three texts: its prototype, what it returns, and its SQL."""
+        form = "".join(token.text if token.kind == Kind.MARK else token.kind[0] for token in arguments)
+        prototype = _PROTOTYPE.match(arguments[1].text) if form == "(s,s,s)" else None
+        if prototype is None:
+            raise self._refusal(call, call.text.upper(), HIDDEN)
+        text = arguments[5]
+        body = text.text[1:-1].replace("''", "'")
+        try:
+            inner = [change for part in _statements(body, tokens(body)) for change in part.changes()]
+        except SqlRefused as error:
+            raise refusal(self.sql, text.start, error.extra["word"], f"in this text, {error.detail}") from error
+        if inner:
+            raise refusal(self.sql, text.start, inner[0].name.text, "a function can't change it")
+        name = Token(Kind.WORD, prototype[1], arguments[1].start + 1)
+        return Write(name, Change.CREATE, "FUNCTION", is_text=True)
 
     def _refusal(self, token: Token, word: str, why: str, *, offset: int = 0) -> SqlRefused:
         own = f'. If it is a name of yours, write "{token.text}"' if word in _FILE_WORDS else ""

@@ -94,16 +94,17 @@ async def test_a_second_tab_may_create_what_the_first_created(open_session: Open
 async def test_each_tab_has_its_own_of_a_name_that_two_create(open_session: OpenSession) -> None:
     create = "DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {0} AS x"
     function = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * {0}"
+    older = "SELECT CREATE_FUNCTION('THRICE(x LONG)', 'LONG', 'SELECT $x * {0} + 1')"
     async with open_session() as session:
         await session.settled()
         tabs = [Relay(session) for _ in range(3)]
         for number, tab in enumerate(tabs, start=1):
-            for sql in (create, function, 'CREATE VIEW seen AS SELECT x, twice(x) AS y FROM "mine"'):
+            for sql in (create, function, older, 'CREATE VIEW seen AS SELECT x, twice(x) AS y FROM "mine"'):
                 (message,) = await answered(tab, query(sql.format(number)))
                 assert message.query_result.error == ""
         for number, tab in enumerate(tabs, start=1):
-            (message,) = await answered(tab, query("SELECT x, y, twice(seen.x) FROM main.seen"))
-            assert cells(message) == [number, number * number, number * number]
+            (message,) = await answered(tab, query("SELECT x, y, thrice(seen.x) FROM main.seen"))
+            assert cells(message) == [number, number * number, number * number + 1]
         await answered(tabs[1], query("UPDATE mine SET x = 7"), query("DROP VIEW seen"))
         assert await asked(session, "SELECT x, y FROM mine, seen USING (x)") == [(1, 1)]
 

@@ -36,7 +36,10 @@ REFUSED = [
     ("SELECT load_extension('/x')", "LOAD_EXTENSION", 1, 8),
     ("SELECT CREATE_FUNCTION('f()', 'INT', 'ATT' || 'ACH')", "CREATE_FUNCTION", 1, 8),
     ("SELECT RUN_METRIC('a.sql', 'b', '; ATTACH')", "RUN_METRIC", 1, 8),
-    ("SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT 1')", "CREATE_FUNCTION", 1, 8),
+    ("SELECT CREATE_FUNCTION(' f()', 'INT', 'SELECT 1')", "CREATE_FUNCTION", 1, 8),
+    ("SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT 1', 2)", "CREATE_FUNCTION", 1, 8),
+    ("CREATE PERFETTO MACRO m() RETURNS Expr AS CREATE_FUNCTION('f()', 'INT', 'SELECT 1')", "CREATE_FUNCTION", 1, 43),
+    ("SELECT CREATE_FUNCTION('f()', 'INT', 'SELECT 1'), EXPORT_JSON('x')", "EXPORT_JSON", 1, 51),
     ("BEGIN", "BEGIN", 1, 1),
     ("SELECT 1; savepoint a", "SAVEPOINT", 1, 11),
     ("REINDEX", "REINDEX", 1, 1),
@@ -62,6 +65,7 @@ PASSED = [
     "pragma /**/ main . index_list ('t')",
     "SELECT name FROM pragma_table_info('slice')",
     "SELECT RUN_METRIC ('android/android_cpu.sql')",
+    "SELECT CREATE_FUNCTION(\n'F(id LONG)', /**/ 'STRING', 'SELECT ''attach'' || name FROM slice WHERE id = $id')",
     "SELECT create_function_ FROM t",
     "SELECT 'EXPORT_JSON'",
 ]
@@ -80,6 +84,22 @@ def test_what_works_on_files_or_on_the_engine_is_refused_where_it_stands(
 @pytest.mark.parametrize("sql", PASSED)
 def test_the_same_words_as_text_or_names_pass(sql: str) -> None:
     check_sql(sql, Names())
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("SELECT 'a'; ATTACH 'x' AS y", "ATTACH"),
+        ("SELECT CREATE_FUNCTION('g()', 'INT', 'VACUUM')", "VACUUM"),
+        ("SELECT CREATE_FUNCTION('g()', 'INT', 'SELECT 1')", "g"),
+        ("DELETE FROM t", "t"),
+        ("SELECT 1; DROP VIEW slice", "slice"),
+    ],
+)
+def test_the_text_of_a_function_only_reads(body: str, word: str) -> None:
+    with pytest.raises(SqlRefused) as refused:
+        check_sql("SELECT CREATE_FUNCTION('f()', 'INT', '{}')".format(body.replace("'", "''")), Names())
+    assert refused.value.extra == {"word": word, "line": 1, "column": 38}
 
 
 JUDGED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA)
