@@ -107,7 +107,12 @@ def _unreadable(sql: str, start: int) -> SqlRefused | SqlError:
     if character in "$@:":
         return malformed(sql, start, character, "it must be followed by a name, and that not by `(` or `::`")
     what = character if "!" <= character <= "~" else f"the character U+{ord(character):04X}"
-    return refusal(sql, start, what, "outside of strings, comments and quoted names stand letters and blanks alone")
+    return refusal(
+        sql,
+        start,
+        what,
+        "outside of strings, comments and quoted names it means nothing, or not the same to all; remove it",
+    )
 
 
 def refusal(sql: str, start: int, word: str, why: str) -> SqlRefused:
