@@ -37,7 +37,8 @@ class EngineProcess:
     One request is in flight at a time: `exchange` must be read to its end before the next. Who calls it sees to that.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, binary: Path) -> None:
+        self.binary = binary
         self._process = process
         self._deframer = wire.Deframer()
         self._received: deque[Any] = deque()
@@ -70,7 +71,7 @@ class EngineProcess:
             )  # fmt: skip
         except OSError as error:
             raise EngineUnavailable(f"The engine {binary} could not be started: {error}.") from error
-        return cls(process)
+        return cls(process, binary)
 
     @property
     def pid(self) -> int:

@@ -4,7 +4,6 @@ What would change the shared trace under the others is answered here and never r
 """
 
 import asyncio
-import re
 import textwrap
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
@@ -21,8 +20,6 @@ REQUEST_MAX = 33 << 20
 """Bytes of a request: a UI that opens a file sends it in pieces of 32 MiB, and is to be told why it may not."""
 BACKLOG_MAX = 256 << 20
 
-_CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
-_EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
 _RESULTS = {
     wire.QUERY_STREAMING: "query_result",
     wire.COMPUTE_METRIC: "metric_result",
@@ -174,6 +171,7 @@ class Relay:
 
     def __init__(self, session: Session, trace_name: str = "", *, resumable: bool = True) -> None:
         self._session = session
+        self.client = object()
         self._trace_name = trace_name
         self._may_go_on = resumable
         self._deframer = wire.Deframer(REQUEST_MAX)
@@ -196,31 +194,12 @@ class Relay:
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
+            async with aclosing(ask(self._session, request, client=self.client, bulk=False)) as responses:
                 async for response in responses:
-                    yield wire.frame(without_time(self._repeatable(request, response)))
+                    yield wire.frame(without_time(response))
 
     def _check_beginning(self, request: Any) -> None:
         """Refuse a first request that is not the first of its client: a UI numbers them from 0 and reconnects."""
         if request.seq and not self._may_go_on:
             raise RequestRefused("The connection to the trace was lost. Reload this tab.")
         self._may_go_on = True
-
-    def _repeatable(self, request: Any, response: Any) -> Any:
-        """The response, or success where a second tab repeats word for word what the first one has created.
-
-        The UI creates some things under fixed names, and relies on RESTORE to find none of them.
-        """
-        if request.request != wire.QUERY_STREAMING:
-            return response
-        sql, result = request.query_args.sql_query, response.query_result
-        if not _CREATES.search(sql):
-            return response
-        if not result.error and not result.statement_with_output_count:
-            self._session.created.add(sql)
-        elif _EXISTS.search(result.error) and sql in self._session.created:
-            return wire.Rpc(
-                response=wire.QUERY_STREAMING,
-                query_result=wire.QueryResult(batch=[wire.CellsBatch(is_last_batch=True)], statement_count=1),
-            )
-        return response

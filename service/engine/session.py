@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from service.engine import statements, wire
+from service.engine.names import Names, built_in_names
 from service.engine.process import EngineProcess
 from service.engine.result import Result
 from service.engine.turns import Exchange, Turns
 from service.engine.watch import LoadWatch, reading
-from service.trace.errors import EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Session:
         self.account: dict[str, Any] | None = None  # of what it has, once loaded; see `service.engine.account`
         self.clients = 0
         self.queries = 0
-        self.created: set[str] = set()  # by UI tabs, as they said it
+        self.names = Names()
         self._start = start
         self._on_failed = on_failed
         self._engine: EngineProcess | None = None
@@ -251,16 +252,42 @@ class Session:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def submit(self, exchange: Exchange) -> None:
-        """Put a request into the queue; one that can't be there ends with the reason."""
+    def submit(self, exchange: Exchange, *, trusted: bool = False) -> None:
+        """Put a request into the queue; one that can't be there ends with the reason.
+
+        Args:
+            exchange: the request.
+            trusted: whether it is the service's own, whose SQL may be any.
+        """
         self._last_used = time.monotonic()
         try:
             if self.over:
                 raise self._reason()
-            statements.check(exchange.request)
+            if not trusted:
+                statements.check(exchange.request, self.names, exchange.client)
             self._turns.put(exchange)
         except TracedockError as error:
             exchange.end(error)
+
+    def forget(self, client: Hashable) -> None:
+        """Drop the tables and views of a client that is gone."""
+        self._drop_next(self.names.left_by(client))
+
+    def _drop_next(self, drops: dict[str, str]) -> None:
+        """Have the first statement run, then the others: they take one place in the queue."""
+        if self.over or not drops:
+            return
+        name = next(iter(drops))
+
+        def end(_error: TracedockError | None) -> None:
+            self.names.release(name)
+            self._drop_next(drops)
+
+        request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=drops.pop(name)))
+        try:
+            self._turns.put(Exchange(request, lambda _message: None, end))
+        except EngineBusy:
+            log.warning("%d names of a client that is gone stay in the engine of trace %s", len(drops), self.trace_id)
 
     def query(self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None) -> Result:
         """Start a query; its result fills as the engine answers.
@@ -287,7 +314,7 @@ class Session:
             if self.state is SessionState.LOADING:
                 await self._answer(exchange)
             else:
-                self.submit(exchange)
+                self.submit(exchange, trusted=True)
             await result.complete()
         except BaseException:
             result.close()
@@ -381,6 +408,7 @@ class Session:
     async def _load(self, engine: EngineProcess) -> None:
         started = time.monotonic()
         answer = await engine.ask(wire.request(wire.GET_STATUS))
+        self.names.protect(await asyncio.to_thread(built_in_names, engine.binary))
         self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
         self._introduced.set()
         async with aclosing(self.load.source()) as pieces:

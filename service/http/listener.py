@@ -203,7 +203,7 @@ async def query(request: Request, parts: Parts) -> Response:
         return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
     async def batches() -> AsyncIterator[bytes]:
-        async with aclosing(ask(session, question)) as responses:
+        async with aclosing(ask(session, question, client="listener")) as responses:
             async for message in responses:
                 yield message.query_result.SerializeToString()
 

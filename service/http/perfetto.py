@@ -228,3 +228,5 @@ async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: asyn
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
         await socket.close(TRY_AGAIN, close_reason(error.detail))
+    finally:
+        session.forget(relay.client)

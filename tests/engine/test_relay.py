@@ -12,6 +12,7 @@ from service.engine.wire import BadFrame, Deframer
 from service.trace.errors import EngineFailed, RequestRefused
 from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, asked, within
 
+LISTED_TABLES = "SELECT name FROM sqlite_master"
 FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
 
 
@@ -93,14 +94,40 @@ async def test_a_second_tab_may_create_what_the_first_created(open_session: Open
         assert await asked(session, "SELECT twice(x) FROM cooked, seen USING (x)") == [(2,)]
 
 
-async def test_something_else_under_a_taken_name_is_still_an_error(open_session: OpenSession) -> None:
+async def test_each_tab_has_its_own_of_a_name_that_two_create(open_session: OpenSession) -> None:
+    create = "DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {0} AS x"
+    function = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * {0}"
+    older = "SELECT CREATE_FUNCTION('THRICE(x LONG)', 'LONG', 'SELECT $x * {0} + 1')"
     async with open_session() as session:
-        await answered(Relay(session), query(FUNCTION))
-        (message,) = await answered(Relay(session), query(FUNCTION.replace("* 2", "* 3")))
-        assert "already exists" in message.query_result.error
-        await answered(Relay(session), query("CREATE VIEW seen AS SELECT 1 AS x"))
-        (message,) = await answered(Relay(session), query("CREATE VIEW seen AS SELECT 2 AS x"))
-        assert "already exists" in message.query_result.error
+        await session.settled()
+        tabs = [Relay(session) for _ in range(3)]
+        for number, tab in enumerate(tabs, start=1):
+            for sql in (create, function, older, 'CREATE VIEW seen AS SELECT x, twice(x) AS y FROM "mine"'):
+                (message,) = await answered(tab, query(sql.format(number)))
+                assert message.query_result.error == ""
+        for number, tab in enumerate(tabs, start=1):
+            (message,) = await answered(tab, query("SELECT x, y, thrice(seen.x) FROM main.seen"))
+            assert cells(message) == [number, number * number, number * number + 1]
+        await answered(tabs[1], query("UPDATE mine SET x = 7"), query("DROP VIEW seen"))
+        assert await asked(session, "SELECT x, y FROM mine, seen USING (x)") == [(1, 1)]
+
+
+async def test_what_a_tab_has_created_goes_with_it_and_frees_its_names(open_session: OpenSession) -> None:
+    async with open_session() as session:
+        await session.settled()
+        before = await asked(session, LISTED_TABLES)
+        first, second = Relay(session), Relay(session)
+        for tab in (first, second):
+            await answered(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
+        assert len(await asked(session, LISTED_TABLES)) == len(before) + 4
+        session.forget(first.client)
+        async with asyncio.timeout(5):
+            while len(await asked(session, LISTED_TABLES)) > len(before) + 2:
+                pass
+        (message,) = await answered(second, query("SELECT x FROM seen"))
+        assert cells(message) == [1]
+        await asked(session, "CREATE TABLE mine AS SELECT 3 AS x")
+        assert await asked(session, "SELECT x FROM mine") == [(3,)]
 
 
 async def test_a_tab_goes_on_with_its_stream_only_where_it_may(open_session: OpenSession) -> None:

@@ -175,6 +175,7 @@
       say(`The slice can't be shown. ${error.message}`, 'alert', close);
     }
   }
+
   const timeline = import('/static/timeline.js');
   timeline.then(({widenTitles}) => widenTitles(), () => null); // the start below tells why it can't be had
 
