@@ -38,8 +38,9 @@ from service.http import (
     uploads,
 )
 from service.http.access import Access
+from service.http.connections import BoundedConfig, Connections
 from service.http.doors import Doors
-from service.http.heads import BoundedHead
+from service.http.heads import BoundedHead, BoundedSocket
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
 from service.http.metrics import Metered
@@ -258,9 +259,9 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         raise SystemExit(error.detail) from error
     port = sockets[0].getsockname()[1]
     host = _reachable(settings.host)
-    config = uvicorn.Config(
-        TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
-        ws_max_size=16 << 20,
+    config = BoundedConfig(
+        TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
+        log_level="warning", access_log=False, lifespan="on", ws_max_size=16 << 20,
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()
