@@ -43,7 +43,11 @@ _START = f",{_SEPARATOR}".encode()
 _ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event are white space
 HEAVY = 64 << 20
 """Bytes of a row group, of up to 32,768 events, from which on its events are read few at a time."""
-_HEAVY_BATCH = 64  # rows
+_REPEATED = 16 << 20
+"""Bytes of the dictionary of a row group, likewise."""
+_TEXTS = ("cat", "name", "pid_text", "tid_text", "args", "rest")
+_HEAVY_BATCH = 64  # rows that are read at once
+_HEAVY_ROWS = 2  # that become text at once
 _PIECE_BYTES = 16 << 20
 _LONG = 8 << 20  # bytes of the words of a row group, of one of which DuckDB's `to_json` could take too much memory
 _TOKEN = re.compile(rb'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<empty>\[\s*\])|[\[\]{}]', re.DOTALL)
@@ -116,15 +120,22 @@ class _Sizes(NamedTuple):
             raise ExportFailed(f"The trace's columns can't be read: {error}") from error
         groups = [told.row_group(index) for index in range(told.num_row_groups)]
         words = [told.schema.names.index(name) for name in ("cat", "name")]
+        texts = [told.schema.names.index(name) for name in _TEXTS]
         return cls(
-            any(group.total_byte_size > HEAVY for group in groups),
+            any(group.total_byte_size > HEAVY for group in groups)
+            or any(_repeats(group.column(text)) for group in groups for text in texts),
             any(group.column(word).total_uncompressed_size > _LONG for group in groups for word in words),
         )
 
     @property
     def rows_at_once(self) -> int:
         """How many rows become text at once."""
-        return _HEAVY_BATCH if self.heavy else BATCH
+        return _HEAVY_ROWS if self.heavy else BATCH
+
+
+def _repeats(chunk: Any) -> bool:
+    """Whether a chunk of a column may be much larger than it tells, as large texts stand in it once for many rows."""
+    return "RLE_DICTIONARY" in chunk.encodings and chunk.total_uncompressed_size > _REPEATED
 
 
 def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:

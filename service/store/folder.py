@@ -22,6 +22,8 @@ from service.trace.errors import CatalogInUse, DiskFull
 
 EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
 """The files that ingest makes of a trace."""
+LISTS = "lists.json"
+"""Likewise, where the summary has lists that are too long for the catalog; see `service.store.lists`."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
 """How the names of notes on resumable uploads end; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
@@ -151,9 +153,9 @@ def size_of(columns: Path) -> int:
 
 
 def _parts_of(columns: Path) -> list[Path]:
-    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`."""
-    attribution = columns / ATTRIBUTION
-    return [columns / EVENTS, columns / ENVELOPE, *([attribution] if attribution.exists() else [])]
+    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`, and few have `LISTS`."""
+    more = (columns / ATTRIBUTION, columns / LISTS)
+    return [columns / EVENTS, columns / ENVELOPE, *(part for part in more if part.exists())]
 
 
 def partial_of(columns: Path) -> Path:
