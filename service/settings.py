@@ -61,6 +61,10 @@ class Settings(BaseSettings):
         100.0, ge=0, description="pace below which, over such a time, a body or an answer counts as stalled"
     )
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
+    max_uploads: int = Field(1000, ge=1, description="resumable uploads that may be under way at once")
+    max_uploads_per_client: int = Field(
+        250, ge=1, description="of these, uploads of one token or, where none is needed, of one address"
+    )
     upload_expires_s: float = Field(
         7 * 24 * 3600.0, gt=0, description="how long a resumable upload is kept after its last byte"
     )
