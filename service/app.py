@@ -59,6 +59,9 @@ from service.web import pages
 
 log = logging.getLogger(__name__)
 
+PRIVATE = 0o077
+"""The umask of the server and its processes: what they write is for nobody else on the machine."""
+
 
 class Dock:
     """The whole service: builds its parts, runs them for as long as the server does, and takes them down in order."""
@@ -248,6 +251,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     Raises:
         SystemExit: it could not start, and why.
     """
+    os.umask(PRIVATE)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
     dock = Dock(settings)
     try:

@@ -71,6 +71,10 @@ class Settings(BaseSettings):
     import_roots: str = Field(
         "", description="folders, separated by commas, out of which files may be imported; without any, none are"
     )
+    import_hard_links: bool = Field(
+        False,
+        description="import files that have further names (hard links), of which one may lie outside of these folders",
+    )
     import_look_s: float = Field(
         2.0, gt=0, description="seconds between an import's looks for new files; one that two looks find alike is taken"
     )

@@ -83,6 +83,7 @@ class Services:
             Means(
                 self.catalog, self.board, self.folder, self.room, self.arrivals,
                 orders=Imports(self.catalog.connection), roots=roots, limit=settings.max_upload_bytes,
+                linked=settings.import_hard_links,
             ),
             look_every_s=settings.import_look_s,
         )  # fmt: skip
