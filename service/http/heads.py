@@ -190,7 +190,10 @@ class BoundedHead(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse the request; what still comes of it is not kept, and not read as another one."""
         self._deaf = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._status == 400 and not self._is_idle() and self.cycle.more_body and not self.cycle.response_started:
+            self.cycle.disconnected = True  # the app takes its client for gone
+            self.cycle.message_event.set()
+        elif not self._is_idle():
             self.transport.close()  # an answer is on its way, into which no other can be put
             return
         self._answer_last(msg)
