@@ -39,9 +39,10 @@ from service.http import (
     uploads,
 )
 from service.http.access import Access
+from service.http.connections import BoundedConfig, Connections
 from service.http.cors import Cors
 from service.http.doors import Doors
-from service.http.heads import BoundedHead
+from service.http.heads import BoundedHead, BoundedSocket
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
 from service.http.listening import bind, bound_socket
@@ -73,6 +74,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"model": shapes.Problem, "description": "A problem"},
 }
 """The answers of all calls of the API that tell of an error."""
+PRIVATE = 0o077
+"""The umask of the server and its processes: what they write is for nobody else on the machine."""
 
 
 class Dock:
@@ -269,6 +272,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     Raises:
         SystemExit: it could not start, and why.
     """
+    os.umask(PRIVATE)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
     dock = Dock(settings)
     try:
@@ -280,9 +284,9 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     if dock.services is None:
         raise RuntimeError("the parts are built by now")
     sockets += bind(dock.services.listener, settings.perfetto_port, url)
-    config = uvicorn.Config(
-        TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
-        ws_max_size=REQUEST_MAX,
+    config = BoundedConfig(
+        TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
+        log_level="warning", access_log=False, lifespan="on", ws_max_size=REQUEST_MAX,
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()

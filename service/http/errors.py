@@ -29,6 +29,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownUpload: 404,
     errors.UploadGone: 410,
     errors.UploadLocked: 423,
+    errors.TooManyUploads: 429,
     errors.WrongOffset: 409,
     errors.WrongType: 415,
     errors.ChecksumMismatch: 460,

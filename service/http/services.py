@@ -21,7 +21,7 @@ from service.jobs.exports import Cut, Exports, Renderings
 from service.jobs.haul import Means
 from service.jobs.importing import Importing
 from service.jobs.making import Making
-from service.jobs.receiving import Receiving
+from service.jobs.receiving import Receiving, UploadBounds
 from service.jobs.retention import Retention
 from service.jobs.runner import Runner
 from service.settings import Settings
@@ -74,13 +74,17 @@ class Services:
         self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
         self.receiving = Receiving(
             self.folder, self.room, self.catalog, self.runner, self.arrivals,
-            limit=settings.max_upload_bytes, expires_s=settings.upload_expires_s,
+            bounds=UploadBounds(
+                settings.max_upload_bytes, settings.upload_expires_s,
+                settings.max_uploads, settings.max_uploads_per_client,
+            ),
         )  # fmt: skip
         roots = Roots.of(settings.import_roots, but=self.folder.root)
         self.importing = Importing(
             Means(
                 self.catalog, self.board, self.folder, self.room, self.arrivals,
                 orders=Imports(self.catalog.connection), roots=roots, limit=settings.max_upload_bytes,
+                linked=settings.import_hard_links,
             ),
             look_every_s=settings.import_look_s,
         )  # fmt: skip

@@ -193,6 +193,10 @@ class Trace(TraceInBrief):
     threads: list[Thread]
     steps: list[Step]
     ranks: list[MergedRank] = Field(description="of a merged trace: what it was made of")
+    totals: dict[str, int] = Field(
+        description="of each list here that is not whole, as it is very long, how many entries there are: SQL"
+        " (`process`, `thread`), the analysis `steps` and the columns of a download have all of them"
+    )
 
 
 class Traces(Shape):

@@ -188,6 +188,12 @@ class UploadGone(ResumableError):
     code, title = "upload_gone", "The upload is gone"
 
 
+class TooManyUploads(ResumableError):
+    """As many uploads are under way as may be."""
+
+    code, title = "too_many_uploads", "Too many uploads are under way"
+
+
 class UploadLocked(ResumableError):
     """Another chunk of the upload is on its way."""
 
