@@ -26,7 +26,8 @@ _LENGTH = struct.Struct("<Q")
 NULL, INTEGER, DOUBLE, STRING, BLOB = 1, 2, 3, 4, 5
 """`QueryResult.CellsBatch.CellType`."""
 
-TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob"}
+_INT64_END = 2.0**63
+TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob", NULL: "null"}
 Cell = None | int | float | str | bytes
 Places = npt.NDArray[np.int32]
 
@@ -61,6 +62,14 @@ class Batch:
         """The values of `STRING` cells as UTF-8, each with a NUL behind it."""
         joined = self._batch.string_cells  # protobuf hands over bytes where they are not UTF-8
         return (joined if isinstance(joined, str) else joined.decode("utf-8", "replace")).encode()
+
+    def integers_fit_doubles(self, column: int) -> bool:
+        """Tell whether each integer in a column is the same number as a double."""
+        places = self.places(INTEGER, len(self.numbers(INTEGER)))[:, column]
+        integers = self.numbers(INTEGER)[places[places >= 0]]
+        doubles = integers.astype(float)
+        in_range = doubles < _INT64_END
+        return bool(in_range.all() and (doubles.astype(np.int64) == integers).all())
 
     def blobs(self) -> list[bytes]:
         """The values of `BLOB` cells."""
@@ -199,10 +208,6 @@ class Result:
         if self.error:
             raise self.error
 
-    def types(self) -> list[str]:
-        """Each column's type: ``int``, ``double``, ``string``, ``blob``, ``null`` or ``mixed``; final when done."""
-        return [_type_name(kinds - {NULL}) for kinds in self._kinds]
-
     def mixtures(self) -> list[frozenset[int]]:
         """The cell types other than NULL of each column; final when done."""
         return [frozenset(kinds - {NULL}) for kinds in self._kinds]
@@ -233,9 +238,3 @@ class Result:
         """Give up what the result holds."""
         self.abandon()
         self._file.close()
-
-
-def _type_name(kinds: set[int]) -> str:
-    if not kinds:
-        return "null"
-    return TYPE_NAMES[next(iter(kinds))] if len(kinds) == 1 else "mixed"
