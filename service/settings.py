@@ -75,7 +75,8 @@ class Settings(BaseSettings):
     engine_deaths: int = Field(
         3,
         ge=1,
-        description="times within ten minutes that the engine of a trace may die before it is not started again",
+        description="times within ten minutes that engines may die of one trace's load, or of statements that differ in"
+        " their literals only, before that is refused; twice as many of one client's statements",
     )
     engine_queue: int = Field(256, ge=1, description="requests that may wait for one engine")
     engine_stall_s: float = Field(

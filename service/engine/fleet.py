@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from service.engine import provision, sql
-from service.engine.deaths import Deaths
+from service.engine.deaths import Blame, Deaths, load_refused
 from service.engine.memory import BASE_BYTES, MemoryModel, cap
 from service.engine.process import EngineProcess
 from service.engine.session import EngineLimits, Load, Session, SessionState
@@ -23,6 +23,7 @@ TEND_EVERY_S = 1.0
 LEAK_IDLE_S = 60.0  # an engine that has grown keeps what clients made in it for so long
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
+RESTARTS_MAX = 100  # that are counted
 
 
 class Fleet:
@@ -34,7 +35,7 @@ class Fleet:
         max_engines: how many may be alive.
         idle_s: seconds after which an unused engine is closed.
         memory_bytes: what all engines together may take; a share of the machine's by default.
-        deaths: how often within ten minutes the engine of a key may die before no further one is started.
+        deaths: how often within ten minutes engines may die of the load of a key, or of alike statements.
         launch: starts an engine.
     """
 
@@ -56,6 +57,8 @@ class Fleet:
         self.budget_bytes = memory_bytes or int(machine_memory() * SHARE_OF_MACHINE)
         self._model = MemoryModel()
         self._deaths = Deaths(deaths)
+        self._restarts = Deaths(max(deaths, RESTARTS_MAX))
+        self._blame = Blame(deaths)
         self._spare = Spare(launch, limits.stop_s)
         self._sessions: dict[str, Session] = {}
         self._leaving: dict[Session, asyncio.Task[None]] = {}
@@ -122,6 +125,7 @@ class Fleet:
         events: int = 0,
         events_max: int = 0,
         after_load: Callable[[Session], Awaitable[None]] | None = None,
+        client: Hashable = None,
     ) -> Session:
         """The session of that key, begun if there is none that can be used.
 
@@ -134,16 +138,19 @@ class Fleet:
             events: how many events the document has, as far as it is known.
             events_max: how many it has at most, where that is not the same.
             after_load: is run once the engine has the trace, before anyone may ask.
+            client: the identity of the client that needs it.
 
         Raises:
             EngineUnavailable: no engine is installed, or those in use leave no room for another.
             TooLargeForEngine: the trace would take more memory than all engines may.
             EngineFailed: its engine has died too often lately.
+            EnginesKilled: the client has ended too many engines lately.
         """
         session = self._sessions.get(key)
         if session and not session.over:
             return session
-        self._deaths.check(key)
+        self._deaths.check(key, load_refused)
+        self._blame.check_client(client)
         binary = self._binary()
         predicted = self._model.predicted(args, events)
         if predicted > self.budget_bytes:
@@ -164,14 +171,16 @@ class Fleet:
             self._limits,
             predicted_bytes=predicted,
             most_bytes=cap(self._model.predicted(args, max(events, events_max)), self.budget_bytes),
-            restarts=self._deaths.count(key),
+            restarts=self._restarts.count(key),
             on_failed=partial(self._failed, key),
+            admit=lambda exchange: self._blame.check(exchange.request, exchange.owner),
         )
         return session
 
     async def shut(self, key: str) -> None:
-        """Close the session of that key, if there is one; what it died of is forgotten."""
+        """Close the session of that key, if there is one; what its loads died of is forgotten."""
         self._deaths.forget(key)
+        self._restarts.forget(key)
         if session := self._sessions.get(key):
             await asyncio.shield(self._retire(session))
 
@@ -243,9 +252,18 @@ class Fleet:
 
     def _failed(self, key: str, session: Session, error: TracedockError) -> None:
         if isinstance(error, EngineError):  # not a selection that the trace has nothing of
-            self._deaths.note(key, error)
+            self._restarts.note(key, error)
+            self._accuse(key, session, error)
         if isinstance(error, EngineOutgrew) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
+
+    def _accuse(self, key: str, session: Session, error: TracedockError) -> None:
+        """Count a death where its cause lies: in the request, or in what could not be loaded."""
+        if culprit := session.culprit:
+            log.warning("the engine of trace %s died of a request of %s", session.trace_id, culprit.owner)
+            self._blame.note(culprit.request, culprit.owner, error)
+        elif session.load_s is None:
+            self._deaths.note(key, error)
 
     def _retire(self, session: Session) -> asyncio.Task[None]:
         for key in [key for key, one in self._sessions.items() if one is session]:

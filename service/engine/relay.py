@@ -51,7 +51,9 @@ def status(session: Session) -> Any:
     )
 
 
-async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: bool = True) -> AsyncGenerator[Any]:
+async def ask(
+    session: Session, request: Any, *, client: Hashable = None, bulk: bool = True, owner: Hashable = None
+) -> AsyncGenerator[Any]:
     """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
 
     What is wrong with the request alone, its deadline among that, is told in a response where it has a place there.
@@ -61,6 +63,7 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
         request: the request.
         client: who asks; clients take turns.
         bulk: whether it can wait for those that someone looks at.
+        owner: the identity of the client; see `Exchange`.
 
     Raises:
         EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
@@ -82,7 +85,7 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
     def end(error: TracedockError | None) -> None:
         responses.put_nowait((0, error))
 
-    exchange = Exchange(request, deliver, end, client=client, bulk=bulk)
+    exchange = Exchange(request, deliver, end, client=client, bulk=bulk, owner=owner)
     exchange.stop_after(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
@@ -135,10 +138,12 @@ class Relay:
 
     Args:
         session: the session it shares.
+        owner: the identity of the client; see `Exchange`.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, owner: Hashable = None) -> None:
         self._session = session
+        self._owner = owner
         self._deframer = wire.Deframer(REQUEST_MAX)
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
@@ -160,7 +165,7 @@ class Relay:
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
+            async with aclosing(ask(self._session, request, client=self, bulk=False, owner=self._owner)) as responses:
                 async for response in responses:
                     yield wire.frame(self._repeatable(request, response))
 

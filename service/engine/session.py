@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
@@ -24,6 +25,7 @@ INTERRUPT_EVERY_S = 0.2  # an interrupt that comes before the statement has begu
 STUCK_AFTER_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses
 _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
 _NO_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
@@ -93,9 +95,10 @@ class Session:
         most_bytes: memory beyond which the engine is ended; none by default.
         restarts: engines on the same that died lately.
         on_failed: is told why it failed, should it.
+        admit: raises `TracedockError` for a request that is not to be run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of, by name
         self,
         load: Load,
         start: "Callable[[Session], Awaitable[EngineProcess]]",
@@ -105,6 +108,7 @@ class Session:
         most_bytes: int | None = None,
         restarts: int = 0,
         on_failed: "Callable[[Session, TracedockError], None] | None" = None,
+        admit: Callable[[Exchange], None] = lambda _: None,
     ) -> None:
         self.load = load
         self.limits = limits
@@ -120,12 +124,15 @@ class Session:
         self.clients = 0
         self.queries = 0
         self.created: set[str] = set()  # by UI tabs, as they said it
+        self.culprit: Exchange | None = None  # the request that the engine died of
         self._start = start
         self._on_failed = on_failed
+        self._admit = admit
         self._engine: EngineProcess | None = None
         self._verdict: TracedockError | None = None  # why we ended the engine
         self._turns = Turns(limits.queue)
         self._current: Exchange | None = None
+        self._bloated = False
         self._settled = asyncio.Event()
         self._expected = 0  # by how many, until it is settled
         self._peak_bytes = 0
@@ -187,7 +194,12 @@ class Session:
         """Whether the engine has grown half the way from what it took once loaded to what it may take."""
         if self.state is not SessionState.READY or self.most_bytes is None:
             return False
-        return (self.memory_bytes or 0) > (self._loaded_memory_bytes + self.most_bytes) / 2
+        return (self.memory_bytes or 0) > self._bloated_bytes
+
+    @property
+    def _bloated_bytes(self) -> float:
+        """Half the way from what the engine took once loaded to what it may take."""
+        return (self._loaded_memory_bytes + (self.most_bytes or 0)) / 2
 
     @property
     def over(self) -> bool:
@@ -251,11 +263,14 @@ class Session:
             if self.over:
                 raise self._reason()
             statements.check(exchange.request)
+            self._admit(exchange)
             self._turns.put(exchange)
         except TracedockError as error:
             exchange.end(error)
 
-    def query(self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None) -> Result:
+    def query(
+        self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None, owner: Hashable = None
+    ) -> Result:
         """Start a query; its result fills as the engine answers.
 
         Args:
@@ -263,9 +278,10 @@ class Session:
             limit: rows to keep; the engine is stopped beyond them.
             timeout_s: seconds until it is stopped, waiting for its turn included.
             client: who asks; clients take turns.
+            owner: the identity of the client; see `Exchange`.
         """
         self.queries += 1
-        exchange, result = self._question(sql, limit, client)
+        exchange, result = self._question(sql, limit, client, owner)
         exchange.stop_after(timeout_s)
         self.submit(exchange)
         return result
@@ -287,7 +303,9 @@ class Session:
             raise
         return result
 
-    def _question(self, sql: str, limit: int | None, client: Hashable = None) -> tuple[Exchange, Result]:
+    def _question(
+        self, sql: str, limit: int | None, client: Hashable = None, owner: Hashable = None
+    ) -> tuple[Exchange, Result]:
         def deliver(message: Any) -> None:
             if message.query_result.error:
                 result.error = result.error or sql_error(message.query_result.error)
@@ -300,7 +318,7 @@ class Session:
             result.finish(error or result.error)
 
         request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
-        exchange = Exchange(request, deliver, end, client=client)
+        exchange = Exchange(request, deliver, end, client=client, owner=owner)
         result = Result(
             limit=limit,
             max_bytes=self.limits.max_result_bytes,
@@ -349,10 +367,20 @@ class Session:
         log.warning("session of trace %s failed: %s", self.trace_id, error.detail)
         if self.state is SessionState.READY:  # it was fine: another engine may well answer
             error.extra.setdefault("retry_after_s", RETRY_AFTER_S)
+            if self._died_of_current(error):
+                self.culprit = self._current
         self.state, self.error = SessionState.FAILED, error
         self._release_all()
         if self._on_failed:
             self._on_failed(self, error)
+
+    def _died_of_current(self, error: TracedockError) -> bool:
+        """Whether the engine died of the request that it worked on, and not by the hand of somebody outside."""
+        if self._current is None or self._bloated:
+            return False
+        if isinstance(error, EngineOutgrew) and self._verdict:  # perhaps because all engines together took too much
+            return bool(error.extra["memory_bytes"] > self._bloated_bytes)
+        return bool(self._verdict) or error.extra.get("exit_status") not in _FROM_OUTSIDE
 
     def _explained(self, error: TracedockError) -> TracedockError:
         """The error, or what it comes from where the system refused the engine more memory."""
@@ -385,6 +413,7 @@ class Session:
             return
         if self._engine is None:
             raise RuntimeError("requests are taken only once the engine runs")
+        self._bloated = self.leaks  # by earlier statements: then this one is not to blame
         self._current, exchange.begun = exchange, True
         watch = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
         try:
@@ -406,7 +435,7 @@ class Session:
                     engine.interrupt()
                     await asyncio.sleep(INTERRUPT_EVERY_S)
         log.error("engine %d of trace %s heeds no interrupt: killed", engine.pid, self.trace_id)
-        engine.kill()
+        self.condemn(EngineFailed("The engine heeded no interrupt of a statement, and was ended."))
 
     async def _notice_end(self, engine: EngineProcess) -> None:
         """An engine that dies while nobody asks it anything ends the session, too."""

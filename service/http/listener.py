@@ -20,6 +20,7 @@ from service.engine import wire
 from service.engine.relay import ask, status
 from service.engine.session import Session
 from service.http import errors, shapes
+from service.http.access import identity
 from service.http.bodies import SmallBody
 from service.http.doors import remark
 from service.http.hosts import LOOPBACK, host_name
@@ -75,11 +76,11 @@ def choose_trace(choice: Choice, request: Request, parts: Parts) -> Response:
 # -- the listener's own app ----------------------------------------------------------------------------------------
 
 
-async def chosen_session(parts: Parts) -> Session:
+async def chosen_session(parts: Parts, connection: HTTPConnection) -> Session:
     """The session of the chosen trace; raises `NotReady` when none is chosen."""
     if parts.listening_on is None:
         raise NotReady("No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open --listener`.")
-    return parts.session(View(parts.listening_on))
+    return parts.session(View(parts.listening_on), identity(connection))
 
 
 async def loaded_session(session: Annotated[Session, Depends(chosen_session)]) -> Session:
@@ -121,12 +122,12 @@ async def query(request: Request, parts: Parts) -> Response:
     question = wire.request(wire.QUERY_STREAMING)
     _read(await request.body(), question.query_args)
     try:
-        session = await loaded_session(await chosen_session(parts))
+        session = await loaded_session(await chosen_session(parts, request))
     except TracedockError as error:
         return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
     async def batches() -> AsyncIterator[bytes]:
-        async with aclosing(ask(session, question)) as responses:
+        async with aclosing(ask(session, question, owner=identity(request))) as responses:
             async for message in responses:
                 yield message.query_result.SerializeToString()
 
@@ -145,7 +146,7 @@ async def one_answer(call: str, request: Request, session: Loaded) -> Response:
     arguments, answer, method = _CALLS[call]
     question = wire.request(method)
     _read(await request.body(), getattr(question, arguments))
-    return _packed([getattr(message, answer) async for message in ask(session, question)][-1])
+    return _packed([getattr(message, answer) async for message in ask(session, question, owner=identity(request))][-1])
 
 
 @rpc.websocket("/websocket")
@@ -155,7 +156,7 @@ async def websocket(socket: WebSocket, parts: Parts) -> None:
         await socket.close(NO_TRY_AGAIN, "This page may not use the engine.")
         return
     try:
-        session = await chosen_session(parts)
+        session = await chosen_session(parts, socket)
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from functools import cache
 from pathlib import Path
 
-from fastapi import APIRouter, Response, WebSocket
+from fastapi import APIRouter, Request, Response, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
+from service.http.access import identity
 from service.http.services import Parts
 from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
@@ -68,9 +69,9 @@ def _served_files(ui: Path) -> frozenset[str]:
 
 
 @pages.post("/{view}/rpc/status")
-async def rpc_status(view: str, parts: Parts) -> Response:
+async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(View.parsed(view))
+    session = parts.session(View.parsed(view), identity(request))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
@@ -78,7 +79,7 @@ async def rpc_status(view: str, parts: Parts) -> Response:
 async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
     """The UI's stream of requests and ours of answers."""
     try:
-        session = parts.session(View.parsed(view))
+        session = parts.session(View.parsed(view), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])
@@ -118,7 +119,7 @@ async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> None:
 
 
 async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[bytes]) -> None:
-    relay = Relay(session)
+    relay = Relay(session, identity(socket))
     try:
         await session.settled()
         while True:

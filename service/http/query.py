@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.engine.result import Result
 from service.http import shapes, tables
+from service.http.access import identity
 from service.http.bodies import SmallBody
 from service.http.services import Parts
 from service.http.sessions import WaitForEngine, loading
@@ -91,7 +92,8 @@ async def query_trace(
     `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
     after ``wait`` seconds. A client that leaves stops its query.
     """
-    session = parts.session(View(trace_id, question.selection, question.args))
+    client = identity(request)
+    session = parts.session(View(trace_id, question.selection, question.args), client)
     if not await session.settled(wait):
         return loading(session)
     settings = parts.settings
@@ -99,7 +101,8 @@ async def query_trace(
         question.sql,
         limit=settings.query_limit if question.limit == -1 else question.limit,
         timeout_s=question.timeout_s or settings.query_timeout_s,
-        client=(request.scope["visitor"].name, request.client and request.client.host),
+        client=client,
+        owner=client,
     )
     form = tables.accepted(request.headers.get("accept", ""))
     try:

@@ -1,6 +1,7 @@
 """What the routes work with, and how they get it."""
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -141,8 +142,8 @@ class Services:
         """What an export is told to cut out of a ready trace."""
         return Cut(selection, trace.summary or {}, trace.identity)
 
-    def session(self, view: View) -> Session:
-        """The session of a view, begun if there is none; raises what `ready_trace` and `Fleet.open` do."""
+    def session(self, view: View, client: Hashable = None) -> Session:
+        """The session of a view, begun for a client if there is none; raises what `ready_trace` and `Fleet.open` do."""
         trace = self.ready_trace(view.trace_id)
         summary = trace.summary or {}
         rendered: dict[str, Any] = {}
@@ -162,6 +163,7 @@ class Services:
             events=_expected_events(view.selection, summary),
             events_max=summary["events"]["kept"],
             after_load=after_load,
+            client=client,
         )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class Column:
         if self.description is None:
             return cells
         convert = float if self.kind == DOUBLE else _text_of
-        return [None if cell is None else convert(cell) for cell in cells]  # type: ignore[arg-type]
+        return [None if cell is None else convert(cell) for cell in cells]
 
 
 async def columns_of(result: Result) -> list[Column]:

@@ -57,7 +57,7 @@ def unmixed(column: list[Cell]) -> list[Any]:
     if len(types) <= 1:
         return column
     if types == {int, float} and all(int(float(cell)) == cell for cell in column if type(cell) is int):
-        return [None if cell is None else float(cell) for cell in column]  # type: ignore[arg-type]
+        return [None if cell is None else float(cell) for cell in column]
     return [None if cell is None else str(in_text(cell)) for cell in column]
 
 
@@ -102,9 +102,9 @@ def test_arrow_holds_each_value_in_a_plain_type(rows: list[Row]) -> None:
 @pytest.mark.parametrize(
     ("cells", "kind", "values", "description"),
     [
-        ([0, 0.5, None, 7], "double", [0.0, 0.5, None, 7.0], "Mixes integers and floating-point numbers: all are doubles"),
+        ([0, 0.5, None, 7], "double", [0.0, 0.5, None, 7.0], "floating-point numbers: all are doubles"),
         ([2**53, 0.5], "double", [2.0**53, 0.5], "each exact"),
-        ([2**53 + 1, 0.5], "string", ["9007199254740993", "0.5"], "Mixes integers and floating-point numbers: all are text"),
+        ([2**53 + 1, 0.5], "string", ["9007199254740993", "0.5"], "floating-point numbers: all are text"),
         ([1, "a", 1e300], "string", ["1", "a", "1e+300"], "Mixes integers, floating-point numbers and text"),
         ([1, b"\0\xff"], "string", ["1", "AP8="], "Mixes integers and blobs: all are text, blobs in base64"),
         ([math.inf, "x", -math.inf], "string", ["Infinity", "x", "-Infinity"], "all are text"),
@@ -113,7 +113,7 @@ def test_arrow_holds_each_value_in_a_plain_type(rows: list[Row]) -> None:
 def test_mixtures_become_one_type_that_says_so_in_json_and_arrow(
     cells: list[Cell], kind: str, values: list[Any], description: str
 ) -> None:
-    rows = [(cell, "other") for cell in cells]
+    rows: list[Row] = [(cell, "other") for cell in cells]
 
     told = json.loads(encoded(JSON, rows))
     table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
