@@ -42,6 +42,7 @@ from service.http.doors import Doors
 from service.http.heads import BoundedHead
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
+from service.http.inbox import MESSAGE_MAX
 from service.http.metrics import Metered
 from service.http.services import Services
 from service.jobs.board import Board
@@ -260,7 +261,8 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     host = _reachable(settings.host)
     config = uvicorn.Config(
         TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
-        ws_max_size=16 << 20,
+        ws_max_size=MESSAGE_MAX,
+        ws_per_message_deflate=False,  # a read of some KB could otherwise hold messages of many MB
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ TEND_EVERY_S = 1.0
 LEAK_IDLE_S = 60.0  # an engine that has grown keeps what clients made in it for so long
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
+IMPATIENT_S = 5.0
+"""Seconds after which a load that stands still makes room for others."""
 RESTARTS_MAX = 100  # that are counted
 
 
@@ -159,12 +162,12 @@ class Fleet:
                 f" {self.budget_bytes >> 20} MiB: select less of the trace, or load it with args=essential or none.",
                 predicted_bytes=predicted, budget_bytes=self.budget_bytes, args=args, events=events,
             )  # fmt: skip
-        for idle in self._to_make_room(predicted):
-            log.info("the idle engine of trace %s makes room for trace %s", idle.trace_id, trace_id)
-            self._retire(idle)
+        for leaving in self._to_make_room(predicted, client):
+            log.info("the engine of trace %s makes room for trace %s", leaving.trace_id, trace_id)
+            self._make_way(leaving)
         if session:
             self._retire(session)
-        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load))
+        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load), client)
         session = self._sessions[key] = Session(
             load,
             partial(self._engine, binary),
@@ -195,18 +198,35 @@ class Fleet:
     def _all(self) -> list[Session]:
         return [*self._sessions.values(), *self._leaving]
 
-    def _to_make_room(self, needed_bytes: int) -> list[Session]:
-        """The idle sessions, longest idle first, without which there is room; raises `EngineUnavailable`."""
+    def _to_make_room(self, needed_bytes: int, client: Hashable) -> list[Session]:
+        """The sessions without which there is room for a client; raises `EngineUnavailable`.
+
+        Idle ones go first, those idle longest before others; then loads that stand still; then loads of a client that
+        has more engines than this one would have.
+        """
         alive = [session for session in self._sessions.values() if not session.over]
-        idle = sorted((session for session in alive if not session.busy), key=lambda session: session.idle_s)
-        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), []
+        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), list[Session]()
         while count >= self._max or held + needed_bytes > self.budget_bytes:
-            if not idle:
+            left = [session for session in alive if session not in chosen]
+            leaving = _longest_idle(left) or _longest_stalled(left) or _load_beyond_share(left, client)
+            if not leaving:
                 raise self._full(alive, needed_bytes)
-            chosen.append(idle.pop())
-            held -= chosen[-1].held_bytes
+            chosen.append(leaving)
+            held -= leaving.held_bytes
             count -= 1
         return chosen
+
+    def _make_way(self, session: Session) -> None:
+        """Close a session for another one; whoever waits for its load learns why."""
+        if session.stalled_s > IMPATIENT_S:
+            error: EngineError = session.stuck(f"{session.stalled_s:.0f} s while others waited")
+            for key in [key for key, known in self._sessions.items() if known is session]:
+                self._deaths.note(key, error)
+            session.error = error
+        elif session.busy:
+            detail = "The load made room for another client; others load for you. Try again when they are done."
+            session.error = EngineUnavailable(detail, retry_after_s=RETRY_AFTER_S)
+        self._retire(session)
 
     def _full(self, alive: list[Session], needed_bytes: int) -> EngineUnavailable:
         if len(alive) >= self._max:
@@ -298,3 +318,21 @@ class Fleet:
         elif alive:
             grown = max(alive, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
             grown.condemn(grown.outgrown(grown.memory_bytes or 0))
+
+
+def _longest_idle(sessions: list[Session]) -> Session | None:
+    idle = [session for session in sessions if not session.busy]
+    return max(idle, key=lambda session: session.idle_s, default=None)
+
+
+def _longest_stalled(sessions: list[Session]) -> Session | None:
+    stalled = [session for session in sessions if session.stalled_s > IMPATIENT_S]
+    return max(stalled, key=lambda session: session.stalled_s, default=None)
+
+
+def _load_beyond_share(sessions: list[Session], client: Hashable) -> Session | None:
+    """The last load of the client with most engines, if that still has no fewer than the other one after it."""
+    engines = Counter(session.load.client for session in sessions)
+    loads = [session for session in sessions if session.state in (SessionState.WAITING, SessionState.LOADING)]
+    spare = [session for session in loads if engines[session.load.client] > engines[client] + 1]
+    return max(reversed(spare), key=lambda session: engines[session.load.client], default=None)

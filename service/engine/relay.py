@@ -16,8 +16,7 @@ from service.engine.session import Session
 from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
-REQUEST_MAX = 16 << 20
-BACKLOG_MAX = 256 << 20
+REQUEST_MAX = 5 << 20
 
 _CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
 _EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
@@ -66,20 +65,22 @@ async def ask(
         owner: the identity of the client; see `Exchange`.
 
     Raises:
-        EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
+        EngineFailed: the engine ended, or the reader fell too far behind it, as `Backlogs` tells.
         EngineError: anything else, of a request whose responses have no place for it.
     """
     responses: asyncio.Queue[Any] = asyncio.Queue()
-    backlog = 0
+
+    def give_up() -> None:
+        exchange.abandon()
+        while not responses.empty():
+            responses.get_nowait()
+        responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
+
+    backlog = session.limits.backlogs.opened(give_up)
 
     def deliver(message: Any) -> None:
-        nonlocal backlog
         size = message.ByteSize()
-        backlog += size
-        if backlog > BACKLOG_MAX:
-            exchange.abandon()
-            responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
-        else:
+        if backlog.grew(size):
             responses.put_nowait((size, message))
 
     def end(error: TracedockError | None) -> None:
@@ -91,7 +92,7 @@ async def ask(
     try:
         while True:
             size, message = await responses.get()
-            backlog -= size
+            backlog.shrank(size)
             if message is None:
                 return
             if not isinstance(message, TracedockError):
@@ -102,6 +103,7 @@ async def ask(
                 yield told(request.request, message)
                 return
     finally:
+        backlog.close()
         exchange.abandon()
 
 
@@ -145,6 +147,11 @@ class Relay:
         self._session = session
         self._owner = owner
         self._deframer = wire.Deframer(REQUEST_MAX)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a request whose end has not come."""
+        return self._deframer.unfinished_bytes
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames that answer the requests which `data` completes.

@@ -7,12 +7,13 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from service.engine import statements, wire
+from service.engine.backlogs import Backlogs
 from service.engine.process import EngineProcess
 from service.engine.result import Result
 from service.engine.turns import Exchange, Turns
@@ -52,6 +53,7 @@ class EngineLimits:
         stall_s: processor seconds that it may burn on a load without coming further.
         ui_timeout_s: the deadline of requests that name none: those of UIs and of Perfetto's client.
         queue: requests that may wait for it.
+        backlogs: what clients have not read, of all engines.
     """
 
     load_timeout_s: float
@@ -61,6 +63,7 @@ class EngineLimits:
     stall_s: float = 30.0
     ui_timeout_s: float = 300.0
     queue: int = 256
+    backlogs: Backlogs = field(default_factory=Backlogs)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Load:
         args: how much of the events' arguments it has: `all`, `essential` or `none`.
         events: how many events it has.
         after_load: is run once the engine has it, before anyone may ask.
+        client: the identity of the client that it was begun for.
     """
 
     trace_id: str
@@ -82,6 +86,7 @@ class Load:
     args: str = "all"
     events: int = 0
     after_load: "Callable[[Session], Awaitable[None]] | None" = None
+    client: Hashable = None
 
 
 class Session:
@@ -159,6 +164,12 @@ class Session:
     def loaded_bytes(self) -> int:
         """Bytes of the document that the engine has taken."""
         return self._engine.loaded_bytes if self._engine else 0
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which the engine has not taken the piece of the document that it was given; 0 once it has all."""
+        engine = self._engine
+        return engine.waited_s if engine and self.state is SessionState.LOADING and not engine.fed else 0.0
 
     @property
     def waiting(self) -> int:
@@ -453,16 +464,19 @@ class Session:
             self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
             if self.most_bytes is not None and found.resident_bytes > self.most_bytes:
                 self.condemn(self.outgrown(found.resident_bytes))
-            elif not engine.loaded and load.stuck(engine.loaded_bytes, found.cpu_s, fed=engine.fed):
-                self.condemn(
-                    EngineStuck(
-                        f"The engine came no further for {self.limits.stall_s:g} s of processor time or more, after"
-                        f" {engine.loaded_bytes} bytes of this trace, and was ended.",
-                        loaded_bytes=engine.loaded_bytes,
-                        stall_s=self.limits.stall_s,
-                        fed=engine.fed,
-                    )
-                )
+            elif not engine.loaded and load.stuck(
+                engine.loaded_bytes, found.cpu_s, fed=engine.fed, waited_s=engine.waited_s
+            ):
+                self.condemn(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
+
+    def stuck(self, how_long: str) -> EngineStuck:
+        """What to say of a load that stands still."""
+        return EngineStuck(
+            f"The engine came no further for {how_long}, after {self.loaded_bytes} bytes of this trace, and was ended.",
+            loaded_bytes=self.loaded_bytes,
+            stall_s=self.limits.stall_s,
+            fed=bool(self._engine and self._engine.fed),
+        )
 
     def outgrown(self, taken_bytes: int) -> EngineOutgrew:
         """What to say of an engine that takes too much memory."""

@@ -161,7 +161,7 @@ async def websocket(socket: WebSocket, parts: Parts) -> None:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])
         return
-    await attach(socket, session)
+    await attach(socket, session, parts.unanswered)
 
 
 def allowed(connection: HTTPConnection) -> bool:

@@ -15,6 +15,7 @@ from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
 from service.http.access import identity
+from service.http.inbox import ByteBudget, Inbox
 from service.http.services import Parts
 from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
@@ -32,7 +33,6 @@ POLICY = (
 NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
 """Codes with which a WebSocket is closed."""
 
-INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
@@ -84,15 +84,21 @@ async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
         await socket.accept()
         await socket.close(TRY_AGAIN, error.detail[:120])
         return
-    await attach(socket, session)
+    await attach(socket, session, parts.unanswered)
 
 
-async def attach(socket: WebSocket, session: Session) -> None:
-    """Serve one UI on a session until it leaves, which also stops what the engine does for it."""
+async def attach(socket: WebSocket, session: Session, unanswered: ByteBudget) -> None:
+    """Serve one UI on a session until it leaves, which also stops what the engine does for it.
+
+    Args:
+        socket: its connection.
+        session: the session.
+        unanswered: the bytes of messages that may wait for their turn, of all UIs together.
+    """
     session.clients += 1
     try:
         await socket.accept()
-        inbox: asyncio.Queue[bytes] = asyncio.Queue(INBOX_MAX)
+        inbox = Inbox(unanswered)
         answering = asyncio.create_task(_answer(socket, session, inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:
@@ -101,6 +107,7 @@ async def attach(socket: WebSocket, session: Session) -> None:
             answering.cancel()
             listening.cancel()
             await asyncio.wait([answering, listening])
+            inbox.close()
         for task in (answering, listening):
             if not task.cancelled():
                 task.result()
@@ -108,7 +115,7 @@ async def attach(socket: WebSocket, session: Session) -> None:
         session.clients -= 1
 
 
-async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> None:
+async def _listen(socket: WebSocket, inbox: Inbox) -> None:
     """Take what the UI sends until it leaves, which is noticed also while it waits for an answer."""
     while (message := await socket.receive())["type"] == "websocket.receive":
         data = message.get("bytes")
@@ -118,7 +125,7 @@ async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> None:
         await inbox.put(data)
 
 
-async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[bytes]) -> None:
+async def _answer(socket: WebSocket, session: Session, inbox: Inbox) -> None:
     relay = Relay(session, identity(socket))
     try:
         await session.settled()
@@ -126,6 +133,7 @@ async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[byte
             async with aclosing(relay.answers(await inbox.get())) as answers:
                 async for answer in answers:
                     await socket.send_bytes(answer)
+            inbox.done(unfinished=relay.unfinished_bytes)
     except WebSocketDisconnect:
         pass
     except wire.BadFrame as error:

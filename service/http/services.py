@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
+from service.http.inbox import TOTAL_MAX, ByteBudget
 from service.http.views import View
 from service.jobs.analyses import Analyses
 from service.jobs.arrivals import Arrivals
@@ -64,6 +65,7 @@ class Services:
     exports: Exports = field(init=False)
     renderings: Renderings = field(init=False)
     analyses: Analyses = field(init=False)
+    unanswered: ByteBudget = field(init=False)
 
     def __post_init__(self) -> None:
         keep_ready = self.settings.keep_ready
@@ -89,6 +91,7 @@ class Services:
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
         self.runner.on_read = self._read
+        self.unanswered = ByteBudget(TOTAL_MAX)
         self.exports = Exports(keep_ready=keep_ready)
         self.renderings = Renderings(keep_ready=keep_ready)
         self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready)
