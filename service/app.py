@@ -53,6 +53,7 @@ from service.store.audit import Audit
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from service.store.room import Room
 from service.store.tokens import Tokens
 from service.trace.errors import TracedockError
 from service.web import pages
@@ -115,10 +116,13 @@ class Dock:
             attempts=settings.ingest_attempts,
             keep_ready=settings.keep_ready,
         )
-        fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
+        room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
+        fleet = Fleet.of(
+            settings, folder.incoming, room
+        )  # emptied at each start, should there be no files without names
         making = Making(catalog, board, folder, attempts=settings.ingest_attempts)
         self.services = self.app.state.services = Services(
-            settings, folder, catalog, board, runner, making, fleet, engine, ui
+            settings, folder, catalog, board, runner, making, fleet, engine, ui, room
         )
         services = self.services
         return Metered(Doors(Once(self.app, services), access, Hosts(settings)), services)

@@ -14,8 +14,10 @@ from service.engine.memory import BASE_BYTES, MemoryModel, cap
 from service.engine.process import EngineProcess
 from service.engine.session import EngineLimits, Load, Session, SessionState
 from service.engine.spare import Launch, Spare
+from service.engine.spool import SpoolBudget
 from service.engine.watch import machine_memory
 from service.settings import Settings
+from service.store.room import Room
 from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
 
 log = logging.getLogger(__name__)
@@ -68,13 +70,13 @@ class Fleet:
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, scratch: Path) -> "Fleet":
-        """A fleet as it is set; large results lie in `scratch`."""
+    def of(cls, settings: Settings, scratch: Path, room: Room | None = None) -> "Fleet":
+        """A fleet as it is set; large results lie in `scratch`, as far as there is room."""
         limits = EngineLimits(
             load_timeout_s=settings.engine_load_timeout_s,
             stop_s=settings.engine_stop_s,
             max_result_bytes=settings.max_result_bytes,
-            scratch=scratch,
+            spool=SpoolBudget(scratch, room, settings.results_bytes),
             stall_s=settings.engine_stall_s,
             ui_timeout_s=settings.ui_timeout_s,
             queue=settings.engine_queue,

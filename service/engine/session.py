@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from service.engine import statements, wire
 from service.engine.backlogs import Backlogs
 from service.engine.process import EngineProcess
 from service.engine.result import Result
+from service.engine.spool import SpoolBudget
 from service.engine.turns import Exchange, Turns
 from service.engine.watch import LoadWatch, reading
 from service.trace.errors import EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
@@ -49,7 +49,7 @@ class EngineLimits:
         load_timeout_s: seconds in which it must have loaded its trace.
         stop_s: grace of each step when it is stopped.
         max_result_bytes: how large a result may get.
-        scratch: where a large one lies.
+        spool: what all results may take on disk.
         stall_s: processor seconds that it may burn on a load without coming further.
         ui_timeout_s: the deadline of requests that name none: those of UIs and of Perfetto's client.
         queue: requests that may wait for it.
@@ -59,7 +59,7 @@ class EngineLimits:
     load_timeout_s: float
     stop_s: float
     max_result_bytes: int
-    scratch: Path | None = None
+    spool: SpoolBudget = field(default_factory=SpoolBudget)
     stall_s: float = 30.0
     ui_timeout_s: float = 300.0
     queue: int = 256
@@ -334,7 +334,7 @@ class Session:
             limit=limit,
             max_bytes=self.limits.max_result_bytes,
             on_enough=exchange.abandon,
-            scratch=self.limits.scratch,
+            budget=self.limits.spool,
         )
         return exchange, result
 

@@ -1,6 +1,7 @@
 """``POST /traces/{id}/query``: SQL on a trace."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -16,9 +17,12 @@ from service.http.bodies import SmallBody
 from service.http.services import Parts
 from service.http.sessions import WaitForEngine, loading
 from service.http.views import View
+from service.trace.errors import TracedockError
 from service.trace.selection import Args, Selection
 
 SQL_MAX = 4 << 20
+
+log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/traces", tags=["query"], route_class=SmallBody)
 
@@ -72,6 +76,8 @@ class TableResponse(StreamingResponse):
         try:
             async with aclosing(self._pieces):
                 await super().__call__(scope, receive, send)
+        except TracedockError as error:  # with the last chunk missing, the server cuts the connection
+            log.warning("the answer to a query was cut off: %s", error.detail)
         finally:
             self._result.close()
 

@@ -54,8 +54,8 @@ class Services:
     fleet: Fleet
     engine: Path
     ui: Path
+    room: Room
     listening_on: str | None = None
-    room: Room = field(init=False)
     groups: Groups = field(init=False)
     idempotency: Idempotency = field(init=False)
     arrivals: Arrivals = field(init=False)
@@ -70,7 +70,6 @@ class Services:
     def __post_init__(self) -> None:
         keep_ready = self.settings.keep_ready
         settings = self.settings
-        self.room = Room(self.folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
         self.groups = Groups(self.catalog.connection)
         self.idempotency = Idempotency(self.catalog.connection)
         self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine import wire
-from service.engine.result import BLOB, DOUBLE, INTEGER, MEMORY_MAX, STRING, Batch, Result
+from service.engine.result import BLOB, DOUBLE, INTEGER, STRING, Batch, Result
+from service.engine.spool import MEMORY_MAX, SpoolBudget
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
 from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
 
@@ -24,7 +25,7 @@ def result_of(
     scratch: Path | None = None,
 ) -> Result:
     """A result that has taken those answers."""
-    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, scratch=scratch)
+    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, budget=SpoolBudget(scratch))
     for one in answers:
         result.take(one)
     if done:
@@ -152,7 +153,7 @@ def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatc
     def full(_: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(result._file, "write", full)
+    monkeypatch.setattr(result._spool._file, "write", full)
     result.take(answer((1,), names=("x",), last=False))
     result.finish()
     assert stops

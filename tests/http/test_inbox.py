@@ -63,7 +63,9 @@ def test_all_clients_together_wait_and_those_with_little_do_not() -> None:
 
 
 def tab_on(server: Server, trace: str) -> ClientConnection:
-    return connect(f"{server.url.replace('http', 'ws')}/perfetto/{trace}/rpc/websocket", max_size=None, compression=None)
+    return connect(
+        f"{server.url.replace('http', 'ws')}/perfetto/{trace}/rpc/websocket", max_size=None, compression=None
+    )
 
 
 def query(sql: str) -> bytes:
