@@ -18,7 +18,7 @@ from fastapi_offline import FastAPIOffline
 from service import __version__
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
-from service.engine.relay import REQUEST_MAX
+from service.engine.relay import FILE_PIECE_MAX
 from service.http import (
     analysis,
     download,
@@ -58,6 +58,7 @@ from service.store.audit import Audit
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from service.store.room import Room
 from service.store.tokens import Tokens
 from service.streaming.scan import machine_code
 from service.trace.errors import TracedockError
@@ -138,7 +139,9 @@ class Dock:
             attempts=settings.ingest_attempts,
             keep_ready=settings.keep_ready,
         )
-        fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
+        room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
+        # incoming/ is emptied at each start, should there be no files without names
+        fleet = Fleet.of(settings, folder.incoming, room)
         making = Making(
             catalog,
             board,
@@ -148,7 +151,7 @@ class Dock:
             plan_deadline_s=settings.analysis_timeout_s,
         )
         self.services = self.app.state.services = Services(
-            settings, folder, catalog, board, runner, making, fleet, engine, ui
+            settings, folder, catalog, board, runner, making, fleet, engine, ui, room
         )
         services = self.services
         return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
@@ -286,7 +289,8 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     sockets += bind(dock.services.listener, settings.perfetto_port, url)
     config = BoundedConfig(
         TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
-        log_level="warning", access_log=False, lifespan="on", ws_max_size=REQUEST_MAX,
+        log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
+        ws_per_message_deflate=False,  # a read of some KB could otherwise hold messages of many MB
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()

@@ -104,6 +104,11 @@ class Settings(BaseSettings):
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")
+    results_bytes: int = Field(
+        8 * GIB,
+        gt=0,
+        description="bytes on disk of all query results that clients have not read; beyond, 507 `no_room`",
+    )
     max_engines: int = Field(4, ge=1, description="engines alive at once; the longest idle one makes room")
     engine_memory_bytes: int | None = Field(
         None, gt=0, description="memory that all engines together may take; 60 % of the machine's when not set"
@@ -111,7 +116,8 @@ class Settings(BaseSettings):
     engine_deaths: int = Field(
         3,
         ge=1,
-        description="times within ten minutes that the engine of a trace may die before it is not started again",
+        description="times within ten minutes that engines may die of one trace's load, or of statements that differ in"
+        " their literals only, before that is refused; twice as many of one client's statements",
     )
     engine_queue: int = Field(256, ge=1, description="requests that may wait for one engine")
     engine_stall_s: float = Field(

@@ -16,9 +16,10 @@ from service.engine.session import Session
 from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
-REQUEST_MAX = 33 << 20
-"""Bytes of a request: a UI that opens a file sends it in pieces of 32 MiB, and is to be told why it may not."""
-BACKLOG_MAX = 256 << 20
+REQUEST_MAX = 5 << 20
+"""Bytes of a request."""
+FILE_PIECE_MAX = 33 << 20
+"""Bytes of a request of a UI that opens a file: it sends 32 MiB at a time, and is to be told why it may not."""
 
 _RESULTS = {
     wire.QUERY_STREAMING: "query_result",
@@ -60,7 +61,9 @@ def status(session: Session | None, trace_name: str = "") -> Any:
     )
 
 
-async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: bool = True) -> AsyncGenerator[Any]:
+async def ask(
+    session: Session, request: Any, *, client: Hashable = None, bulk: bool = True, owner: Hashable = None
+) -> AsyncGenerator[Any]:
     """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
 
     What is wrong with the request alone, its deadline among that, is told in a response where it has a place there.
@@ -70,34 +73,37 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
         request: the request.
         client: who asks; clients take turns.
         bulk: whether it can wait for those that someone looks at.
+        owner: the identity of the client; see `Exchange`.
 
     Raises:
-        EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
+        EngineFailed: the engine ended, or the reader fell too far behind it, as `Backlogs` tells.
         EngineError: anything else, of a request whose responses have no place for it.
     """
     responses: asyncio.Queue[Any] = asyncio.Queue()
-    backlog = 0
+
+    def give_up() -> None:
+        exchange.abandon()
+        while not responses.empty():
+            responses.get_nowait()
+        responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
+
+    backlog = session.limits.backlogs.opened(give_up)
 
     def deliver(message: Any) -> None:
-        nonlocal backlog
         size = message.ByteSize()
-        backlog += size
-        if backlog > BACKLOG_MAX:
-            exchange.abandon()
-            responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
-        else:
+        if backlog.grew(size):
             responses.put_nowait((size, message))
 
     def end(error: TracedockError | None) -> None:
         responses.put_nowait((0, error))
 
-    exchange = Exchange(request, deliver, end, client=client, bulk=bulk)
+    exchange = Exchange(request, deliver, end, client=client, bulk=bulk, owner=owner)
     exchange.stop_after(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
         while True:
             size, message = await responses.get()
-            backlog -= size
+            backlog.shrank(size)
             if message is None:
                 return
             if not isinstance(message, TracedockError):
@@ -108,6 +114,7 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
                 yield told(request.request, message)
                 return
     finally:
+        backlog.close()
         exchange.abandon()
 
 
@@ -165,16 +172,33 @@ class Relay:
 
     Args:
         session: the session it shares.
+        owner: the identity of the client; see `Exchange`.
         trace_name: the trace's name in answers to GET_STATUS; see `status`.
         resumable: whether the client may go on with a stream that it began on a connection before this one.
+        request_max: bytes of a request.
     """
 
-    def __init__(self, session: Session, trace_name: str = "", *, resumable: bool = True) -> None:
+    def __init__(
+        self,
+        session: Session,
+        owner: Hashable = None,
+        *,
+        trace_name: str = "",
+        resumable: bool = True,
+        request_max: int = REQUEST_MAX,
+    ) -> None:
         self._session = session
+        self._owner = owner
         self.client = object()
+        self.request_max = request_max
         self._trace_name = trace_name
         self._may_go_on = resumable
-        self._deframer = wire.Deframer(REQUEST_MAX)
+        self._deframer = wire.Deframer(request_max)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a request whose end has not come."""
+        return self._deframer.unfinished_bytes
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames that answer the requests which `data` completes.
@@ -194,7 +218,8 @@ class Relay:
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request, client=self.client, bulk=False)) as responses:
+            asked = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
+            async with aclosing(asked) as responses:
                 async for response in responses:
                     yield wire.frame(without_time(response))
 

@@ -84,11 +84,20 @@ class Connections:
         head_timeout_s: seconds that the head of a request may take.
         window_s: seconds of the windows of `Pace`.
         least_per_s: bytes a second that must move in these.
+        files_port: the port on which WebSockets take messages of `FILE_PIECE_MAX`; elsewhere they take `MESSAGE_MAX`.
     """
 
     def __init__(
-        self, *, limit: int, limit_per_client: int, head_timeout_s: float, window_s: float, least_per_s: float
+        self,
+        *,
+        limit: int,
+        limit_per_client: int,
+        head_timeout_s: float,
+        window_s: float,
+        least_per_s: float,
+        files_port: int = 0,
     ) -> None:
+        self.files_port = files_port
         self._limit = limit
         self._limit_per_client = limit_per_client
         self.head_timeout_s = head_timeout_s
@@ -109,6 +118,7 @@ class Connections:
             head_timeout_s=settings.head_timeout_s,
             window_s=settings.transfer_window_s,
             least_per_s=settings.min_bytes_per_s,
+            files_port=settings.perfetto_port,
         )
 
     def pace(self) -> Pace:

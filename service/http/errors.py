@@ -49,6 +49,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.BadCursor: 400,
     errors.EngineUnavailable: 503,
     errors.EngineBusy: 503,
+    errors.EnginesKilled: 429,
+    errors.StatementKills: 422,
     errors.TooLargeForEngine: 422,
     errors.EngineFailed: 502,
     errors.RequestRefused: 403,

@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from service.http.connections import connections_of
 from service.http.errors import problem
+from service.http.inbox import MESSAGE_MAX
 
 HEAD_MAX = 64 << 10
 """Bytes of all fields together, and of whatever else is no body."""
@@ -281,6 +282,8 @@ class BoundedSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection over."""
         super().connection_made(transport)
+        if transport.get_extra_info("sockname")[1] != self._all.files_port:
+            self.conn.max_message_size = MESSAGE_MAX
         self._all.resume(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

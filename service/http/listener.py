@@ -21,9 +21,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
 
 from service.engine import wire
-from service.engine.relay import NO_OTHER_FILE, Relay, ask, status, told
+from service.engine.relay import FILE_PIECE_MAX, NO_OTHER_FILE, Relay, ask, status, told
 from service.engine.session import Session
 from service.http import errors, shapes
+from service.http.access import identity
 from service.http.bodies import SmallBody
 from service.http.doors import remark
 from service.http.heads import client_connection
@@ -106,7 +107,7 @@ async def asked_session(request: Request, parts: Parts) -> Session:
     connection.stays_open = True  # Perfetto's client can't connect again
     connection.trace = connection.trace or chosen_trace(parts).id
     try:
-        session = parts.session(View(connection.trace))
+        session = parts.session(View(connection.trace), identity(request))
     except UnknownTrace as error:
         raise EngineFailed(
             f"The trace {connection.trace}, with which this connection began, was deleted."
@@ -203,7 +204,7 @@ async def query(request: Request, parts: Parts) -> Response:
         return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
     async def batches() -> AsyncIterator[bytes]:
-        async with aclosing(ask(session, question, client="listener")) as responses:
+        async with aclosing(ask(session, question, client="listener", owner=identity(request))) as responses:
             async for message in responses:
                 yield message.query_result.SerializeToString()
 
@@ -241,7 +242,7 @@ async def one_answer(call: str, request: Request, parts: Parts) -> Response:
     _read(await request.body(), getattr(question, arguments))
     try:
         session = await asked_session(request, parts)
-        responses = [message async for message in ask(session, question)]
+        responses = [message async for message in ask(session, question, owner=identity(request))]
     except TracedockError as error:
         responses = [told(method, error)]
     return _packed(getattr(responses[-1], result))
@@ -255,13 +256,19 @@ async def websocket(socket: WebSocket, parts: Parts) -> None:
         return
     try:
         trace = chosen_trace(parts)
-        session = parts.session(View(trace.id))
+        session = parts.session(View(trace.id), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))
         return
-    relay = Relay(session, described(trace), resumable=parts.listener.attach(session))
-    if await attach(socket, session, relay) == _CLOSED_BY_PAGE:
+    relay = Relay(
+        session,
+        identity(socket),
+        trace_name=described(trace),
+        resumable=parts.listener.attach(session),
+        request_max=FILE_PIECE_MAX,
+    )
+    if await attach(socket, session, relay, parts.unanswered) == _CLOSED_BY_PAGE:
         parts.listener.let_go(asyncio.get_running_loop().time())
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import APIRouter, Query, Response, WebSocket
+from fastapi import APIRouter, Query, Request, Response, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
@@ -18,6 +18,8 @@ from starlette.websockets import WebSocketDisconnect
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
+from service.http.access import identity
+from service.http.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
 from service.http.services import Parts
 from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
@@ -38,9 +40,6 @@ NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
 
 REASON_MAX = 123
 _DIALOG_WIDTH = 80
-
-INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
-INBOX_BYTES_MAX = 64 << 20
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
@@ -120,9 +119,9 @@ def _served_files(ui: Path) -> frozenset[str]:
 
 
 @pages.post("/{view}/rpc/status")
-async def rpc_status(view: str, parts: Parts) -> Response:
+async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(View.parsed(view))
+    session = parts.session(View.parsed(view), identity(request))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
@@ -130,12 +129,12 @@ async def rpc_status(view: str, parts: Parts) -> Response:
 async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
     """The UI's stream of requests and ours of answers."""
     try:
-        session = parts.session(View.parsed(view))
+        session = parts.session(View.parsed(view), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))
         return
-    await attach(socket, session)
+    await attach(socket, session, Relay(session, identity(socket)), parts.unanswered)
 
 
 def close_reason(text: str) -> str:
@@ -146,34 +145,14 @@ def close_reason(text: str) -> str:
     return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
 
 
-class Inbox(asyncio.Queue[bytes]):
-    """Messages of a UI that wait for their turn; it is full, too, when they have more than `INBOX_BYTES_MAX` bytes."""
-
-    def _init(self, maxsize: int) -> None:
-        super()._init(maxsize)
-        self._bytes = 0
-
-    def _put(self, item: bytes) -> None:
-        super()._put(item)
-        self._bytes += len(item)
-
-    def _get(self) -> bytes:
-        item = super()._get()
-        self._bytes -= len(item)
-        return item
-
-    def full(self) -> bool:
-        """Whether the next message has to wait."""
-        return super().full() or self._bytes > INBOX_BYTES_MAX
-
-
-async def attach(socket: WebSocket, session: Session, relay: Relay | None = None) -> int | None:
+async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: ByteBudget) -> int | None:
     """Serve one UI on a session until it leaves, which also stops what the engine does for it.
 
     Args:
         socket: the UI's connection.
         session: whose engine.
-        relay: answers the UI; one on the session by default.
+        relay: answers the UI.
+        unanswered: the bytes of messages that may wait for their turn, of all UIs together.
 
     Returns:
         The code with which the UI closed the connection; None if it did not.
@@ -181,8 +160,8 @@ async def attach(socket: WebSocket, session: Session, relay: Relay | None = None
     session.clients += 1
     try:
         await socket.accept()
-        inbox = Inbox(INBOX_MAX)
-        answering = asyncio.create_task(_answer(socket, session, relay or Relay(session), inbox))
+        inbox = Inbox(unanswered, max(CONNECTION_MAX, relay.request_max + MESSAGE_MAX))
+        answering = asyncio.create_task(_answer(socket, session, relay, inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:
             await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -190,6 +169,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay | None = None
             answering.cancel()
             listening.cancel()
             await asyncio.wait([answering, listening])
+            inbox.close()
         for task in (answering, listening):
             if not task.cancelled():
                 task.result()
@@ -198,7 +178,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay | None = None
         session.clients -= 1
 
 
-async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> int | None:
+async def _listen(socket: WebSocket, inbox: Inbox) -> int | None:
     """Take what the UI sends until it leaves, which is noticed also while it waits for an answer.
 
     Returns:
@@ -214,13 +194,14 @@ async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> int | None:
     return code
 
 
-async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: asyncio.Queue[bytes]) -> None:
+async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: Inbox) -> None:
     try:
         await session.settled()
         while True:
             async with aclosing(relay.answers(await inbox.get())) as answers:
                 async for answer in answers:
                     await socket.send_bytes(answer)
+            inbox.done(unfinished=relay.unfinished_bytes)
     except WebSocketDisconnect:
         pass
     except wire.BadFrame as error:

@@ -1,6 +1,7 @@
 """What the routes work with, and how they get it."""
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from starlette.requests import HTTPConnection
 from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
+from service.http.inbox import TOTAL_MAX, ByteBudget
 from service.http.listening import ListenerState
 from service.http.views import View
 from service.jobs.analyses import Analyses
@@ -53,8 +55,8 @@ class Services:
     fleet: Fleet
     engine: Path
     ui: Path
+    room: Room
     listener: ListenerState = field(default_factory=ListenerState)
-    room: Room = field(init=False)
     groups: Groups = field(init=False)
     idempotency: Idempotency = field(init=False)
     arrivals: Arrivals = field(init=False)
@@ -64,11 +66,11 @@ class Services:
     exports: Exports = field(init=False)
     renderings: Renderings = field(init=False)
     analyses: Analyses = field(init=False)
+    unanswered: ByteBudget = field(init=False)
 
     def __post_init__(self) -> None:
         keep_ready = self.settings.keep_ready
         settings = self.settings
-        self.room = Room(self.folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
         self.groups = Groups(self.catalog.connection)
         self.idempotency = Idempotency(self.catalog.connection)
         self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
@@ -93,6 +95,7 @@ class Services:
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
         self.runner.on_read = self._read
+        self.unanswered = ByteBudget(TOTAL_MAX)
         self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
         self.renderings = Renderings(keep_ready=keep_ready)
         self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
@@ -151,8 +154,8 @@ class Services:
         """What an export is told to cut out of a ready trace."""
         return Cut(selection, trace.summary or {}, trace.identity)
 
-    def session(self, view: View) -> Session:
-        """The session of a view, begun if there is none; raises what `ready_trace` and `Fleet.open` do."""
+    def session(self, view: View, client: Hashable = None) -> Session:
+        """The session of a view, begun for a client if there is none; raises what `ready_trace` and `Fleet.open` do."""
         trace = self.ready_trace(view.trace_id)
         summary = trace.summary or {}
         rendered: dict[str, Any] = {}
@@ -172,6 +175,7 @@ class Services:
             events=_expected_events(view.selection, summary),
             events_max=summary["events"]["kept"],
             after_load=after_load,
+            client=client,
         )  # fmt: skip
 
 

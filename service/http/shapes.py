@@ -284,7 +284,11 @@ class Envelope(BaseModel):
 
 
 class Column(Shape):
-    """A column of a table; its type is that of its cells, ``mixed`` where they differ."""
+    """A column of a table.
+
+    Cells of a query that are integers and doubles are ``double`` if all are exact so; other mixtures are ``string``.
+    The description says so.
+    """
 
     name: str
     type: Literal["int", "double", "string", "blob", "null", "mixed"]

@@ -39,6 +39,7 @@ class Room:
         self._counted = 0
         self._count_again_at = 0.0
         self._reserved: dict[str, tuple[int, float]] = {}
+        self._held = 0
 
     def check(self, more: int = 0, *, linked: bool = False, reserved_by: str | None = None) -> None:
         """Raise `NoRoom` unless there is room for more. Cheap enough for each piece of an upload.
@@ -89,19 +90,34 @@ class Room:
         reservations = list(self._reserved.items())
         return sum(size for key, (size, until) in reservations if key != but and now < until)
 
+    def hold(self, more: int) -> None:
+        """Count bytes that are to be written to a file without a name, which no count of the folder finds.
+
+        Raises:
+            NoRoom: there is no room for them; none is counted.
+        """
+        self.check(more)
+        with self._lock:
+            self._held += more
+
+    def let_go(self, held: int) -> None:
+        """Count such bytes no more."""
+        with self._lock:
+            self._held -= held
+
     def grew(self, more: int) -> None:
         """Say that so many bytes were written since, so that they count before the next count."""
         with self._lock:
             self._counted += more
 
     def used(self) -> int:
-        """Bytes of the data folder: of each file once, however many names it has."""
+        """Bytes of the data folder: of each file once, however many names it has, and those that are held."""
         began = time.monotonic()
         count = bytes_below(self._root)
         now = time.monotonic()
         with self._lock:
             self._counted, self._count_again_at = count, now + max(COUNTED_EVERY_S, _REST * (now - began))
-        return count
+            return count + self._held
 
     @property
     def counted(self) -> int:
@@ -114,7 +130,7 @@ class Room:
         return time.monotonic() >= self._count_again_at
 
     def _roughly_used(self) -> int:
-        return self._counted if time.monotonic() < self._count_again_at else self.used()
+        return self._counted + self._held if time.monotonic() < self._count_again_at else self.used()
 
 
 def bytes_below(folder: Path) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.engine import relay as relay_module
+from service.engine import backlogs as backlogs_module
 from service.engine import wire
 from service.engine.relay import Relay, ask
 from service.engine.wire import BadFrame, Deframer
@@ -166,14 +166,18 @@ async def test_a_tab_that_leaves_stops_its_query(open_session: OpenSession) -> N
         assert await within(2, waiting) == [(1,)]
 
 
-async def test_a_reader_far_behind_is_cut_off(open_session: OpenSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "BACKLOG_MAX", 1_000_000)
+@pytest.mark.parametrize("bound", ["BACKLOG_MAX", "BACKLOGS_MAX"])
+async def test_a_reader_far_behind_is_cut_off(
+    bound: str, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlogs_module, bound, 1_000_000)
     async with open_session() as session:
         answers = ask(session, query(ENDLESS_ROWS))
         await anext(answers)
         assert await within(5, asked(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
         with pytest.raises(EngineFailed, match="does not read"):
             [_ async for _ in answers]
+        assert session.limits.backlogs.total == 0
 
 
 async def test_a_request_that_takes_too_long_is_told_and_the_tab_lives_on(open_session: OpenSession) -> None:

@@ -1,6 +1,5 @@
 """Our own copy of the Perfetto UI, and the WebSocket behind it."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from service.engine import wire
-from service.http.perfetto import INBOX_BYTES_MAX, INBOX_MAX, NO_TRY_AGAIN, TRY_AGAIN, Inbox
+from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN
 from tests.http.conftest import ENDLESS, sent_raw, until
 from tests.server import Server
 
@@ -190,19 +189,3 @@ def test_a_tab_that_leaves_while_the_trace_loads_is_not_counted_on(
         tab.send(query("SELECT 1"))
         assert clients(server, trace) == 1
     until(server, lambda: clients(server, trace) == 0)
-
-
-def test_a_tabs_messages_wait_in_bounded_memory() -> None:
-    async def exchanged() -> None:
-        inbox = Inbox(INBOX_MAX)
-        await inbox.put(b"1")
-        await inbox.put(bytes(INBOX_BYTES_MAX))
-        waiting = asyncio.create_task(inbox.put(b"2"))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        assert await inbox.get() == b"1"
-        await waiting
-        assert len(await inbox.get()) == INBOX_BYTES_MAX
-        assert await inbox.get() == b"2"
-
-    asyncio.run(exchanged())

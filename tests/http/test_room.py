@@ -219,6 +219,37 @@ def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_d
         assert server.stop() == 0
 
 
+# -- results of queries -------------------------------------------------------------------------------------------
+
+MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 20000) SELECT hex(zeroblob(1000)) FROM c"
+FORMS = ("application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream")
+
+
+@pytest.mark.parametrize("bound", ["quota_bytes", "min_free_bytes", "results_bytes"])
+def test_results_beyond_a_bound_are_refused_or_cut_in_every_form(
+    start_server: Start, step_trace: Path, bound: str
+) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    server.kill()
+    floor = shutil.disk_usage(server.data).free * 2
+    server._settings[bound] = floor if bound == "min_free_bytes" else 10_000_000
+    server.start()
+    for form in FORMS:
+        try:
+            answer = server.api.post(
+                f"/traces/{trace}/query", json={"sql": MUCH, "limit": None}, headers={"Accept": form}
+            )
+        except httpx.RemoteProtocolError:  # cut off: it had begun
+            assert form in ("text/csv", "application/x-ndjson")
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
+            assert answer.json()["needed"] > 0
+    assert server.rows(trace, "SELECT 1") == [[1]]
+    assert "Traceback" not in server.log_text()
+
+
 # -- retention ----------------------------------------------------------------------------------------------------
 
 
