@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 from service import __version__
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
+from service.engine.relay import FILE_PIECE_MAX
 from service.http import (
     analysis,
     download,
@@ -38,11 +39,13 @@ from service.http import (
     uploads,
 )
 from service.http.access import Access
+from service.http.connections import BoundedConfig, Connections
 from service.http.cors import Cors
 from service.http.doors import Doors
-from service.http.heads import BoundedHead
+from service.http.heads import BoundedHead, BoundedSocket
 from service.http.hosts import Hosts
 from service.http.idempotency import Once
+from service.http.listening import bind, bound_socket
 from service.http.methods import Methods
 from service.http.metrics import Metered
 from service.http.parameters import check_request
@@ -55,6 +58,7 @@ from service.store.audit import Audit
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from service.store.room import Room
 from service.store.tokens import Tokens
 from service.streaming.scan import machine_code
 from service.trace.errors import TracedockError
@@ -75,6 +79,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     507: {"model": shapes.Problem, "description": "There is no room on the disk, or in the quota"},
 }
 """The answers of all calls of the API that tell of an error."""
+PRIVATE = 0o077
+"""The umask of the server and its processes: what they write is for nobody else on the machine."""
 
 
 class Dock:
@@ -137,7 +143,9 @@ class Dock:
             attempts=settings.ingest_attempts,
             keep_ready=settings.keep_ready,
         )
-        fleet = Fleet.of(settings, folder.incoming)  # emptied at each start, should there be no files without names
+        room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
+        # incoming/ is emptied at each start, should there be no files without names
+        fleet = Fleet.of(settings, folder.incoming, room)
         making = Making(
             catalog,
             board,
@@ -147,7 +155,7 @@ class Dock:
             plan_deadline_s=settings.analysis_timeout_s,
         )
         self.services = self.app.state.services = Services(
-            settings, folder, catalog, board, runner, making, fleet, engine, ui
+            settings, folder, catalog, board, runner, making, fleet, engine, ui, room
         )
         services = self.services
         return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
@@ -210,8 +218,7 @@ class TwoDoors:
         send: Callable[[Any], Awaitable[None]],
     ) -> None:
         """The ASGI entry."""
-        port = self._dock.settings.perfetto_port
-        if scope["type"] != "lifespan" and port and self._dock.services and scope["server"][1] == port:
+        if scope["type"] != "lifespan" and self._dock.services and self._dock.services.listener.serves(scope["server"]):
             self._listener = self._listener or listener.listener_app(self._dock.services)
             await self._listener(scope, receive, send)
         else:
@@ -249,15 +256,10 @@ class Server(uvicorn.Server):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    one = socket.socket(family)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        one.bind((host, port))
+        return bound_socket(host, port)
     except OSError as error:
-        one.close()
         raise TracedockError(f"The address {host}:{port} can't be listened on: {error.strerror}.") from error
-    return one
 
 
 def _reachable(host: str) -> str:
@@ -277,22 +279,24 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     Raises:
         SystemExit: it could not start, and why.
     """
+    os.umask(PRIVATE)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
     dock = Dock(settings)
     try:
         sockets = [_bound(settings.host, settings.port)]
-        if settings.perfetto_port:
-            sockets.append(_bound(listener.HOST, settings.perfetto_port))
         doors = dock.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error
-    port = sockets[0].getsockname()[1]
-    host = _reachable(settings.host)
-    config = uvicorn.Config(
-        TwoDoors(dock, doors), http=BoundedHead, log_level="warning", access_log=False, lifespan="on",
-        ws_max_size=16 << 20,
+    url = f"http://{_reachable(settings.host)}:{sockets[0].getsockname()[1]}"
+    if dock.services is None:
+        raise RuntimeError("the parts are built by now")
+    sockets += bind(dock.services.listener, settings.perfetto_port, url)
+    config = BoundedConfig(
+        TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
+        log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
+        ws_per_message_deflate=False,  # a read of some KB could otherwise hold messages of many MB
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
     )  # fmt: skip
     gc.collect()
     gc.freeze()  # modules stay, and need not be looked at whenever a request leaves garbage
-    Server(config, dock, lambda: on_ready(f"http://{host}:{port}") if on_ready else None).run(sockets)
+    Server(config, dock, lambda: on_ready(url) if on_ready else None).run(sockets)

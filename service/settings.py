@@ -43,12 +43,39 @@ class Settings(BaseSettings):
         " script), or with all guards, or else don't start",
     )
     ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
+    max_connections: int = Field(
+        1000,
+        ge=1,
+        description="connections at once; beyond it the one that has been idle for longest gives way, and with none"
+        " idle a new one gets 503",
+    )
+    max_connections_per_client: int = Field(
+        250,
+        ge=1,
+        description="of these, connections of one address (of one /64 with IPv6) other than this machine's; raise it"
+        " for a proxy on another machine",
+    )
+    head_timeout_s: float = Field(20.0, gt=0, description="how long the head of a request may take")
+    transfer_window_s: float = Field(
+        60.0, gt=0, description="how long a body may stall, and an answer go unread, before the connection is ended"
+    )
+    min_bytes_per_s: float = Field(
+        100.0, ge=0, description="pace below which, over such a time, a body or an answer counts as stalled"
+    )
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
+    max_uploads: int = Field(1000, ge=1, description="resumable uploads that may be under way at once")
+    max_uploads_per_client: int = Field(
+        250, ge=1, description="of these, uploads of one token or, where none is needed, of one address"
+    )
     upload_expires_s: float = Field(
         7 * 24 * 3600.0, gt=0, description="how long a resumable upload is kept after its last byte"
     )
     import_roots: str = Field(
         "", description="folders, separated by commas, out of which files may be imported; without any, none are"
+    )
+    import_hard_links: bool = Field(
+        False,
+        description="import files that have further names (hard links), of which one may lie outside of these folders",
     )
     import_look_s: float = Field(
         2.0, gt=0, description="seconds between an import's looks for new files; one that two looks find alike is taken"
@@ -77,6 +104,11 @@ class Settings(BaseSettings):
     query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
     query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
     max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")
+    results_bytes: int = Field(
+        8 * GIB,
+        gt=0,
+        description="bytes on disk of all query results that clients have not read; beyond, 507 `no_room`",
+    )
     max_engines: int = Field(4, ge=1, description="engines alive at once; the longest idle one makes room")
     engine_memory_bytes: int | None = Field(
         None, gt=0, description="memory that all engines together may take; 60 % of the machine's when not set"
@@ -84,7 +116,8 @@ class Settings(BaseSettings):
     engine_deaths: int = Field(
         3,
         ge=1,
-        description="times within ten minutes that the engine of a trace may die before it is not started again",
+        description="times within ten minutes that engines may die of one trace's load, or of statements that differ in"
+        " their literals only, before that is refused; twice as many of one client's statements",
     )
     engine_queue: int = Field(256, ge=1, description="requests that may wait for one engine")
     engine_stall_s: float = Field(

@@ -543,7 +543,7 @@ class Client:
         self._done("DELETE", f"{_at(trace_id)}/session", params=_view(selection, args))
 
     def listener(self) -> Json:
-        """`{"enabled", "host", "port", "trace"}` of the port that ui.perfetto.dev looks for."""
+        """`{"enabled", "host", "port", "trace", "error"}` of the port that ui.perfetto.dev looks for."""
         return self._json("GET", "listener")
 
     def listen(self, trace_id: str) -> Json:

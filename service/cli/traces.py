@@ -142,8 +142,10 @@ def open_trace(
     if listener:
         chosen = client.listen(found["id"])
         if not chosen["enabled"]:
-            raise ApiError("listener_off", "The listener is off", "Start the server with a Perfetto port.", 409)
+            reason = chosen.get("error") or "Start the server with a Perfetto port."
+            raise ApiError("listener_off", "The listener is off", reason, 409)
         note(f"{chosen['host']}:{chosen['port']} on the server's machine now serves {found['name']}.")
+        note('In a browser there, https://ui.perfetto.dev offers it: answer "YES, use loaded trace".')
     link = client.perfetto_url(found["id"], selection=selection, args=args.value, slice_=slice_)
     if found["state"] != "ready":
         note(f"{found['name']} is {found['state']}; the link works once it is ready.")

@@ -22,6 +22,8 @@ Test = Callable[[Part], Flags]
 
 SHOWN_MAX = 50
 """Choices that an error lists."""
+_SHOWN_CHARACTERS_MAX = 256
+_COMPARED_MAX = 5000
 
 _ONE_OF = {
     "steps": "step", "ranks": "rank", "devices": "device", "streams": "stream", "threads": "thread",
@@ -340,9 +342,11 @@ def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
 
 
 def _unknown(what: str, one: Key, there: Collection[Key]) -> UnknownChoice:
-    known = sorted(there, key=lambda other: (isinstance(other, str), other))
+    short = (other for other in there if len(str(other)) <= _SHOWN_CHARACTERS_MAX)
+    known = sorted(short, key=lambda other: (isinstance(other, str), other))
     if len(known) > SHOWN_MAX:
-        near = difflib.get_close_matches(str(one), [str(other) for other in known], SHOWN_MAX, 0)
+        compared = [str(other) for other in known[:_COMPARED_MAX]]  # to compare all could take minutes
+        near = difflib.get_close_matches(str(one)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
         known = [other for other in known if str(other) in near]
     some = ", ".join(str(other) for other in known[:8]) + (", …" if len(there) > 8 else "")
     detail = f"The trace has no {_ONE_OF[what]} {str(one)[:100]!r}; it has {some or 'none'}."

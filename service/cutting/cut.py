@@ -13,6 +13,7 @@ from service.cutting.envelope import whole_of, with_facts
 from service.cutting.rows import Rows, nothing_selected, rows_at
 from service.store.export import document_of, envelope
 from service.store.folder import EVENTS
+from service.store.lists import whole_summary
 from service.store.parts import Parts
 from service.trace.selection import Selection
 
@@ -30,6 +31,7 @@ class Cuts:
     """
 
     def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
+        summary = whole_summary(summary, parts.folder)
         self._parts = parts
         self._rows = Rows(parts, selections, summary)
         self._clips = [

@@ -57,7 +57,7 @@ def merge(
     """
     groups: dict[str, list[Source]] = {}
     for place, one in enumerate(sources):
-        groups.setdefault(one.whole or f"#{place}", []).append(one)
+        groups.setdefault(one.whole or f"#{place}", []).append(one.with_whole_lists())
     with ExitStack() as stack:
         ranks = [_Rank(some, stack) for some in groups.values()]
         total = sum(rank.events for rank in ranks)

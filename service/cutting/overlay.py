@@ -45,6 +45,7 @@ def write_overlay(
         SelectionError: the trace has nothing of the selection.
         DiskFull: there was no room.
     """
+    source = source.with_whole_lists()
     with closing(Parts(source.columns / EVENTS)) as parts:
         cuts = Cuts(parts, [selection], source.summary)
         if not cuts.counts[0]:

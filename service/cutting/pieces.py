@@ -16,6 +16,7 @@ from service.cutting.rows import AT_ONCE, kept_rows, rows_at
 from service.cutting.steps import EventSteps
 from service.store.export import envelope, text_sizes
 from service.store.folder import EVENTS
+from service.store.lists import whole_summary
 from service.store.parts import Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
@@ -60,7 +61,7 @@ def pieces(columns: Path, summary: Mapping[str, Any], base: Selection, by: By | 
         raise BadSelection(f"To split by {by} takes no `value`." if by else "One piece takes no `value`.")
     if by in _BY_TIME and base.straddle == "start" and "closure" not in base.model_fields_set:
         base = base.model_copy(update={"closure": _NAMES_ONLY})
-    found = _Splitter(columns, summary, base, value or 0).pieces(by)
+    found = _Splitter(columns, whole_summary(summary, columns), base, value or 0).pieces(by)
     if len(found) > PIECES_MAX:
         raise BadSelection(f"That makes {len(found)} pieces; at most {PIECES_MAX} are made.", limit=PIECES_MAX)
     return found

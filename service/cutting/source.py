@@ -1,12 +1,13 @@
 """A trace that others are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from service.cutting.envelope import whole_of
 from service.store.export import envelope
+from service.store.lists import whole_summary
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Source:
     def envelope(self) -> bytes:
         """What stands around its events."""
         return envelope(self.columns, redact=False)
+
+    def with_whole_lists(self) -> "Source":
+        """The same trace, whose summary has all entries of its lists."""
+        return replace(self, summary=dict(whole_summary(self.summary, self.columns)))
 
     @property
     def whole(self) -> str | None:

@@ -7,6 +7,7 @@ engine can show may be missing, and each complaint of its importer is told with 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from service.engine.names import LISTED
 from service.engine.result import Cell
 from service.engine.session import Session
 
@@ -60,6 +61,7 @@ async def take_account(session: Session, rendered: Mapping[str, Any]) -> dict[st
     """
     for statement in statements(rendered, session.load.args):
         (await session.run(statement)).close()
+    session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
     [(slices, flows, counters, endless)] = [row async for row in _rows(session, _COUNTED)]
     stats = [
         dict(zip(("name", "value", "severity", "detail"), row, strict=True))

@@ -2,19 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from service.engine import provision, sql
-from service.engine.deaths import Deaths
+from service.engine.deaths import Blame, Deaths, load_refused
 from service.engine.memory import BASE_BYTES, MemoryModel, cap
 from service.engine.process import EngineProcess
 from service.engine.session import EngineLimits, Load, Session, SessionState
 from service.engine.spare import Launch, Spare
+from service.engine.spool import SpoolBudget
 from service.engine.watch import machine_memory
 from service.settings import Settings
+from service.store.room import Room
 from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,9 @@ TEND_EVERY_S = 1.0
 LEAK_IDLE_S = 60.0  # an engine that has grown keeps what clients made in it for so long
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
+IMPATIENT_S = 5.0
+"""Seconds after which a load that stands still makes room for others."""
+RESTARTS_MAX = 100  # that are counted
 
 
 class Fleet:
@@ -34,7 +40,7 @@ class Fleet:
         max_engines: how many may be alive.
         idle_s: seconds after which an unused engine is closed.
         memory_bytes: what all engines together may take; a share of the machine's by default.
-        deaths: how often within ten minutes the engine of a key may die before no further one is started.
+        deaths: how often within ten minutes engines may die of the load of a key, or of alike statements.
         launch: starts an engine.
     """
 
@@ -56,19 +62,21 @@ class Fleet:
         self.budget_bytes = memory_bytes or int(machine_memory() * SHARE_OF_MACHINE)
         self._model = MemoryModel()
         self._deaths = Deaths(deaths)
+        self._restarts = Deaths(max(deaths, RESTARTS_MAX))
+        self._blame = Blame(deaths)
         self._spare = Spare(launch, limits.stop_s)
         self._sessions: dict[str, Session] = {}
         self._leaving: dict[Session, asyncio.Task[None]] = {}
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, scratch: Path) -> "Fleet":
-        """A fleet as it is set; large results lie in `scratch`."""
+    def of(cls, settings: Settings, scratch: Path, room: Room | None = None) -> "Fleet":
+        """A fleet as it is set; large results lie in `scratch`, as far as there is room."""
         limits = EngineLimits(
             load_timeout_s=settings.engine_load_timeout_s,
             stop_s=settings.engine_stop_s,
             max_result_bytes=settings.max_result_bytes,
-            scratch=scratch,
+            spool=SpoolBudget(scratch, room, settings.results_bytes),
             stall_s=settings.engine_stall_s,
             ui_timeout_s=settings.ui_timeout_s,
             queue=settings.engine_queue,
@@ -122,6 +130,7 @@ class Fleet:
         events: int = 0,
         events_max: int = 0,
         after_load: Callable[[Session], Awaitable[None]] | None = None,
+        client: Hashable = None,
     ) -> Session:
         """The session of that key, begun if there is none that can be used.
 
@@ -134,16 +143,19 @@ class Fleet:
             events: how many events the document has, as far as it is known.
             events_max: how many it has at most, where that is not the same.
             after_load: is run once the engine has the trace, before anyone may ask.
+            client: the identity of the client that needs it.
 
         Raises:
             EngineUnavailable: no engine is installed, or those in use leave no room for another.
             TooLargeForEngine: the trace would take more memory than all engines may.
             EngineFailed: its engine has died too often lately.
+            EnginesKilled: the client has ended too many engines lately.
         """
         session = self._sessions.get(key)
         if session and not session.over:
             return session
-        self._deaths.check(key)
+        self._deaths.check(key, load_refused)
+        self._blame.check_client(client)
         binary = self._binary()
         predicted = self._model.predicted(args, events)
         if predicted > self.budget_bytes:
@@ -152,32 +164,34 @@ class Fleet:
                 f" {self.budget_bytes >> 20} MiB: select less of the trace, or load it with args=essential or none.",
                 predicted_bytes=predicted, budget_bytes=self.budget_bytes, args=args, events=events,
             )  # fmt: skip
-        for idle in self._to_make_room(predicted):
-            log.info("the idle engine of trace %s makes room for trace %s", idle.trace_id, trace_id)
-            self._retire(idle)
+        for leaving in self._to_make_room(predicted, client):
+            log.info("the engine of trace %s makes room for trace %s", leaving.trace_id, trace_id)
+            self._make_way(leaving)
         if session:
             self._retire(session)
-        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load))
+        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load), client)
         session = self._sessions[key] = Session(
             load,
             partial(self._engine, binary),
             self._limits,
             predicted_bytes=predicted,
             most_bytes=cap(self._model.predicted(args, max(events, events_max)), self.budget_bytes),
-            restarts=self._deaths.count(key),
+            restarts=self._restarts.count(key),
             on_failed=partial(self._failed, key),
+            admit=lambda exchange: self._blame.check(exchange.request, exchange.owner),
         )
         return session
 
     async def shut(self, key: str) -> None:
-        """Close the session of that key, if there is one; what it died of is forgotten."""
+        """Close the session of that key, if there is one; what its loads died of is forgotten."""
         self._deaths.forget(key)
+        self._restarts.forget(key)
         if session := self._sessions.get(key):
             await asyncio.shield(self._retire(session))
 
-    async def shut_all(self, trace_id: str) -> None:
-        """Close all sessions of a trace."""
-        closing = [self._retire(session) for session in self.sessions() if session.trace_id == trace_id]
+    async def shut_all(self, trace_id: str, reason: TracedockError | None = None) -> None:
+        """Close all sessions of a trace; their clients are told the reason."""
+        closing = [self._retire(session, reason) for session in self.sessions() if session.trace_id == trace_id]
         if closing:
             await asyncio.shield(asyncio.gather(*closing))
 
@@ -186,18 +200,35 @@ class Fleet:
     def _all(self) -> list[Session]:
         return [*self._sessions.values(), *self._leaving]
 
-    def _to_make_room(self, needed_bytes: int) -> list[Session]:
-        """The idle sessions, longest idle first, without which there is room; raises `EngineUnavailable`."""
+    def _to_make_room(self, needed_bytes: int, client: Hashable) -> list[Session]:
+        """The sessions without which there is room for a client; raises `EngineUnavailable`.
+
+        Idle ones go first, those idle longest before others; then loads that stand still; then loads of a client that
+        has more engines than this one would have.
+        """
         alive = [session for session in self._sessions.values() if not session.over]
-        idle = sorted((session for session in alive if not session.busy), key=lambda session: session.idle_s)
-        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), []
+        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), list[Session]()
         while count >= self._max or held + needed_bytes > self.budget_bytes:
-            if not idle:
+            left = [session for session in alive if session not in chosen]
+            leaving = _longest_idle(left) or _longest_stalled(left) or _load_beyond_share(left, client)
+            if not leaving:
                 raise self._full(alive, needed_bytes)
-            chosen.append(idle.pop())
-            held -= chosen[-1].held_bytes
+            chosen.append(leaving)
+            held -= leaving.held_bytes
             count -= 1
         return chosen
+
+    def _make_way(self, session: Session) -> None:
+        """Close a session for another one; whoever waits for its load learns why."""
+        if session.stalled_s > IMPATIENT_S:
+            error: EngineError = session.stuck(f"{session.stalled_s:.0f} s while others waited")
+            for key in [key for key, known in self._sessions.items() if known is session]:
+                self._deaths.note(key, error)
+            session.error = error
+        elif session.busy:
+            detail = "The load made room for another client; others load for you. Try again when they are done."
+            session.error = EngineUnavailable(detail, retry_after_s=RETRY_AFTER_S)
+        self._retire(session)
 
     def _full(self, alive: list[Session], needed_bytes: int) -> EngineUnavailable:
         if len(alive) >= self._max:
@@ -243,14 +274,23 @@ class Fleet:
 
     def _failed(self, key: str, session: Session, error: TracedockError) -> None:
         if isinstance(error, EngineError):  # not a selection that the trace has nothing of
-            self._deaths.note(key, error)
+            self._restarts.note(key, error)
+            self._accuse(key, session, error)
         if isinstance(error, EngineOutgrew) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
-    def _retire(self, session: Session) -> asyncio.Task[None]:
+    def _accuse(self, key: str, session: Session, error: TracedockError) -> None:
+        """Count a death where its cause lies: in the request, or in what could not be loaded."""
+        if culprit := session.culprit:
+            log.warning("the engine of trace %s died of a request of %s", session.trace_id, culprit.owner)
+            self._blame.note(culprit.request, culprit.owner, error)
+        elif session.load_s is None:
+            self._deaths.note(key, error)
+
+    def _retire(self, session: Session, reason: TracedockError | None = None) -> asyncio.Task[None]:
         for key in [key for key, one in self._sessions.items() if one is session]:
             del self._sessions[key]
-        task = self._leaving[session] = asyncio.create_task(session.close())
+        task = self._leaving[session] = asyncio.create_task(session.close(reason))
         task.add_done_callback(lambda _: self._leaving.pop(session))
         return task
 
@@ -280,3 +320,21 @@ class Fleet:
         elif alive:
             grown = max(alive, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
             grown.condemn(grown.outgrown(grown.memory_bytes or 0))
+
+
+def _longest_idle(sessions: list[Session]) -> Session | None:
+    idle = [session for session in sessions if not session.busy]
+    return max(idle, key=lambda session: session.idle_s, default=None)
+
+
+def _longest_stalled(sessions: list[Session]) -> Session | None:
+    stalled = [session for session in sessions if session.stalled_s > IMPATIENT_S]
+    return max(stalled, key=lambda session: session.stalled_s, default=None)
+
+
+def _load_beyond_share(sessions: list[Session], client: Hashable) -> Session | None:
+    """The last load of the client with most engines, if that still has no fewer than the other one after it."""
+    engines = Counter(session.load.client for session in sessions)
+    loads = [session for session in sessions if session.state in (SessionState.WAITING, SessionState.LOADING)]
+    spare = [session for session in loads if engines[session.load.client] > engines[client] + 1]
+    return max(reversed(spare), key=lambda session: engines[session.load.client], default=None)

@@ -11,8 +11,8 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class EngineProcess:
     One request is in flight at a time: `exchange` must be read to its end before the next. Who calls it sees to that.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, binary: Path) -> None:
+        self.binary = binary
         self._process = process
         self._deframer = wire.Deframer()
         self._received: deque[Any] = deque()
@@ -46,6 +47,7 @@ class EngineProcess:
         self.loaded_bytes = 0
         self.fed = False
         self.loaded = False
+        self._waited_since: float | None = None
         self.stopped_by: str | None = None
 
     @classmethod
@@ -70,7 +72,7 @@ class EngineProcess:
             )  # fmt: skip
         except OSError as error:
             raise EngineUnavailable(f"The engine {binary} could not be started: {error}.") from error
-        return cls(process)
+        return cls(process, binary)
 
     @property
     def pid(self) -> int:
@@ -81,6 +83,11 @@ class EngineProcess:
     def running(self) -> bool:
         """Whether it has not ended, as far as is known."""
         return self._process.returncode is None
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since the load waits for the engine; 0 while it waits for its source."""
+        return time.monotonic() - self._waited_since if self._waited_since is not None else 0.0
 
     async def ended(self) -> None:
         """Wait until it has ended."""
@@ -113,20 +120,31 @@ class EngineProcess:
         """Load a trace from its plain bytes."""
         sizes: deque[int] = deque()
         async for piece in chunks:
-            await self._send(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
+            with self._waiting():
+                await self._send(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece))
             sizes.append(len(piece))
             if len(sizes) == _AHEAD:
                 await self._appended(sizes.popleft())
         while sizes:
             await self._appended(sizes.popleft())
         self.fed = True
-        answer = await self.ask(wire.request(wire.FINALIZE_TRACE_DATA))
+        with self._waiting():
+            answer = await self.ask(wire.request(wire.FINALIZE_TRACE_DATA))
         if answer.finalize_data_result.error:
             raise EngineFailed(f"The engine can't load the trace: {answer.finalize_data_result.error}")
         self.loaded = True
 
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waited_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_since = None
+
     async def _appended(self, size: int) -> None:
-        answer = await self._receive()
+        with self._waiting():
+            answer = await self._receive()
         if answer.append_result.error:
             raise EngineFailed(f"The engine can't load the trace: {answer.append_result.error}")
         self.loaded_bytes += size

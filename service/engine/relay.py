@@ -4,7 +4,7 @@ What would change the shared trace under the others is answered here and never r
 """
 
 import asyncio
-import re
+import textwrap
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
 from typing import Any
@@ -16,11 +16,11 @@ from service.engine.session import Session
 from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
-REQUEST_MAX = 16 << 20
-BACKLOG_MAX = 256 << 20
+REQUEST_MAX = 5 << 20
+"""Bytes of a request."""
+FILE_PIECE_MAX = 33 << 20
+"""Bytes of a request of a UI that opens a file: it sends 32 MiB at a time, and is to be told why it may not."""
 
-_CREATES = re.compile(r"^\s*create\b", re.IGNORECASE)
-_EXISTS = re.compile(r"\balready exists\b", re.IGNORECASE)
 _RESULTS = {
     wire.QUERY_STREAMING: "query_result",
     wire.COMPUTE_METRIC: "metric_result",
@@ -35,23 +35,35 @@ _FORWARDED = {
 }
 """What an engine is asked: it answers each once, or as `wire.is_last` tells."""
 
-_REFUSED = {
-    wire.APPEND_TRACE_DATA: "load other data into it",
-    wire.FINALIZE_TRACE_DATA: "load other data into it",
-    wire.RESET_TRACE_PROCESSOR: "reset it",
-}
+NO_OTHER_FILE = (
+    "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
+    ' and answer "NO, Use builtin WASM"; or upload the file to Tracedock.'
+)
+_DIALOG_WIDTH = 80
+_SHOWN = f"{textwrap.fill(NO_OTHER_FILE, _DIALOG_WIDTH)}\n(ERR:ws)"
+"""The UI shows an error with that mark in a dialog, lines as they are; without, it asks to file a bug."""
 
 
-def status(session: Session) -> Any:
-    """What the engine is, as its clients ask; no trace name, for the UI would ask whether to use that trace."""
+def status(session: Session | None, trace_name: str = "") -> Any:
+    """Describe the engine as its clients ask for it; nothing of its version if there is no session.
+
+    Args:
+        session: whose engine.
+        trace_name: the name under which the UI offers the trace; the UI asks nothing if it is empty.
+    """
+    if session is None:
+        return wire.StatusResult(loaded_trace_name=trace_name, api_version=wire.API_VERSION)
     return wire.StatusResult(
+        loaded_trace_name=trace_name,
         human_readable_version=session.version,
         api_version=wire.API_VERSION,
         version_code=session.version_code,
     )
 
 
-async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: bool = True) -> AsyncGenerator[Any]:
+async def ask(
+    session: Session, request: Any, *, client: Hashable = None, bulk: bool = True, owner: Hashable = None
+) -> AsyncGenerator[Any]:
     """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
 
     What is wrong with the request alone, its deadline among that, is told in a response where it has a place there.
@@ -61,34 +73,37 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
         request: the request.
         client: who asks; clients take turns.
         bulk: whether it can wait for those that someone looks at.
+        owner: the identity of the client; see `Exchange`.
 
     Raises:
-        EngineFailed: the engine ended, or the reader fell `BACKLOG_MAX` bytes behind it.
+        EngineFailed: the engine ended, or the reader fell too far behind it, as `Backlogs` tells.
         EngineError: anything else, of a request whose responses have no place for it.
     """
     responses: asyncio.Queue[Any] = asyncio.Queue()
-    backlog = 0
+
+    def give_up() -> None:
+        exchange.abandon()
+        while not responses.empty():
+            responses.get_nowait()
+        responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
+
+    backlog = session.limits.backlogs.opened(give_up)
 
     def deliver(message: Any) -> None:
-        nonlocal backlog
         size = message.ByteSize()
-        backlog += size
-        if backlog > BACKLOG_MAX:
-            exchange.abandon()
-            responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
-        else:
+        if backlog.grew(size):
             responses.put_nowait((size, message))
 
     def end(error: TracedockError | None) -> None:
         responses.put_nowait((0, error))
 
-    exchange = Exchange(request, deliver, end, client=client, bulk=bulk)
+    exchange = Exchange(request, deliver, end, client=client, bulk=bulk, owner=owner)
     exchange.stop_after(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
         while True:
             size, message = await responses.get()
-            backlog -= size
+            backlog.shrank(size)
             if message is None:
                 return
             if not isinstance(message, TracedockError):
@@ -99,6 +114,7 @@ async def ask(session: Session, request: Any, *, client: Hashable = None, bulk: 
                 yield told(request.request, message)
                 return
     finally:
+        backlog.close()
         exchange.abandon()
 
 
@@ -112,22 +128,43 @@ def told(method: int, error: TracedockError) -> Any:
     return response
 
 
-def answer_here(session: Session, request: Any) -> Any | None:
-    """The response to a request that is none of the engine's business; None for one that is.
+def refusal(method: int) -> Any | None:
+    """The response to a request that would change the shared trace; None for any other request."""
+    response = wire.Rpc(response=method)
+    if method == wire.APPEND_TRACE_DATA:
+        response.append_result.error = _SHOWN
+    elif method == wire.FINALIZE_TRACE_DATA:
+        response.finalize_data_result.error = _SHOWN
+    elif method == wire.RESET_TRACE_PROCESSOR:
+        response.fatal_error = _SHOWN
+    else:
+        return None
+    return response
 
-    Raises:
-        RequestRefused: it would change the shared trace.
-    """
+
+def answer_here(session: Session, request: Any, trace_name: str = "") -> Any | None:
+    """The response to a request that is none of the engine's business; None for one that is."""
     method = request.request
-    if method in _REFUSED:
-        raise RequestRefused(f"All clients share this trace: none can {_REFUSED[method]}.")
+    if refused := refusal(method):
+        return refused
     if method == wire.RESTORE_INITIAL_TABLES:  # it would drop what the other clients have created
         return wire.Rpc(response=method)
     if method == wire.GET_STATUS:
-        return wire.Rpc(response=method, status=status(session))
+        return wire.Rpc(response=method, status=status(session, trace_name))
     if method not in _FORWARDED:  # an engine may answer it in a way that would shift all later answers
         return wire.Rpc(response=method, invalid_request=method)
     return None
+
+
+def without_time(response: Any) -> Any:
+    """Clear how long the engine took for a query: UIs before v54 don't know the field, and warn of each.
+
+    Returns:
+        The response itself.
+    """
+    if response.HasField("query_result"):
+        response.query_result.ClearField("elapsed_time_ms")
+    return response
 
 
 class Relay:
@@ -135,11 +172,33 @@ class Relay:
 
     Args:
         session: the session it shares.
+        owner: the identity of the client; see `Exchange`.
+        trace_name: the trace's name in answers to GET_STATUS; see `status`.
+        resumable: whether the client may go on with a stream that it began on a connection before this one.
+        request_max: bytes of a request.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self,
+        session: Session,
+        owner: Hashable = None,
+        *,
+        trace_name: str = "",
+        resumable: bool = True,
+        request_max: int = REQUEST_MAX,
+    ) -> None:
         self._session = session
-        self._deframer = wire.Deframer(REQUEST_MAX)
+        self._owner = owner
+        self.client = object()
+        self.request_max = request_max
+        self._trace_name = trace_name
+        self._may_go_on = resumable
+        self._deframer = wire.Deframer(request_max)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a request whose end has not come."""
+        return self._deframer.unfinished_bytes
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames that answer the requests which `data` completes.
@@ -147,38 +206,25 @@ class Relay:
         Raises:
             BadFrame: the client doesn't speak the protocol.
             EngineFailed: the engine ended.
+            RequestRefused: the client goes on with an earlier stream, and may not.
         """
         for payload in self._deframer.feed(data):
             try:
                 request = wire.Rpc.FromString(payload)
             except DecodeError as error:
                 raise wire.BadFrame(f"A frame holds no RPC message: {error}.") from error
-            try:
-                here = answer_here(self._session, request)
-            except RequestRefused as error:
-                here = wire.Rpc(response=request.request, fatal_error=error.detail)
+            self._check_beginning(request)
+            here = answer_here(self._session, request, self._trace_name)
             if here is not None:
                 yield wire.frame(here)
                 continue
-            async with aclosing(ask(self._session, request, client=self, bulk=False)) as responses:
+            asked = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
+            async with aclosing(asked) as responses:
                 async for response in responses:
-                    yield wire.frame(self._repeatable(request, response))
+                    yield wire.frame(without_time(response))
 
-    def _repeatable(self, request: Any, response: Any) -> Any:
-        """The response, or success where a second tab repeats word for word what the first one has created.
-
-        The UI creates some things under fixed names, and relies on RESTORE to find none of them.
-        """
-        if request.request != wire.QUERY_STREAMING:
-            return response
-        sql, result = request.query_args.sql_query, response.query_result
-        if not _CREATES.search(sql):
-            return response
-        if not result.error and not result.statement_with_output_count:
-            self._session.created.add(sql)
-        elif _EXISTS.search(result.error) and sql in self._session.created:
-            return wire.Rpc(
-                response=wire.QUERY_STREAMING,
-                query_result=wire.QueryResult(batch=[wire.CellsBatch(is_last_batch=True)], statement_count=1),
-            )
-        return response
+    def _check_beginning(self, request: Any) -> None:
+        """Refuse a first request that is not the first of its client: a UI numbers them from 0 and reconnects."""
+        if request.seq and not self._may_go_on:
+            raise RequestRefused("The connection to the trace was lost. Reload this tab.")
+        self._may_go_on = True

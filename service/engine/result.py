@@ -6,27 +6,25 @@ a temporary file when it grows, and readers follow behind.
 
 import asyncio
 import struct
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from service.engine import wire
-from service.store.folder import disk_errors
+from service.engine.spool import Spool, SpoolBudget
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge, TracedockError
 
-MEMORY_MAX = 8 << 20
 _SELECTS_NOTHING = "SELECT 0 WHERE 0"  # what the engine runs in place of its own statements, as INCLUDE
-_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QQ")
 
 NULL, INTEGER, DOUBLE, STRING, BLOB = 1, 2, 3, 4, 5
 """`QueryResult.CellsBatch.CellType`."""
 
-TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob"}
+_INT64_END = 2.0**63
+TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob", NULL: "null"}
 Cell = None | int | float | str | bytes
 Places = npt.NDArray[np.int32]
 
@@ -61,6 +59,14 @@ class Batch:
         """The values of `STRING` cells as UTF-8, each with a NUL behind it."""
         joined = self._batch.string_cells  # protobuf hands over bytes where they are not UTF-8
         return (joined if isinstance(joined, str) else joined.decode("utf-8", "replace")).encode()
+
+    def integers_fit_doubles(self, column: int) -> bool:
+        """Tell whether each integer in a column is the same number as a double."""
+        places = self.places(INTEGER, len(self.numbers(INTEGER)))[:, column]
+        integers = self.numbers(INTEGER)[places[places >= 0]]
+        doubles = integers.astype(float)
+        in_range = doubles < _INT64_END
+        return bool(in_range.all() and (doubles.astype(np.int64) == integers).all())
 
     def blobs(self) -> list[bytes]:
         """The values of `BLOB` cells."""
@@ -104,7 +110,7 @@ class Result:
         limit: rows to keep; None keeps all.
         max_bytes: the largest result, as the engine packs it.
         on_enough: is called once when nothing more is wanted.
-        scratch: the folder of the temporary file, which has no name there; the system's by default.
+        budget: of all results on disk; none by default.
     """
 
     def __init__(
@@ -113,14 +119,12 @@ class Result:
         limit: int | None,
         max_bytes: int,
         on_enough: Callable[[], None],
-        scratch: Path | None = None,
+        budget: SpoolBudget | None = None,
     ) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
         self._on_enough = on_enough
-        folder = None if scratch is None else str(scratch)
-        self._file = tempfile.SpooledTemporaryFile(MEMORY_MAX, dir=folder)  # noqa: SIM115 - closed by `close`
-        self._written = 0
+        self._spool = Spool(budget or SpoolBudget())
         self._news = asyncio.Event()
         self._started = time.perf_counter()
         self._enough = False
@@ -152,21 +156,18 @@ class Result:
             return
         self._kinds = [seen | new for seen, new in zip(self._kinds, batch.kinds(), strict=True)]
         data = packed.SerializeToString()
-        if self._written + len(data) > self._max_bytes:
+        if self._spool.size + len(data) > self._max_bytes:
             self.error = ResultTooLarge(
                 f"The result is larger than the limit of {self._max_bytes} bytes.", limit=self._max_bytes
             )
             self._stop()
             return
         try:
-            with disk_errors():
-                self._file.seek(self._written)
-                self._file.write(_LENGTH.pack(len(data)) + _LENGTH.pack(batch.rows) + data)
+            self._spool.append(_HEADER.pack(len(data), batch.rows) + data)
         except DiskFull as error:
             self.error = error
             self._stop()
             return
-        self._written += 2 * _LENGTH.size + len(data)
         self.rows += batch.rows
 
     def _stop(self) -> None:
@@ -199,10 +200,6 @@ class Result:
         if self.error:
             raise self.error
 
-    def types(self) -> list[str]:
-        """Each column's type: ``int``, ``double``, ``string``, ``blob``, ``null`` or ``mixed``; final when done."""
-        return [_type_name(kinds - {NULL}) for kinds in self._kinds]
-
     def mixtures(self) -> list[frozenset[int]]:
         """The cell types other than NULL of each column; final when done."""
         return [frozenset(kinds - {NULL}) for kinds in self._kinds]
@@ -211,11 +208,10 @@ class Result:
         """Yield the rows in order, also while more arrive; raises the query's error where it happened."""
         position = 0
         while True:
-            if position < self._written:
-                self._file.seek(position)
-                length, rows = (_LENGTH.unpack(self._file.read(_LENGTH.size))[0] for _ in range(2))
-                packed = wire.CellsBatch.FromString(self._file.read(length))
-                position += 2 * _LENGTH.size + length
+            if position < self._spool.size:
+                length, rows = _HEADER.unpack(self._spool.read(position, _HEADER.size))
+                packed = wire.CellsBatch.FromString(self._spool.read(position + _HEADER.size, length))
+                position += _HEADER.size + length
                 yield Batch(packed, len(self.names), rows)
             elif self.done:
                 if self.error:
@@ -232,10 +228,4 @@ class Result:
     def close(self) -> None:
         """Give up what the result holds."""
         self.abandon()
-        self._file.close()
-
-
-def _type_name(kinds: set[int]) -> str:
-    if not kinds:
-        return "null"
-    return TYPE_NAMES[next(iter(kinds))] if len(kinds) == 1 else "mixed"
+        self._spool.close()

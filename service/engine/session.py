@@ -3,20 +3,23 @@
 import asyncio
 import logging
 import re
+import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from service.engine import statements, wire
+from service.engine.backlogs import Backlogs
+from service.engine.names import Names, built_in_names
 from service.engine.process import EngineProcess
 from service.engine.result import Result
+from service.engine.spool import SpoolBudget
 from service.engine.turns import Exchange, Turns
 from service.engine.watch import LoadWatch, reading
-from service.trace.errors import EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ INTERRUPT_EVERY_S = 0.2  # an interrupt that comes before the statement has begu
 STUCK_AFTER_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses
 _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
 _NO_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
@@ -46,19 +50,21 @@ class EngineLimits:
         load_timeout_s: seconds in which it must have loaded its trace.
         stop_s: grace of each step when it is stopped.
         max_result_bytes: how large a result may get.
-        scratch: where a large one lies.
+        spool: what all results may take on disk.
         stall_s: processor seconds that it may burn on a load without coming further.
         ui_timeout_s: the deadline of requests that name none: those of UIs and of Perfetto's client.
         queue: requests that may wait for it.
+        backlogs: what clients have not read, of all engines.
     """
 
     load_timeout_s: float
     stop_s: float
     max_result_bytes: int
-    scratch: Path | None = None
+    spool: SpoolBudget = field(default_factory=SpoolBudget)
     stall_s: float = 30.0
     ui_timeout_s: float = 300.0
     queue: int = 256
+    backlogs: Backlogs = field(default_factory=Backlogs)
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class Load:
         args: how much of the events' arguments it has: `all`, `essential` or `none`.
         events: how many events it has.
         after_load: is run once the engine has it, before anyone may ask.
+        client: the identity of the client that it was begun for.
     """
 
     trace_id: str
@@ -80,6 +87,7 @@ class Load:
     args: str = "all"
     events: int = 0
     after_load: "Callable[[Session], Awaitable[None]] | None" = None
+    client: Hashable = None
 
 
 class Session:
@@ -93,9 +101,10 @@ class Session:
         most_bytes: memory beyond which the engine is ended; none by default.
         restarts: engines on the same that died lately.
         on_failed: is told why it failed, should it.
+        admit: raises `TracedockError` for a request that is not to be run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of, by name
         self,
         load: Load,
         start: "Callable[[Session], Awaitable[EngineProcess]]",
@@ -105,6 +114,7 @@ class Session:
         most_bytes: int | None = None,
         restarts: int = 0,
         on_failed: "Callable[[Session, TracedockError], None] | None" = None,
+        admit: Callable[[Exchange], None] = lambda _: None,
     ) -> None:
         self.load = load
         self.limits = limits
@@ -119,14 +129,18 @@ class Session:
         self.account: dict[str, Any] | None = None  # of what it has, once loaded; see `service.engine.account`
         self.clients = 0
         self.queries = 0
-        self.created: set[str] = set()  # by UI tabs, as they said it
+        self.names = Names()
+        self.culprit: Exchange | None = None  # the request that the engine died of
         self._start = start
         self._on_failed = on_failed
+        self._admit = admit
         self._engine: EngineProcess | None = None
         self._verdict: TracedockError | None = None  # why we ended the engine
         self._turns = Turns(limits.queue)
         self._current: Exchange | None = None
+        self._bloated = False
         self._settled = asyncio.Event()
+        self._introduced = asyncio.Event()
         self._expected = 0  # by how many, until it is settled
         self._peak_bytes = 0
         self._loaded_memory_bytes = 0
@@ -152,6 +166,12 @@ class Session:
     def loaded_bytes(self) -> int:
         """Bytes of the document that the engine has taken."""
         return self._engine.loaded_bytes if self._engine else 0
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which the engine has not taken the piece of the document that it was given; 0 once it has all."""
+        engine = self._engine
+        return engine.waited_s if engine and self.state is SessionState.LOADING and not engine.fed else 0.0
 
     @property
     def waiting(self) -> int:
@@ -187,7 +207,12 @@ class Session:
         """Whether the engine has grown half the way from what it took once loaded to what it may take."""
         if self.state is not SessionState.READY or self.most_bytes is None:
             return False
-        return (self.memory_bytes or 0) > (self._loaded_memory_bytes + self.most_bytes) / 2
+        return (self.memory_bytes or 0) > self._bloated_bytes
+
+    @property
+    def _bloated_bytes(self) -> float:
+        """Half the way from what the engine took once loaded to what it may take."""
+        return (self._loaded_memory_bytes + (self.most_bytes or 0)) / 2
 
     @property
     def over(self) -> bool:
@@ -230,10 +255,16 @@ class Session:
             raise self._reason()
         return self._settled.is_set()
 
-    async def close(self) -> None:
-        """Stop the engine; whoever waits for an answer gets an error."""
+    async def introduced(self, within_s: float) -> None:
+        """Wait until the engine has told its version, which it does before it loads; at most `within_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._introduced.wait()
+
+    async def close(self, reason: TracedockError | None = None) -> None:
+        """Stop the engine; whoever waits for an answer, or asks later, gets an error, `reason` if it is given."""
         if not self.over:
-            self.state = SessionState.CLOSED
+            self.state, self.error = SessionState.CLOSED, reason
             self._release_all()
             self._main.cancel()  # once: a second time would keep it from seeing the engine to its end
         await self.ended()
@@ -244,18 +275,47 @@ class Session:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def submit(self, exchange: Exchange) -> None:
-        """Put a request into the queue; one that can't be there ends with the reason."""
+    def submit(self, exchange: Exchange, *, trusted: bool = False) -> None:
+        """Put a request into the queue; one that can't be there ends with the reason.
+
+        Args:
+            exchange: the request.
+            trusted: whether it is the service's own, whose SQL may be any.
+        """
         self._last_used = time.monotonic()
         try:
             if self.over:
                 raise self._reason()
-            statements.check(exchange.request)
+            if not trusted:
+                statements.check(exchange.request, self.names, exchange.client)
+            self._admit(exchange)
             self._turns.put(exchange)
         except TracedockError as error:
             exchange.end(error)
 
-    def query(self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None) -> Result:
+    def forget(self, client: Hashable) -> None:
+        """Drop the tables and views of a client that is gone."""
+        self._drop_next(self.names.left_by(client))
+
+    def _drop_next(self, drops: dict[str, str]) -> None:
+        """Have the first statement run, then the others: they take one place in the queue."""
+        if self.over or not drops:
+            return
+        name = next(iter(drops))
+
+        def end(_error: TracedockError | None) -> None:
+            self.names.release(name)
+            self._drop_next(drops)
+
+        request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=drops.pop(name)))
+        try:
+            self._turns.put(Exchange(request, lambda _message: None, end))
+        except EngineBusy:
+            log.warning("%d names of a client that is gone stay in the engine of trace %s", len(drops), self.trace_id)
+
+    def query(
+        self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None, owner: Hashable = None
+    ) -> Result:
         """Start a query; its result fills as the engine answers.
 
         Args:
@@ -263,9 +323,10 @@ class Session:
             limit: rows to keep; the engine is stopped beyond them.
             timeout_s: seconds until it is stopped, waiting for its turn included.
             client: who asks; clients take turns.
+            owner: the identity of the client; see `Exchange`.
         """
         self.queries += 1
-        exchange, result = self._question(sql, limit, client)
+        exchange, result = self._question(sql, limit, client, owner)
         exchange.stop_after(timeout_s)
         self.submit(exchange)
         return result
@@ -280,14 +341,16 @@ class Session:
             if self.state is SessionState.LOADING:
                 await self._answer(exchange)
             else:
-                self.submit(exchange)
+                self.submit(exchange, trusted=True)
             await result.complete()
         except BaseException:
             result.close()
             raise
         return result
 
-    def _question(self, sql: str, limit: int | None, client: Hashable = None) -> tuple[Exchange, Result]:
+    def _question(
+        self, sql: str, limit: int | None, client: Hashable = None, owner: Hashable = None
+    ) -> tuple[Exchange, Result]:
         def deliver(message: Any) -> None:
             if message.query_result.error:
                 result.error = result.error or sql_error(message.query_result.error)
@@ -300,12 +363,12 @@ class Session:
             result.finish(error or result.error)
 
         request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
-        exchange = Exchange(request, deliver, end, client=client)
+        exchange = Exchange(request, deliver, end, client=client, owner=owner)
         result = Result(
             limit=limit,
             max_bytes=self.limits.max_result_bytes,
             on_enough=exchange.abandon,
-            scratch=self.limits.scratch,
+            budget=self.limits.spool,
         )
         return exchange, result
 
@@ -349,10 +412,20 @@ class Session:
         log.warning("session of trace %s failed: %s", self.trace_id, error.detail)
         if self.state is SessionState.READY:  # it was fine: another engine may well answer
             error.extra.setdefault("retry_after_s", RETRY_AFTER_S)
+            if self._died_of_current(error):
+                self.culprit = self._current
         self.state, self.error = SessionState.FAILED, error
         self._release_all()
         if self._on_failed:
             self._on_failed(self, error)
+
+    def _died_of_current(self, error: TracedockError) -> bool:
+        """Whether the engine died of the request that it worked on, and not by the hand of somebody outside."""
+        if self._current is None or self._bloated:
+            return False
+        if isinstance(error, EngineOutgrew) and self._verdict:  # perhaps because all engines together took too much
+            return bool(error.extra["memory_bytes"] > self._bloated_bytes)
+        return bool(self._verdict) or error.extra.get("exit_status") not in _FROM_OUTSIDE
 
     def _explained(self, error: TracedockError) -> TracedockError:
         """The error, or what it comes from where the system refused the engine more memory."""
@@ -365,6 +438,7 @@ class Session:
     def _release_all(self) -> None:
         """Tell everyone who waits that no more comes, before the engine is stopped: that may take seconds."""
         self._settled.set()
+        self._introduced.set()
         waiting = [self._current] if self._current else []
         self._current = None
         for exchange in [*waiting, *self._turns.drain()]:
@@ -372,10 +446,12 @@ class Session:
 
     async def _load(self, engine: EngineProcess) -> None:
         started = time.monotonic()
+        answer = await engine.ask(wire.request(wire.GET_STATUS))
+        self.names.protect(await asyncio.to_thread(built_in_names, engine.binary))
+        self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
+        self._introduced.set()
         async with aclosing(self.load.source()) as pieces:
             await engine.feed(pieces)
-        answer = await engine.ask(wire.request(wire.GET_STATUS))
-        self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
         if self.load.after_load:
             await self.load.after_load(self)
         self.load_s = round(time.monotonic() - started, 3)
@@ -385,6 +461,7 @@ class Session:
             return
         if self._engine is None:
             raise RuntimeError("requests are taken only once the engine runs")
+        self._bloated = self.leaks  # by earlier statements: then this one is not to blame
         self._current, exchange.begun = exchange, True
         watch = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
         try:
@@ -406,7 +483,7 @@ class Session:
                     engine.interrupt()
                     await asyncio.sleep(INTERRUPT_EVERY_S)
         log.error("engine %d of trace %s heeds no interrupt: killed", engine.pid, self.trace_id)
-        engine.kill()
+        self.condemn(EngineFailed("The engine heeded no interrupt of a statement, and was ended."))
 
     async def _notice_end(self, engine: EngineProcess) -> None:
         """An engine that dies while nobody asks it anything ends the session, too."""
@@ -424,16 +501,19 @@ class Session:
             self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
             if self.most_bytes is not None and found.resident_bytes > self.most_bytes:
                 self.condemn(self.outgrown(found.resident_bytes))
-            elif not engine.loaded and load.stuck(engine.loaded_bytes, found.cpu_s, fed=engine.fed):
-                self.condemn(
-                    EngineStuck(
-                        f"The engine came no further for {self.limits.stall_s:g} s of processor time or more, after"
-                        f" {engine.loaded_bytes} bytes of this trace, and was ended.",
-                        loaded_bytes=engine.loaded_bytes,
-                        stall_s=self.limits.stall_s,
-                        fed=engine.fed,
-                    )
-                )
+            elif not engine.loaded and load.stuck(
+                engine.loaded_bytes, found.cpu_s, fed=engine.fed, waited_s=engine.waited_s
+            ):
+                self.condemn(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
+
+    def stuck(self, how_long: str) -> EngineStuck:
+        """What to say of a load that stands still."""
+        return EngineStuck(
+            f"The engine came no further for {how_long}, after {self.loaded_bytes} bytes of this trace, and was ended.",
+            loaded_bytes=self.loaded_bytes,
+            stall_s=self.limits.stall_s,
+            fed=bool(self._engine and self._engine.fed),
+        )
 
     def outgrown(self, taken_bytes: int) -> EngineOutgrew:
         """What to say of an engine that takes too much memory."""

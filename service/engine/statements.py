@@ -1,114 +1,387 @@
-"""Which requests an engine is not even asked: those whose SQL names files of the server, or would change its engine.
+"""Which requests an engine is asked: those that read, and those that change nothing but names of their client's own.
 
-SQL is read as the engine's tokenizer does (SQLite's tokenize.c, which PerfettoSQL shares), so that a word in a string
-or a comment is none. Words of statements are refused wherever they stand bare, for a macro can move them to the start
-of a statement; names of functions also where they are quoted. What gets by, the sandbox stops.
+SQL is cut as the engine cuts it (`service.engine.tokens`), each statement is known by its first words, and any kind
+that is not listed here is refused. Macros are expanded by the engine, so that neither their bodies nor their arguments
+may hold words that change something, and the name that a statement changes must stand there itself. The sandbox stops
+what gets by.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any, NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from service.engine import wire
-from service.trace.errors import SqlRefused
+from service.engine.names import SCHEMAS, Change, Names
+from service.engine.tokens import Kind, Token, malformed, refusal, tokens
+from service.trace.errors import SqlError, SqlRefused
 
 FILES = "it works on files of the server"
-SHARED = "it changes the engine, which others share; only pragmas that read can be asked"
+SHARED = "it changes the engine, which others share"
+READS = f"{SHARED}; only pragmas that read can be asked"
 HIDDEN = "it runs SQL that it gets as text, which must stand there as it is"
+MISPLACED = "it changes something where SQL can only read; make it a statement of its own"
 
-STATEMENTS = {"ATTACH": FILES, "DETACH": FILES, "VACUUM": FILES, "PRAGMA": SHARED}
-FUNCTIONS = {
+NO_STATEMENT = (
+    "no statement that can be asked begins so: SELECT, WITH, VALUES, EXPLAIN, INCLUDE PERFETTO MODULE, CREATE or DROP"
+    " of a table, view, index, function or macro, INSERT, UPDATE, DELETE"
+)
+
+_FILE_WORDS = dict.fromkeys(("ATTACH", "DETACH", "VACUUM"), FILES) | {"PRAGMA": READS}
+_WRITING_WORDS = {"ALTER": SHARED} | dict.fromkeys(("CREATE", "DELETE", "DROP", "INSERT", "INTO", "UPDATE"), MISPLACED)
+_FUNCTIONS = {
     **dict.fromkeys(("EXPORT_JSON", "WRITE_FILE", "READFILE", "WRITEFILE", "LOAD_EXTENSION"), FILES),
     **dict.fromkeys(("CREATE_FUNCTION", "CREATE_VIEW_FUNCTION", "RUN_METRIC"), HIDDEN),
 }
-READING_PRAGMAS = (
-    "collation_list|compile_options|database_list|foreign_key_list|function_list|index_info|index_list|index_xinfo"
-    "|integrity_check|module_list|pragma_list|quick_check|table_info|table_list|table_xinfo"
+_BARE = _FILE_WORDS | _WRITING_WORDS | _FUNCTIONS
+_ENGINE_WORDS = dict.fromkeys(("ANALYZE", "BEGIN", "COMMIT", "REINDEX", "RELEASE", "ROLLBACK", "SAVEPOINT"), SHARED)
+_MENTIONED = re.compile(rf"(?<![\w$])(?P<word>{'|'.join(_BARE | _ENGINE_WORDS)})(?![\w$])", re.IGNORECASE | re.ASCII)
+_READING_PRAGMAS = frozenset(
+    [
+        "collation_list",
+        "compile_options",
+        "database_list",
+        "foreign_key_list",
+        "function_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "integrity_check",
+        "module_list",
+        "pragma_list",
+        "quick_check",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+    ]
+)
+_PROTOTYPES = ("CREATE_FUNCTION", "CREATE_VIEW_FUNCTION")
+_PROTOTYPE = re.compile(r"'([A-Za-z_][A-Za-z0-9_]*)\([^']*\)'", re.ASCII)
+_READING = frozenset(("SELECT", "VALUES", "WITH", "INCLUDE", "EXPLAIN"))
+_VIRTUAL_TABLES = frozenset(
+    [
+        "__intrinsic_counter_mipmap",
+        "__intrinsic_slice_mipmap",
+        "__intrinsic_window",
+        "span_join",
+        "span_left_join",
+        "span_outer_join",
+    ]
 )
 
-_START, _MORE = r"[A-Za-z_\x80-\U0010FFFF]", r"[A-Za-z0-9_$\x80-\U0010FFFF]"
-_BLANK = r"(?: [\s\ufeff]++ | --[^\n]*+ | /\*.*?(?:\*/|\Z) )"
-_STRING = r"(?: '(?: [^']++ | '' )*+ (?:'|\Z) )"
-_WORDS = (*STATEMENTS, *FUNCTIONS)
-_STATEMENT, _FUNCTION = "|".join(STATEMENTS), "|".join(FUNCTIONS)
-_REFUSED = re.compile(
-    rf"""
-    (?: {_BLANK} | {_STRING}
-      | [$@\#:] (?: {_MORE}++ | :: )++ (?: \( [^\s)]*+ \)? )?      # a variable
-      | [0-9] {_MORE}*+
-      | PRAGMA {_BLANK}*+ (?: {_START} {_MORE}*+ {_BLANK}*+ \. {_BLANK}*+ )? (?: {READING_PRAGMAS} ) (?!{_MORE})
-      | (?! (?: {_STATEMENT} | {_FUNCTION} ) (?!{_MORE}) ) {_START} {_MORE}*+
-      | (?! ["`\[] (?: {_FUNCTION} ) ["`\]] )
-        (?: "(?: [^"]++ | "" )*+ (?:"|\Z) | `(?: [^`]++ | `` )*+ (?:`|\Z) | \[ [^\]]*+ (?:\]|\Z) )
-      | [^A-Za-z0-9_'"`\[\-/$@\#:\s\x80-\U0010FFFF]++ | [-/$@\#:]
-    )*+
-    ["`\[]?+ (?P<word> {_STATEMENT} | {_FUNCTION} )
-    """,
-    re.VERBOSE | re.IGNORECASE | re.ASCII | re.DOTALL,
-)
-_ARGUMENT = rf"{_BLANK}*+ {_STRING} {_BLANK}*+"
-_PLAIN_CALL = re.compile(
-    rf"""
-    CREATE_(?:VIEW_)?FUNCTION {_BLANK}*+ \( {_ARGUMENT} , {_ARGUMENT} , {_ARGUMENT} \)
-    | RUN_METRIC {_BLANK}*+ \( {_ARGUMENT} \)
-    """,
-    re.VERBOSE | re.IGNORECASE | re.ASCII | re.DOTALL,
-)
-"""Calls of what runs SQL that it gets as text, where that text stands there as a whole: the UI makes some."""
 
-_TOKEN = re.compile(rf"{_BLANK} | (?P<string> {_STRING} ) | .", re.VERBOSE | re.DOTALL | re.ASCII)
-_MENTIONED = re.compile(rf"(?<!{_MORE})(?P<word>{_STATEMENT}|{_FUNCTION})(?!{_MORE})", re.IGNORECASE | re.ASCII)
+class Write(NamedTuple):
+    """A name that a statement changes, what it does to it, and what that then is, such as `TABLE`."""
+
+    name: Token
+    change: Change
+    kind: str = ""
+    is_text: bool = False
+    """Whether the name stands in a string, and so is no token of the SQL."""
 
 
-def check(request: Any) -> None:
-    """See that a request to an engine carries no SQL that is refused; fields that nobody knows are taken out of it.
+def check(request: Any, names: Names, client: Hashable = None) -> None:
+    """See that a request to an engine is one that it is asked; write the client's own names into its SQL.
+
+    Fields that are not known are taken out of it.
+
+    Args:
+        request: an RPC request.
+        names: those of the engine, and who has created them.
+        client: who asks.
 
     Raises:
-        SqlRefused: it does; `word`, `line` and `column` tell where.
+        SqlRefused: its SQL is refused; `word`, `line` and `column` tell where.
     """
     request.DiscardUnknownFields()
     if request.request == wire.QUERY_STREAMING:
-        check_sql(request.query_args.sql_query)
+        request.query_args.sql_query = check_sql(request.query_args.sql_query, names, client)
         return
     for text in _texts(request):  # parts of statements, which the engine puts together
-        if found := _MENTIONED.search(text):
-            raise _refusal(found["word"], found.start(), text)
+        if mention := _MENTIONED.search(text):
+            word = mention["word"].upper()
+            raise refusal(text, mention.start(), word, (_BARE | _ENGINE_WORDS)[word])
 
 
-def check_sql(sql: str) -> None:
-    """See that these statements are ones that an engine is asked; raises `SqlRefused`."""
-    upper = sql.upper()
-    if any(word in upper for word in _WORDS) and (found := _found(sql)):  # mostly there is nothing to look for
-        raise _refusal(*found, sql)
+def check_sql(sql: str, names: Names, client: Hashable = None) -> str:
+    """The statements as an engine is asked them: with the client's own names; raises `SqlRefused`."""
+    made = tokens(sql)
+    changes: list[Write] = []
+    for statement in _statements(sql, made):
+        changes += statement.changes()
+    for write in changes:
+        if why := names.claim(str(write.name.name), write.change, client, write.kind):
+            raise refusal(sql, write.name.start, write.name.text, why)
+    in_strings = [change.name for change in changes if change.is_text]
+    return names.written(
+        sql, sorted([*made, *in_strings], key=lambda token: token.start) if in_strings else made, client
+    )
 
 
-def _found(sql: str) -> tuple[str, int] | None:
-    """The first word that is refused, and where it is; of one in SQL that stands there as text, where that begins."""
-    position = 0
-    while found := _REFUSED.match(sql, position):
-        place = found.start("word")
-        call = _PLAIN_CALL.match(sql, place)
-        if call is None:
-            return found["word"], place
-        for token in _TOKEN.finditer(sql, place, call.end()):
-            inner = _found(token["string"][1:-1].replace("''", "'")) if token["string"] else None
-            if inner:
-                return inner[0], token.start()
-        position = call.end()
-    return None
+def _statements(sql: str, made: list[Token]) -> Iterator["_Statement"]:
+    start = 0
+    for end, token in enumerate([*made, Token(Kind.MARK, ";", len(sql))]):
+        if token.text == ";":
+            if end > start:
+                yield _Statement(sql, made[start:end])
+            start = end + 1
 
 
-def _refusal(word: str, start: int, text: str) -> SqlRefused:
-    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
-    own = f' If it is a name of yours, write "{word}".' if word.upper() in STATEMENTS else ""
-    word = word.upper()
-    return SqlRefused(
-        f"{word} in line {line}, column {column} is refused: {(STATEMENTS | FUNCTIONS)[word]}.{own}",
-        word=word, line=line, column=column,
-    )  # fmt: skip
+@dataclass
+class _Statement:
+    """One statement, read from its first token on.
+
+    Args:
+        sql: the text that it stands in, for the places of errors.
+        tokens: its own.
+    """
+
+    sql: str
+    tokens: list[Token]
+    position: int = 0
+    functions: list[Write] = dataclass_field(default_factory=list)
+
+    def changes(self) -> list[Write]:
+        """The names that it changes, each with what it does to it; raises `SqlRefused` for a kind that is not asked."""
+        self._check_parentheses()
+        if self._skips("EXPLAIN") and self._skips("QUERY"):
+            self._expects("PLAN")
+        first = self._peek()
+        if first in _READING and not (first == "WITH" and self._skip_to_writing()):
+            return self._rest([])
+        match self._peek():
+            case "CREATE":
+                return self._create()
+            case "DROP":
+                return self._drop()
+            case "INSERT" | "REPLACE" | "UPDATE" | "DELETE":
+                return self._rest([self._written_table()])
+            case "PRAGMA":
+                return self._pragma()
+        raise self._unknown()
+
+    # -- kinds of statements -----------------------------------------------------------------------------------
+
+    def _create(self) -> list[Write]:
+        self._expects("CREATE")
+        replaces = self._skips("OR") and self._skips("REPLACE")
+        if self._skips("PERFETTO"):
+            return self._create_perfetto()
+        if replaces:
+            raise self._unknown()
+        if self._skips("VIRTUAL"):
+            return self._create_virtual()
+        _ = self._skips("TEMP") or self._skips("TEMPORARY") or self._skips("UNIQUE")
+        kind = self._kind("TABLE", "VIEW", "INDEX")
+        if_not_exists = self._skips("IF")
+        if if_not_exists:
+            self._expects("NOT")
+            self._expects("EXISTS")
+        changes = [Write(self._name(), Change.CREATE, kind)]
+        if kind == "INDEX":
+            self._expects("ON")
+            changes.append(Write(self._name(), Change.ALTER))
+        return self._rest(changes)
+
+    def _create_perfetto(self) -> list[Write]:
+        kind = self._kind("TABLE", "VIEW", "INDEX", "FUNCTION", "MACRO")
+        name = self._name(schema=False)
+        if kind in ("FUNCTION", "MACRO") and name.kind != Kind.WORD:  # the engine takes the quotes into the name
+            raise refusal(self.sql, name.start, name.text, "names of functions and macros stand without quotes")
+        changes = [Write(name, Change.CREATE, kind)]
+        if kind == "INDEX":
+            self._expects("ON")
+            changes.append(Write(self._name(schema=False), Change.INDEX))
+        return self._rest(changes, macro=kind == "MACRO")
+
+    def _create_virtual(self) -> list[Write]:
+        self._expects("TABLE")
+        if self._skips("IF"):
+            self._expects("NOT")
+            self._expects("EXISTS")
+        name = self._name()
+        self._expects("USING")
+        module = self._name(schema=False)
+        if module.name not in _VIRTUAL_TABLES:
+            kinds = ", ".join(sorted(_VIRTUAL_TABLES))
+            raise refusal(self.sql, module.start, module.text, f"virtual tables can be of {kinds}")
+        return self._rest([Write(name, Change.CREATE, "TABLE")])
+
+    def _drop(self) -> list[Write]:
+        self._expects("DROP")
+        if self._skips("PERFETTO"):
+            self._kind("INDEX")
+            name = self._name(schema=False)
+            self._expects("ON")
+            self._name(schema=False)
+            return self._rest([Write(name, Change.ALTER)])
+        self._kind("TABLE", "VIEW", "INDEX")
+        if self._skips("IF"):
+            self._expects("EXISTS")
+            return self._rest([Write(self._name(), Change.CREATE)])  # as one who will create it, or has
+        return self._rest([Write(self._name(), Change.ALTER)])
+
+    def _written_table(self) -> Write:
+        kind = self._expects("INSERT", "REPLACE", "UPDATE", "DELETE")
+        if kind in ("INSERT", "UPDATE") and self._skips("OR"):
+            self._expects("ABORT", "FAIL", "IGNORE", "REPLACE", "ROLLBACK")
+        if kind in ("INSERT", "REPLACE"):
+            self._expects("INTO")
+        if kind == "DELETE":
+            self._expects("FROM")
+        return Write(self._name(), Change.ALTER)
+
+    def _pragma(self) -> list[Write]:
+        pragma = self.tokens[self.position]
+        self.position += 1
+        name = self.tokens[self.position : self.position + 3]
+        if len(name) == 3 and name[1].text == ".":
+            name = name[2:]
+        if not name or name[0].name not in _READING_PRAGMAS:
+            raise self._refusal(pragma, "PRAGMA", READS)
+        return self._rest([])
+
+    def _skip_to_writing(self) -> bool:
+        """Go on to the word after the common table expressions, if that writes; the words between must not."""
+        depth = 0
+        for index, token in enumerate(self.tokens):
+            depth += (token.text == "(") - (token.text == ")")
+            word = token.text.upper() if token.kind == Kind.WORD and not depth else ""
+            into = word == "REPLACE" and self._word_at(index + 1) == "INTO"
+            if into or word in ("INSERT", "UPDATE", "DELETE"):
+                self._check_words(self.tokens[self.position : index])
+                self.position = index
+                return True
+            if word in ("SELECT", "VALUES"):
+                return False
+        return False
+
+    # -- its parts ---------------------------------------------------------------------------------------------
+
+    def _rest(self, changes: list[Write], *, macro: bool = False) -> list[Write]:
+        self._check_words(self.tokens[self.position :], macro=macro)
+        return [*changes, *self.functions]
+
+    def _check_words(self, part: list[Token], *, macro: bool = False) -> None:
+        """See that a part of the statement reads only."""
+        for index, token in enumerate(part):
+            if token.kind == Kind.WORD:
+                word = token.text.upper()
+                if word in _PROTOTYPES and not macro:
+                    self.functions.append(self._function(token, part[index + 1 : index + 8]))
+                elif word in _BARE and not self._allowed(word, part, index, macro=macro):
+                    raise self._refusal(token, word, _BARE[word])
+            elif token.kind == Kind.QUOTED and str(token.name).upper() in _FUNCTIONS:
+                word = str(token.name).upper()
+                raise self._refusal(token, word, _FUNCTIONS[word], offset=1)
+
+    def _allowed(self, word: str, part: list[Token], index: int, *, macro: bool) -> bool:
+        after = [token.text for token in part[index + 1 : index + 4]]
+        if word == "RUN_METRIC":
+            return len(after) == 3 and after[0] == "(" and part[index + 2].kind == Kind.STRING and after[2] == ")"
+        before = part[index - 1].text.upper() if index else ""
+        return not macro and word in ("UPDATE", "DELETE") and before in ("ON", "DO")
+
+    def _function(self, call: Token, arguments: list[Token]) -> Write:
+        """What a call creates that gets a function as three texts: its prototype, what it returns, and its SQL."""
+        form = "".join(token.text if token.kind == Kind.MARK else token.kind[0] for token in arguments)
+        prototype = _PROTOTYPE.match(arguments[1].text) if form == "(s,s,s)" else None
+        if prototype is None:
+            raise self._refusal(call, call.text.upper(), HIDDEN)
+        text = arguments[5]
+        body = text.text[1:-1].replace("''", "'")
+        try:
+            inner = [change for part in _statements(body, tokens(body)) for change in part.changes()]
+        except SqlRefused as error:
+            raise refusal(self.sql, text.start, error.extra["word"], f"in this text, {error.detail}") from error
+        if inner:
+            raise refusal(self.sql, text.start, inner[0].name.text, "a function can't change it")
+        name = Token(Kind.WORD, prototype[1], arguments[1].start + 1)
+        return Write(name, Change.CREATE, "FUNCTION", is_text=True)
+
+    def _refusal(self, token: Token, word: str, why: str, *, offset: int = 0) -> SqlRefused:
+        own = f'. If it is a name of yours, write "{token.text}"' if word in _FILE_WORDS else ""
+        return refusal(self.sql, token.start + offset, word, why + own)
+
+    def _check_parentheses(self) -> None:
+        depth = 0
+        for token in self.tokens:
+            depth += (token.text == "(") - (token.text == ")")
+            if depth < 0:
+                raise malformed(self.sql, token.start, ")", "no parenthesis is open here")
+        if depth:
+            token = self.tokens[-1]
+            why = f"{depth} parentheses are open at the statement's end"
+            raise malformed(self.sql, token.start, token.text, why)
+
+    def _unknown(self) -> SqlRefused | SqlError:
+        token = self.tokens[min(self.position, len(self.tokens) - 1)]
+        word = token.text.upper()
+        if word in _BARE or word in _ENGINE_WORDS:
+            return self._refusal(token, word, (_BARE | _ENGINE_WORDS)[word])
+        if self.position or self._mark("!", self.position + 1):
+            return refusal(self.sql, token.start, token.text, NO_STATEMENT)
+        return malformed(self.sql, token.start, token.text, NO_STATEMENT)
+
+    def _word_at(self, index: int) -> str:
+        if index < len(self.tokens) and self.tokens[index].kind == Kind.WORD:
+            return self.tokens[index].text.upper()
+        return ""
+
+    def _peek(self) -> str:
+        following = self.tokens[self.position + 1].text if self.position + 1 < len(self.tokens) else ""
+        return "" if following == "!" else self._word_at(self.position)  # a macro begins no statement
+
+    def _skips(self, word: str) -> bool:
+        if self._word_at(self.position) != word:
+            return False
+        self.position += 1
+        return True
+
+    def _kind(self, *words: str) -> str:
+        """The next word, which must be one of these: any other is of a statement that is not asked."""
+        if self._word_at(self.position) not in words:
+            raise self._unknown()
+        return self._expects(*words)
+
+    def _expects(self, *words: str) -> str:
+        """The next word, which must be one of these."""
+        word = self._word_at(self.position)
+        if word not in words:
+            raise self._unexpected(" or ".join(words))
+        self.position += 1
+        return word
+
+    def _name(self, *, schema: bool = True) -> Token:
+        """The name that comes next, behind that of its schema if there is one."""
+        token = self._identifier()
+        if schema and self._mark(".") and token.name in SCHEMAS:
+            self.position += 1
+            token = self._identifier()
+        if self._mark("!") or self._mark("."):
+            raise refusal(self.sql, token.start, token.text, "here must stand a name itself, no macro or schema")
+        return token
+
+    def _mark(self, text: str, position: int | None = None) -> bool:
+        position = self.position if position is None else position
+        return position < len(self.tokens) and self.tokens[position].text == text
+
+    def _identifier(self) -> Token:
+        if self.position >= len(self.tokens) or self.tokens[self.position].name is None:
+            raise self._unexpected("a name, bare or in double quotes,")
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def _unexpected(self, expected: str) -> SqlError:
+        if self.position < len(self.tokens):
+            token = self.tokens[self.position]
+            return malformed(self.sql, token.start, token.text, f"{expected} must stand here")
+        token = self.tokens[-1]
+        return malformed(self.sql, token.start, token.text, f"{expected} must follow it")
 
 
 def _texts(message: Message) -> Iterator[str]:

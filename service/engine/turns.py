@@ -24,6 +24,7 @@ class Exchange:
         on_end: is told that no more comes, and why where that is an error.
         client: who asks; clients take turns.
         bulk: whether it can wait for those that someone looks at.
+        owner: the identity of the client, which it keeps over all its connections.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class Exchange:
         *,
         client: Hashable = None,
         bulk: bool = True,
+        owner: Hashable = None,
     ) -> None:
         self.request = request
         self.deliver = deliver
         self.client = client
         self.bulk = bulk
+        self.owner = owner
         self.begun = False
         self.ended = False
         self.abandoned = asyncio.Event()

@@ -9,6 +9,9 @@ from pathlib import Path
 FINISH_FACTOR = 20
 """Times the processor time of feeding that the work after the last byte may take: for 12 M events it took five."""
 
+ASLEEP_FACTOR, ASLEEP_CPU_S = 2, 1.0
+"""A load also stands still if its engine burns next to nothing for so many times the bound, as seconds of the clock."""
+
 _SIZES = re.compile(rb"^(VmRSS|VmHWM):\s+(\d+) kB", re.MULTILINE)
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -48,8 +51,8 @@ def machine_memory() -> int:
 class LoadWatch:
     """Tells a load that stands still from one that is slow: by the processor time it burns without progress.
 
-    An engine that waits for its source burns none. After the last byte it works on what it has, for a time that
-    grows with what it took to get there.
+    An engine that waits for its source burns none; one that burns none though it has something to do is asleep. After
+    the last byte it works on what it has, for a time that grows with what it took to get there.
 
     Args:
         stall_s: processor seconds without progress.
@@ -60,15 +63,18 @@ class LoadWatch:
         self._progress: tuple[int, bool] | None = None
         self._since_s = 0.0
 
-    def stuck(self, loaded_bytes: int, cpu_s: float, *, fed: bool) -> bool:
+    def stuck(self, loaded_bytes: int, cpu_s: float, *, fed: bool, waited_s: float = 0.0) -> bool:
         """Whether it stands still.
 
         Args:
             loaded_bytes: what the engine has taken.
             cpu_s: the processor time it has burnt.
             fed: whether that was all.
+            waited_s: seconds since it got something to do.
         """
         if self._progress != (loaded_bytes, fed):
             self._progress, self._since_s = (loaded_bytes, fed), cpu_s
         finish_s = FINISH_FACTOR * self._since_s if fed else 0.0
-        return cpu_s - self._since_s > self._stall_s + finish_s
+        burnt_s = cpu_s - self._since_s
+        asleep = waited_s > ASLEEP_FACTOR * self._stall_s and burnt_s < ASLEEP_CPU_S
+        return asleep or burnt_s > self._stall_s + finish_s

@@ -83,6 +83,11 @@ class Deframer:
         self._max = max_bytes
         self._buffer = bytearray()
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a message whose end has not come."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that these bytes complete; raises `BadFrame`."""
         self._buffer += data

@@ -119,6 +119,12 @@ class Access:
         self._sessions.pop(digest_of(session), None)
 
 
+def identity(connection: HTTPConnection) -> tuple[str, str]:
+    """Return the name and the address of a client; the localhost listener knows no names."""
+    visitor: Visitor | None = connection.scope.get("visitor")
+    return (visitor.name if visitor else "", connection.client.host if connection.client else "")
+
+
 def cookie_name(connection: HTTPConnection) -> str:
     """The name of the cookie: browsers give all servers of a host the same ones, whatever their ports."""
     _, port = connection.scope.get("server") or ("", 0)

@@ -1,6 +1,7 @@
 """``/groups``: the traces of one run, listed, asked, merged and deleted together."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,6 +22,7 @@ from service.http.tables import ARROW, CSV
 from service.http.traces import Wait, as_json
 from service.store.catalog import Trace
 from service.store.groups import Group, group_name
+from service.store.lists import whole_summary
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadQuestion, CannotMerge, UnknownTrace
 from service.trace.piece import Align
@@ -72,7 +74,7 @@ def described(group: Group) -> dict[str, Any]:
 def with_ranks(parts: Services, group: Group) -> dict[str, Any]:
     """A group as it is shown alone."""
     members = members_of(parts, group.id)
-    read = [one for one in members if one.summary]
+    read = [with_all_steps(parts, one) for one in members if one.summary]
     cycles = cycles_of([one.summary or {} for one in read])
     numbers = dict(zip((one.id for one in read), cycles.numbers, strict=True))
     ranks = [
@@ -94,6 +96,13 @@ def with_ranks(parts: Services, group: Group) -> dict[str, Any]:
         "world_size": world_size, "missing": sorted(missing), "cycles": by_cycle, "cycles_by": cycles.told_by,
         "ranks": sorted(ranks, key=lambda one: one["cycle"] or 0),
     }  # fmt: skip
+
+
+def with_all_steps(parts: Services, trace: Trace) -> Trace:
+    """The trace, whose summary has all of its steps."""
+    if "steps" not in (told(trace, "totals") or {}):
+        return trace
+    return replace(trace, summary=dict(whole_summary(trace.summary or {}, parts.folder.columns_of(trace.id))))
 
 
 def _cycle(number: int, traces: list[Trace], world: range) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import textwrap
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import APIRouter, Query, Response, WebSocket
+from fastapi import APIRouter, Query, Request, Response, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
@@ -17,6 +18,8 @@ from starlette.websockets import WebSocketDisconnect
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
+from service.http.access import identity
+from service.http.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
 from service.http.services import Parts
 from service.http.views import View, Viewed
 from service.trace.errors import TracedockError
@@ -35,7 +38,8 @@ POLICY = (
 NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
 """Codes with which a WebSocket is closed."""
 
-INBOX_MAX = 256  # messages that wait for their turn; beyond them, the client waits too
+REASON_MAX = 123
+_DIALOG_WIDTH = 80
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
@@ -115,9 +119,9 @@ def _served_files(ui: Path) -> frozenset[str]:
 
 
 @pages.post("/{view}/rpc/status")
-async def rpc_status(view: str, parts: Parts) -> Response:
+async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(View.parsed(view))
+    session = parts.session(View.parsed(view), identity(request))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
@@ -125,21 +129,39 @@ async def rpc_status(view: str, parts: Parts) -> Response:
 async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
     """The UI's stream of requests and ours of answers."""
     try:
-        session = parts.session(View.parsed(view))
+        session = parts.session(View.parsed(view), identity(socket))
     except TracedockError as error:
         await socket.accept()
-        await socket.close(TRY_AGAIN, error.detail[:120])
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
         return
-    await attach(socket, session)
+    await attach(socket, session, Relay(session, identity(socket)), parts.unanswered)
 
 
-async def attach(socket: WebSocket, session: Session) -> None:
-    """Serve one UI on a session until it leaves, which also stops what the engine does for it."""
+def close_reason(text: str) -> str:
+    """As much of a text as fits into the reason of a closed WebSocket, 123 bytes (RFC 6455, section 5.5).
+
+    The UI shows it in a dialog that breaks no lines.
+    """
+    return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
+
+
+async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: ByteBudget) -> int | None:
+    """Serve one UI on a session until it leaves, which also stops what the engine does for it.
+
+    Args:
+        socket: the UI's connection.
+        session: whose engine.
+        relay: answers the UI.
+        unanswered: the bytes of messages that may wait for their turn, of all UIs together.
+
+    Returns:
+        The code with which the UI closed the connection; None if it did not.
+    """
     session.clients += 1
     try:
         await socket.accept()
-        inbox: asyncio.Queue[bytes] = asyncio.Queue(INBOX_MAX)
-        answering = asyncio.create_task(_answer(socket, session, inbox))
+        inbox = Inbox(unanswered, max(CONNECTION_MAX, relay.request_max + MESSAGE_MAX))
+        answering = asyncio.create_task(_answer(socket, session, relay, inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:
             await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -147,35 +169,45 @@ async def attach(socket: WebSocket, session: Session) -> None:
             answering.cancel()
             listening.cancel()
             await asyncio.wait([answering, listening])
+            inbox.close()
         for task in (answering, listening):
             if not task.cancelled():
                 task.result()
+        return None if listening.cancelled() else listening.result()
     finally:
         session.clients -= 1
 
 
-async def _listen(socket: WebSocket, inbox: asyncio.Queue[bytes]) -> None:
-    """Take what the UI sends until it leaves, which is noticed also while it waits for an answer."""
+async def _listen(socket: WebSocket, inbox: Inbox) -> int | None:
+    """Take what the UI sends until it leaves, which is noticed also while it waits for an answer.
+
+    Returns:
+        The code with which it left; None if it was sent away.
+    """
     while (message := await socket.receive())["type"] == "websocket.receive":
         data = message.get("bytes")
         if data is None:
             await socket.close(NO_TRY_AGAIN, "A text message is no part of an RPC stream.")
-            return
+            return None
         await inbox.put(data)
+    code: int | None = message.get("code")
+    return code
 
 
-async def _answer(socket: WebSocket, session: Session, inbox: asyncio.Queue[bytes]) -> None:
-    relay = Relay(session)
+async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: Inbox) -> None:
     try:
         await session.settled()
         while True:
             async with aclosing(relay.answers(await inbox.get())) as answers:
                 async for answer in answers:
                     await socket.send_bytes(answer)
+            inbox.done(unfinished=relay.unfinished_bytes)
     except WebSocketDisconnect:
         pass
     except wire.BadFrame as error:
-        await socket.close(NO_TRY_AGAIN, str(error)[:120])
+        await socket.close(NO_TRY_AGAIN, close_reason(str(error)))
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
-        await socket.close(TRY_AGAIN, error.detail[:120])
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
+    finally:
+        session.forget(relay.client)

@@ -1,6 +1,7 @@
 """``POST /traces/{id}/query``: SQL on a trace."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -11,13 +12,17 @@ from starlette.types import Receive, Scope, Send
 
 from service.engine.result import Result
 from service.http import shapes, tables
+from service.http.access import identity
 from service.http.bodies import SmallBody
 from service.http.services import Parts
 from service.http.sessions import WaitForEngine, loading
 from service.http.views import View
+from service.trace.errors import TracedockError
 from service.trace.selection import Args, Selection
 
 SQL_MAX = 4 << 20
+
+log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/traces", tags=["query"], route_class=SmallBody)
 
@@ -71,6 +76,8 @@ class TableResponse(StreamingResponse):
         try:
             async with aclosing(self._pieces):
                 await super().__call__(scope, receive, send)
+        except TracedockError as error:  # with the last chunk missing, the server cuts the connection
+            log.warning("the answer to a query was cut off: %s", error.detail)
         finally:
             self._result.close()
 
@@ -91,7 +98,8 @@ async def query_trace(
     `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
     after ``wait`` seconds. A client that leaves stops its query.
     """
-    session = parts.session(View(trace_id, question.selection, question.args))
+    client = identity(request)
+    session = parts.session(View(trace_id, question.selection, question.args), client)
     if not await session.settled(wait):
         return loading(session)
     settings = parts.settings
@@ -99,7 +107,8 @@ async def query_trace(
         question.sql,
         limit=settings.query_limit if question.limit == -1 else question.limit,
         timeout_s=question.timeout_s or settings.query_timeout_s,
-        client=(request.scope["visitor"].name, request.client and request.client.host),
+        client=client,
+        owner=client,
     )
     form = tables.accepted(request.headers.get("accept", ""))
     try:

@@ -1,6 +1,7 @@
 """What the routes work with, and how they get it."""
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,8 @@ from starlette.requests import HTTPConnection
 from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
+from service.http.inbox import TOTAL_MAX, ByteBudget
+from service.http.listening import ListenerState
 from service.http.views import View
 from service.jobs.analyses import Analyses
 from service.jobs.arrivals import Arrivals
@@ -20,7 +23,7 @@ from service.jobs.exports import Cut, Exports, Renderings
 from service.jobs.haul import Means
 from service.jobs.importing import Importing
 from service.jobs.making import Making
-from service.jobs.receiving import Receiving
+from service.jobs.receiving import Receiving, UploadBounds
 from service.jobs.retention import Retention
 from service.jobs.runner import Runner
 from service.settings import Settings
@@ -32,7 +35,7 @@ from service.store.imports import Imports
 from service.store.jobs import Jobs
 from service.store.room import Room
 from service.store.roots import Roots
-from service.trace.errors import DiskFull, NotReady
+from service.trace.errors import DiskFull, EngineFailed, NotReady
 from service.trace.selection import Selection, share_of_time
 
 _LATER_S = 3.0
@@ -41,7 +44,7 @@ _LATER_S = 3.0
 
 @dataclass
 class Services:
-    """The service's parts, made by `service.app`; `listening_on` is the trace that the localhost listener serves."""
+    """The service's parts, made by `service.app`."""
 
     settings: Settings
     folder: Folder
@@ -52,8 +55,8 @@ class Services:
     fleet: Fleet
     engine: Path
     ui: Path
-    listening_on: str | None = None
-    room: Room = field(init=False)
+    room: Room
+    listener: ListenerState = field(default_factory=ListenerState)
     groups: Groups = field(init=False)
     idempotency: Idempotency = field(init=False)
     arrivals: Arrivals = field(init=False)
@@ -63,23 +66,27 @@ class Services:
     exports: Exports = field(init=False)
     renderings: Renderings = field(init=False)
     analyses: Analyses = field(init=False)
+    unanswered: ByteBudget = field(init=False)
 
     def __post_init__(self) -> None:
         keep_ready = self.settings.keep_ready
         settings = self.settings
-        self.room = Room(self.folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
         self.groups = Groups(self.catalog.connection)
         self.idempotency = Idempotency(self.catalog.connection)
         self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
         self.receiving = Receiving(
             self.folder, self.room, self.catalog, self.runner, self.arrivals,
-            limit=settings.max_upload_bytes, expires_s=settings.upload_expires_s,
+            bounds=UploadBounds(
+                settings.max_upload_bytes, settings.upload_expires_s,
+                settings.max_uploads, settings.max_uploads_per_client,
+            ),
         )  # fmt: skip
         roots = Roots.of(settings.import_roots, but=self.folder.root)
         self.importing = Importing(
             Means(
                 self.catalog, self.board, self.folder, self.room, self.arrivals,
                 orders=Imports(self.catalog.connection), roots=roots, limit=settings.max_upload_bytes,
+                linked=settings.import_hard_links,
             ),
             look_every_s=settings.import_look_s,
         )  # fmt: skip
@@ -88,6 +95,7 @@ class Services:
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
         self.runner.on_read = self._read
+        self.unanswered = ByteBudget(TOTAL_MAX)
         self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
         self.renderings = Renderings(keep_ready=keep_ready)
         self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
@@ -122,10 +130,9 @@ class Services:
         if job_id is not None:
             self.board.changed(job_id)
         await self.making.forget(trace_id)
-        await self.fleet.shut_all(trace_id)
+        await self.fleet.shut_all(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self.folder.remove, trace_id)
-        if self.listening_on == trace_id:
-            self.listening_on = None
+        self.listener.forget(trace_id)
 
     def ready_trace(self, trace_id: str) -> Trace:
         """A trace that can be asked; raises `UnknownTrace` or `NotReady`."""
@@ -147,8 +154,8 @@ class Services:
         """What an export is told to cut out of a ready trace."""
         return Cut(selection, trace.summary or {}, trace.identity)
 
-    def session(self, view: View) -> Session:
-        """The session of a view, begun if there is none; raises what `ready_trace` and `Fleet.open` do."""
+    def session(self, view: View, client: Hashable = None) -> Session:
+        """The session of a view, begun for a client if there is none; raises what `ready_trace` and `Fleet.open` do."""
         trace = self.ready_trace(view.trace_id)
         summary = trace.summary or {}
         rendered: dict[str, Any] = {}
@@ -168,6 +175,7 @@ class Services:
             events=_expected_events(view.selection, summary),
             events_max=summary["events"]["kept"],
             after_load=after_load,
+            client=client,
         )  # fmt: skip
 
 

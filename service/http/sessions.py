@@ -4,10 +4,11 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from service.engine.session import Session, SessionState
 from service.http import shapes
+from service.http.access import identity
 from service.http.services import Parts
 from service.http.traces import WAIT_MAX_S, as_json
 from service.http.views import Viewed
@@ -72,12 +73,12 @@ def list_sessions(parts: Parts) -> Response:
     summary="Start the engine of a trace",
     responses={200: {"model": shapes.Session}, 202: {"model": shapes.Session}},
 )
-async def open_session(view: Viewed, parts: Parts, wait: WaitForEngine = 0) -> Response:
+async def open_session(view: Viewed, request: Request, parts: Parts, wait: WaitForEngine = 0) -> Response:
     """Start the engine of the trace, or of a selection of it, if it isn't running.
 
     Answers 200 when it is ready, 202 while it loads.
     """
-    session = parts.session(view)
+    session = parts.session(view, identity(request))
     if not await session.settled(wait):
         return loading(session)
     return as_json(described(session))

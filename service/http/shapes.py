@@ -193,6 +193,10 @@ class Trace(TraceInBrief):
     threads: list[Thread]
     steps: list[Step]
     ranks: list[MergedRank] = Field(description="of a merged trace: what it was made of")
+    totals: dict[str, int] = Field(
+        description="of each list here that is not whole, as it is very long, how many entries there are: SQL"
+        " (`process`, `thread`), the analysis `steps` and the columns of a download have all of them"
+    )
 
 
 class Traces(Shape):
@@ -280,7 +284,11 @@ class Envelope(BaseModel):
 
 
 class Column(Shape):
-    """A column of a table; its type is that of its cells, ``mixed`` where they differ."""
+    """A column of a table.
+
+    Cells of a query that are integers and doubles are ``double`` if all are exact so; other mixtures are ``string``.
+    The description says so.
+    """
 
     name: str
     type: Literal["int", "double", "string", "blob", "null", "mixed"]
@@ -542,3 +550,4 @@ class Listener(Shape):
     host: str
     port: int
     trace: str | None
+    error: str | None = Field(description="why it is not enabled, where that was not asked for")

@@ -1,8 +1,9 @@
 """A table in each form that a client may accept: JSON, NDJSON, CSV and Arrow IPC, each streamed from a `Result`.
 
 JSON and Arrow tell each column's type first, so they start once the last row is known; NDJSON and CSV start with
-the first. SQL types are per cell: a column that mixes them is ``mixed``, in Arrow a dense union, so that each value
-is exact in every form. Blobs are base64 in the text forms; infinity, which JSON has no number for, is a string.
+the first. SQL types are per cell: in JSON and Arrow, a column of integers and doubles is ``double`` if that changes no
+value, and any other mixture is ``string``; the column's description says so. NDJSON and CSV keep the type of each cell.
+Blobs are base64 in the text forms and in mixtures; infinity, which JSON has no number for, is a string.
 """
 
 import asyncio
@@ -11,16 +12,21 @@ import io
 import math
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from service.engine.result import BLOB, DOUBLE, INTEGER, NULL, STRING, Batch, Cell, Result
+from service.engine.result import BLOB, DOUBLE, INTEGER, NULL, STRING, TYPE_NAMES, Batch, Cell, Result
 from service.trace.errors import TracedockError
 
-_ARROW_TYPES = {INTEGER: pa.int64(), DOUBLE: pa.float64(), STRING: pa.string(), BLOB: pa.binary()}
+_ARROW_TYPES = {INTEGER: pa.int64(), DOUBLE: pa.float64(), STRING: pa.string(), BLOB: pa.binary(), NULL: pa.null()}
+
+_IN_WORDS = {INTEGER: "integers", DOUBLE: "floating-point numbers", STRING: "text", BLOB: "blobs"}
+_AS_DOUBLES = "Mixes integers and floating-point numbers: all are doubles, each exact."
+_AS_TEXT = "Mixes {}: all are text{}."
 
 _CSV_QUOTED = re.compile(r'[",\r\n]')
 
@@ -58,20 +64,75 @@ def _text_rows(batch: Batch) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _json_rows(batch: Batch) -> bytes:
-    return orjson.dumps(_text_rows(batch))[1:-1]
+@dataclass(frozen=True)
+class Column:
+    """The one type that all cells of a column have in JSON and Arrow.
+
+    Attributes:
+        name: as in SQL.
+        kind: the cell type, `NULL` if there is no value.
+        description: the conversion, if the cells mix types.
+    """
+
+    name: str
+    kind: int
+    description: str | None = None
+
+    def converted(self, cells: list[Cell]) -> list[Any]:
+        """Return the cells, converted to the type if the column mixes types."""
+        if self.description is None:
+            return cells
+        convert = float if self.kind == DOUBLE else _text_of
+        return [None if cell is None else convert(cell) for cell in cells]
+
+
+async def columns_of(result: Result) -> list[Column]:
+    """Return the columns of a result that is complete; only mixtures of numbers take a look at the rows."""
+    mixtures = result.mixtures()
+    numeric = {index for index, kinds in enumerate(mixtures) if kinds == {INTEGER, DOUBLE}}
+    if numeric:
+        async for batch in result.follow():
+            numeric -= {index for index in numeric if not batch.integers_fit_doubles(index)}
+    return [
+        _column(name, kinds, exact=index in numeric)
+        for index, (name, kinds) in enumerate(zip(result.names, mixtures, strict=True))
+    ]
+
+
+def _column(name: str, kinds: frozenset[int], *, exact: bool) -> Column:
+    if len(kinds) <= 1:
+        return Column(name, next(iter(kinds), NULL))
+    if exact:
+        return Column(name, DOUBLE, _AS_DOUBLES)
+    *others, last = (_IN_WORDS[kind] for kind in sorted(kinds))
+    return Column(
+        name, STRING, _AS_TEXT.format(f"{', '.join(others)} and {last}", ", blobs in base64" * (BLOB in kinds))
+    )
+
+
+def _text_of(cell: Cell) -> str:
+    return str(_for_text(cell))
+
+
+def _json_rows(batch: Batch, columns: list[Column]) -> bytes:
+    cells = [
+        [_for_text(cell) for cell in column.converted(values)] if {DOUBLE, BLOB} & kinds else column.converted(values)
+        for column, values, kinds in zip(columns, batch.columns(), batch.kinds(), strict=True)
+    ]
+    return orjson.dumps(list(zip(*cells, strict=True)))[1:-1]
 
 
 async def as_json(result: Result) -> AsyncGenerator[bytes]:
     """``{"columns", "rows", "truncated", "elapsed_ms"}``."""
-    columns = [
-        {"name": name, "type": kind, "unit": None, "description": None}
-        for name, kind in zip(result.names, result.types(), strict=True)
+    columns = await columns_of(result)
+    told = [
+        {"name": column.name, "type": TYPE_NAMES[column.kind], "unit": None, "description": column.description}
+        for column in columns
     ]
-    yield b'{"columns":' + orjson.dumps(columns) + b',"rows":['
+    yield b'{"columns":' + orjson.dumps(told) + b',"rows":['
     separator = b""
     async for batch in result.follow():
-        rows = await asyncio.to_thread(_json_rows, batch)
+        rows = await asyncio.to_thread(_json_rows, batch, columns)
         yield separator + rows
         separator = b","
     tail = orjson.dumps({"truncated": result.truncated, "elapsed_ms": result.elapsed_ms})
@@ -120,10 +181,13 @@ def _csv_cell(cell: Any) -> str:
 
 
 async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
-    """An Arrow IPC stream; the metadata of its schema tell ``truncated`` and ``elapsed_ms``."""
-    types = [_arrow_type(kinds) for kinds in result.mixtures()]
+    """Write an Arrow IPC stream.
+
+    The schema's metadata has ``truncated`` and ``elapsed_ms``, that of a field the ``description`` of its conversion.
+    """
+    columns = await columns_of(result)
     schema = pa.schema(
-        [pa.field(name, kind) for name, kind in zip(result.names, types, strict=True)],
+        map(_field, columns),
         metadata={"truncated": str(result.truncated).lower(), "elapsed_ms": str(result.elapsed_ms)},
     )
     sink = io.BytesIO()
@@ -135,7 +199,7 @@ async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
         return data
 
     def packed(batch: Batch, writer: Any) -> bytes:
-        writer.write_batch(pa.record_batch(_arrow_arrays(batch, types), schema=schema))
+        writer.write_batch(pa.record_batch(_arrow_arrays(batch, columns), schema=schema))
         return taken()
 
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -145,24 +209,26 @@ async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
     yield taken()
 
 
-def _arrow_type(kinds: frozenset[int]) -> Any:
-    if not kinds:
-        return pa.null()
-    if len(kinds) == 1:
-        return _ARROW_TYPES[next(iter(kinds))]
-    return pa.dense_union([pa.field(str(_ARROW_TYPES[kind]), _ARROW_TYPES[kind]) for kind in sorted(kinds)])
+def _field(column: Column) -> Any:
+    described = {"description": column.description} if column.description else None
+    return pa.field(column.name, _ARROW_TYPES[column.kind], metadata=described)
 
 
-def _arrow_arrays(batch: Batch, types: list[Any]) -> list[Any]:
-    """The columns of a batch, made without a Python object for each cell."""
+def _arrow_arrays(batch: Batch, columns: list[Column]) -> list[Any]:
+    """The columns of a batch; only those that mix types take a Python object for each cell."""
     kinds = [present - {NULL} for present in batch.kinds()]
     values = {kind: _arrow_values(batch, kind) for kind in set[int]().union(*kinds)}
     places = {kind: batch.places(kind, len(of_kind)) for kind, of_kind in values.items()}
+    cells = batch.columns() if any(column.description for column in columns) else []
     arrays = []
-    for column, (type_, present) in enumerate(zip(types, kinds, strict=True)):
-        parts = {_ARROW_TYPES[kind]: _taken(values[kind], places[kind][:, column]) for kind in present}
-        arrays.append(_union(parts, type_, batch.rows) if pa.types.is_union(type_) else parts.get(type_))
-    return [pa.nulls(batch.rows, type_) if of is None else of for of, type_ in zip(arrays, types, strict=True)]
+    for index, (column, present) in enumerate(zip(columns, kinds, strict=True)):
+        if column.description:
+            arrays.append(pa.array(column.converted(cells[index]), _ARROW_TYPES[column.kind]))
+        elif present:
+            arrays.append(_taken(values[column.kind], places[column.kind][:, index]))
+        else:
+            arrays.append(pa.nulls(batch.rows, _ARROW_TYPES[column.kind]))
+    return arrays
 
 
 def _arrow_values(batch: Batch, kind: int) -> Any:
@@ -184,19 +250,6 @@ def _taken(values: Any, places: Any) -> Any:
     if len(places) == len(values) and not absent.any():  # each value, in order
         return values
     return values.take(pa.array(places, mask=absent))
-
-
-def _union(parts: dict[Any, Any], type_: Any, rows: int) -> Any:
-    """A column of several types: to each part belong the rows where it is not null, to the first the other ones too."""
-    members = [type_.field(index) for index in range(type_.num_fields)]
-    columns = [parts.get(member.type, pa.nulls(rows, member.type)) for member in members]
-    codes, offsets = np.zeros(rows, np.int8), np.zeros(rows, np.int32)
-    for code, column in enumerate(columns):
-        codes[column.is_valid().to_numpy(zero_copy_only=False)] = code
-    for code in range(len(columns)):
-        offsets[codes == code] = np.arange(np.count_nonzero(codes == code))
-    kept = [column.filter(pa.array(codes == code)) for code, column in enumerate(columns)]
-    return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets), kept, [member.name for member in members])
 
 
 JSON, NDJSON, CSV, ARROW = (

@@ -22,7 +22,7 @@ from service.streaming.source import Progress
 from service.trace.summary import Summary
 
 WAIT_MAX_S = 3600.0
-_LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks")
+_LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
 _NOTHING_YET = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
 
 Wait = Annotated[
@@ -52,7 +52,7 @@ def described(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "size": trace.size,
         "sha256": trace.sha256 or None,
         **_NOTHING_YET | summary,
-        "steps_count": len(summary["steps"]),
+        "steps_count": _steps_count(summary),
         "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
         "group": {"id": trace.group_id, "name": trace.group_name} if trace.group_id else None,
         "pinned": trace.pinned,
@@ -62,6 +62,13 @@ def described(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "job": None if trace.job is None else str(trace.job),
         "progress": {"bytes": now.bytes, "bytes_total": trace.size, "events": now.events},
     }
+
+
+def _steps_count(summary: dict[str, Any]) -> int:
+    """How many steps a trace has, of which its summary may list some or none."""
+    listed: int = summary["steps_count"] if "steps_count" in summary else len(summary["steps"])
+    total: int = summary.get("totals", {}).get("steps", listed)
+    return total
 
 
 def in_brief(trace: Trace, progress: Progress | None) -> dict[str, Any]:
@@ -150,7 +157,7 @@ def list_traces(
 ) -> Response:
     """One page of traces, each without its longer lists; ``next`` is the cursor of the following page, or null."""
     traces = parts.catalog.page(
-        limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent,
+        limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent, brief=True,
         group=None if group is None else parts.groups.find(group).id,
     )  # fmt: skip
     page = traces[:limit]

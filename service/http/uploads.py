@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from service.http import shapes
+from service.http.access import LOCAL, Visitor
 from service.http.errors import as_problem
 from service.http.receiving import Body, announced_size, receiving
 from service.http.services import Parts
@@ -199,7 +200,14 @@ def _announced(request: Request) -> Announced:
     group, priority = metadata.get("group") or None, metadata.get("priority", "interactive")
     if priority not in _PRIORITIES:
         raise BadUpload(f"The priority is one of {', '.join(_PRIORITIES)}, not {priority[:40]!r}.")
-    return Announced(upload_id, plain_name(name), length, field, group and group_name(group), _PRIORITIES[priority])
+    group = group and group_name(group)
+    return Announced(upload_id, plain_name(name), length, field, group, _PRIORITIES[priority], _client(request))
+
+
+def _client(request: Request) -> str:
+    """What the uploads of a client are counted by: its token, or its address where none is needed."""
+    visitor: Visitor = request.scope["visitor"]
+    return request.client.host if visitor == LOCAL and request.client else visitor.name
 
 
 def _number(request: Request, field: str) -> int | None:

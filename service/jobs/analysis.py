@@ -20,6 +20,7 @@ from service.analysis.answers import answered, applicable, parameters_of, questi
 from service.analysis.readings import Asked, Readings
 from service.rendering.opening import Opening, opening_of
 from service.store.export import spill_of
+from service.store.lists import whole_summary
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -49,7 +50,7 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     traces = [
         Asked(
             Path(one["columns"]),
-            one["summary"],
+            whole_summary(one["summary"], Path(one["columns"])),
             None if one["selection"] is None else Selection.parsed(one["selection"]),
             one["name"],
             is_base=one.get("is_base", False),

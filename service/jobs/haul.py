@@ -44,6 +44,7 @@ class Means:
         orders: what is to be imported.
         roots: what may be.
         limit: the largest size in bytes of a file.
+        linked: whether a file may have names that nobody knows.
     """
 
     catalog: Catalog
@@ -54,6 +55,7 @@ class Means:
     orders: Imports
     roots: Roots
     limit: int
+    linked: bool = False
 
 
 class Haul:
@@ -74,7 +76,7 @@ class Haul:
         self._told_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
-        self._taking = Taking(means.folder, means.room, limit=means.limit, on_bytes=self._read)
+        self._taking = Taking(means.folder, means.room, limit=means.limit, on_bytes=self._read, linked=means.linked)
         self._files: list[File] = []
 
     def result(self) -> dict[str, Any]:

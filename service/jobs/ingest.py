@@ -15,6 +15,7 @@ from service.attribution.links import external_ids_told
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
+from service.store.lists import bounded
 from service.streaming.codec import format_of, plain_chunks
 from service.streaming.document import Document
 from service.streaming.scan.nesting import Nesting
@@ -88,6 +89,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary.health = document.health.as_dict(refused=document.refused)
     summary.attribution = make_links(folder, asdict(summary), external_ids_told(members)).told()
     write_whole(folder / ENVELOPE, envelope)
+    summary = bounded(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return summary

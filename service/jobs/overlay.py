@@ -38,6 +38,7 @@ def write_critical_path(
         NotApplicable: it has no critical path.
         SelectionError: the trace has nothing of the selection.
     """
+    source = source.with_whole_lists()
     whole = Asked(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
     paths = [_path(rank, spill, tid) for tid, rank in enumerate(ranks_of(whole), 1)]
     events, _ = by_time(pa.concat_tables(paths))

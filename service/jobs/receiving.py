@@ -18,6 +18,7 @@ from service.store.room import Room
 from service.trace.errors import (
     BadUpload,
     TooLarge,
+    TooManyUploads,
     TracedockError,
     UnknownTrace,
     UnknownUpload,
@@ -73,7 +74,7 @@ class Writing:
     async def expect(self, size: int) -> None:
         """Say that so many bytes will come; raises `TooLarge` or `NoRoom` if that are too many."""
         self._chunk.check_size(size)
-        await asyncio.to_thread(self._room.check, size)
+        await asyncio.to_thread(self._room.check, size, reserved_by=self._known.upload.id)
 
     async def write(self, block: memoryview) -> None:
         """Add a block; raises `TooLarge` or `DiskFull`. Not to be cancelled."""
@@ -82,9 +83,29 @@ class Writing:
             self._known.following.grew(self._known.upload.offset)
 
     def _write(self, block: memoryview) -> None:
-        self._room.check(len(block))
+        upload = self._known.upload
+        self._room.check(len(block), reserved_by=upload.id)
         self._chunk.write(block)
         self._room.grew(len(block))
+        if upload.announced.length is not None:
+            self._room.reserve(upload.id, upload.announced.length - upload.offset)
+
+
+@dataclass(frozen=True)
+class UploadBounds:
+    """Bounds on uploads.
+
+    Args:
+        size: bytes of the largest one.
+        expires_s: how long one is kept after its last byte.
+        most: how many there may be that are not whole.
+        most_per_client: how many of one client.
+    """
+
+    size: int
+    expires_s: float
+    most: int
+    most_per_client: int
 
 
 class Receiving:
@@ -96,8 +117,7 @@ class Receiving:
         catalog: where those are that became traces.
         runner: who may read them while they come.
         arrivals: who makes traces of them.
-        limit: the largest size in bytes.
-        expires_s: how long an upload is kept after its last byte.
+        bounds: what an upload may be, and how many there may be.
     """
 
     def __init__(
@@ -108,16 +128,16 @@ class Receiving:
         runner: Runner,
         arrivals: Arrivals,
         *,
-        limit: int,
-        expires_s: float,
+        bounds: UploadBounds,
     ) -> None:
+        self._bounds = bounds
         self._folder = folder
         self._room = room
         self._catalog = catalog
         self._runner = runner
         self._arrivals = arrivals
-        self._limit = limit
-        self._expires_s = expires_s
+        self._limit = bounds.size
+        self._expires_s = bounds.expires_s
         self._known: dict[str, _Known] = {}
         self._finding = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -137,12 +157,34 @@ class Receiving:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def begin(self, announced: Announced) -> Standing:
-        """Begin an upload; raises `NoRoom` or `DiskFull`."""
+        """Begin an upload; raises `TooManyUploads`, `NoRoom` or `DiskFull`."""
         self.check_size(announced.length)
-        await asyncio.to_thread(self._room.check, announced.length or 0)
-        upload = await asyncio.to_thread(Resumable.begun, self._folder, announced)
-        self._known[announced.id] = _Known(upload)
+        async with self._finding:
+            await self._check_number(announced.client)
+            await asyncio.to_thread(self._room.reserve, announced.id, announced.length or 0, checked=True)
+            try:
+                upload = await unbroken(asyncio.to_thread(Resumable.begun, self._folder, announced))
+            except BaseException:
+                self._room.release(announced.id)
+                raise
+            self._known[announced.id] = _Known(upload)
         return self._standing(upload)
+
+    async def _check_number(self, client: str) -> None:
+        """Raise `TooManyUploads` if there can't be one more, when those that expired are gone."""
+        for known in list(self._known.values()):
+            if not known.lock.locked() and known.upload.ends_at(self._expires_s) <= time.time():
+                await self._remove(known, expired=True)
+        mine = sum(known.upload.announced.client == client for known in self._known.values())
+        for count, most, whose in (
+            (len(self._known), self._bounds.most, ""),
+            (mine, self._bounds.most_per_client, " by you"),
+        ):
+            if count >= most:
+                raise TooManyUploads(
+                    f"{count} uploads{whose} are under way, and {most} may be: finish or DELETE some.",
+                    uploads=count, limit=most, retry_after_s=60,
+                )  # fmt: skip
 
     @property
     def unfinished(self) -> int:
@@ -246,7 +288,10 @@ class Receiving:
     async def _find(self, upload_id: str) -> _Known:
         async with self._finding:
             if upload_id not in self._known:
-                self._known[upload_id] = _Known(await asyncio.to_thread(Resumable.found, self._folder, upload_id))
+                upload = await asyncio.to_thread(Resumable.found, self._folder, upload_id)
+                self._known[upload_id] = _Known(upload)
+                if upload.announced.length is not None:
+                    self._room.reserve(upload_id, upload.announced.length - upload.offset)
             known = self._known[upload_id]
         if not known.lock.locked() and known.upload.ends_at(self._expires_s) <= time.time():
             async with known.lock:
@@ -269,6 +314,7 @@ class Receiving:
         self.check_size(length)
         if upload.announced.length is not None or length < upload.offset:
             raise BadUpload(f"The length is {upload.announced.length or upload.offset} or more, and can't be {length}.")
+        await asyncio.to_thread(self._room.reserve, upload.id, length - upload.offset, checked=True)
         await asyncio.to_thread(upload.announce, length)
 
     async def _finish(self, known: _Known) -> None:
@@ -294,6 +340,7 @@ class Receiving:
         await asyncio.to_thread(known.upload.expire if expired else known.upload.remove)
 
     def _forget(self, known: _Known) -> None:
+        self._room.release(known.upload.id)
         del self._known[known.upload.id]
         if known.rest:
             known.rest.cancel()

@@ -21,6 +21,7 @@ from service.rendering.events import SafeEvents
 from service.rendering.tracks import ShownTracks
 from service.store.export import envelope_of
 from service.store.folder import EVENTS
+from service.store.lists import whole_summary
 from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
@@ -51,6 +52,7 @@ def rendering(
         SelectionError: the trace has nothing of the selection; before anything is yielded.
         ExportFailed: the columns can't be read.
     """
+    summary = whole_summary(summary, columns)
     shown = ShownTracks(summary)
     rendered.external_ids = external_ids_shown(summary)
     with closing(Parts(columns / EVENTS)) as parts:

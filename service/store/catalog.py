@@ -27,6 +27,12 @@ _SELECT = (
     "SELECT *, (SELECT max(id) FROM job WHERE job.trace = trace.id AND kind = 'ingest') AS job,"
     " (SELECT name FROM run_group WHERE run_group.id = group_id) AS group_name FROM trace"
 )
+_COLUMNS = (
+    "id, name, state, error, created_ns, size, sha256, parent, selection, group_id, pinned, path, path_mark,"
+    " json_set(json_remove(summary, '$.processes', '$.threads', '$.counts', '$.steps', '$.ranks'),"
+    " '$.steps_count', json_array_length(summary, '$.steps')) AS summary"
+)
+_SELECT_BRIEF = _SELECT.replace("*", _COLUMNS, 1)
 
 
 class State(StrEnum):
@@ -150,6 +156,7 @@ class Catalog:
         name: str = "",
         parent: str | None = None,
         group: str | None = None,
+        brief: bool = False,
     ) -> list[Trace]:
         """Traces from the newest on.
 
@@ -160,9 +167,10 @@ class Catalog:
             name: only those whose name contains this, in any case.
             parent: only those that were cut out of that trace.
             group: only those of the group with that id.
+            brief: whether their summaries are without lists that can be long; ``steps_count`` is in them instead.
         """
         rows = self._rows(
-            f"{_SELECT} WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
+            f"{_SELECT_BRIEF if brief else _SELECT} WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
             " AND instr(casefold(name), casefold(?)) AND (? IS NULL OR parent = ?) AND (? IS NULL OR group_id = ?)"
             " ORDER BY created_ns DESC, id DESC LIMIT ?",
             (*(after or ((1 << 63) - 1, "")), state, state, name, parent, parent, group, group, limit),

@@ -8,20 +8,22 @@ it had, and all other numbers are integers or text.
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from service.store.database import connected
-from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS
+from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors
 from service.trace.errors import DiskFull, ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
 
@@ -36,7 +38,18 @@ BUFFERED = 16 << 20  # bytes that DuckDB is ahead
 COMPRESSION = 2  # isal's: 1.8 GB/s; its last one makes the file 2 % smaller at a third of the speed
 
 _SEPARATOR = "\x1e"  # stands in no JSON text
+_START = f",{_SEPARATOR}".encode()
+"""The text before each event."""
 _ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event are white space
+HEAVY = 64 << 20
+"""Bytes of a row group, of up to 32,768 events, from which on its events are read few at a time."""
+_REPEATED = 16 << 20
+"""Bytes of the dictionary of a row group, likewise."""
+_TEXTS = ("cat", "name", "pid_text", "tid_text", "args", "rest")
+_HEAVY_BATCH = 64  # rows that are read at once
+_HEAVY_ROWS = 2  # that become text at once
+_PIECE_BYTES = 16 << 20
+_LONG = 8 << 20  # bytes of the words of a row group, of one of which DuckDB's `to_json` could take too much memory
 _TOKEN = re.compile(rb'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<empty>\[\s*\])|[\[\]{}]', re.DOTALL)
 _NINES = 10**18 - 1
 
@@ -57,9 +70,14 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
     rows = "read_parquet($file)" if order == "time" else "(SELECT * FROM read_parquet($file) ORDER BY position)"
     file = columns / EVENTS
     _place_of_events(text)
-    with _connected(columns) as db:
+    sizes = _Sizes.of(file)
+    with _connected(columns, sizes) as db:
         _check_version(db, file)
-        yield from _document(text, _blocks(db, rows, {"file": str(file)}, redact=redact))
+        if sizes.heavy:
+            blocks = _heavy_blocks(db, file, sizes, redact=redact)
+            yield from _document(text, blocks if order == "time" else _by_position(blocks, file))
+        else:
+            yield from _document(text, _blocks(db, rows, {"file": str(file)}, sizes, redact=redact))
 
 
 def document_of(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redact: bool) -> Iterator[bytes]:
@@ -75,12 +93,88 @@ def document_of(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redac
     if first is None:
         yield from _document(text, iter(()))
         return
-    reader = pa.RecordBatchReader.from_batches(
-        first.schema, (batch for table in chain([first], tables) for batch in table.to_batches(max_chunksize=BATCH))
-    )
-    with _connected(columns) as db:
-        db.register("cut", reader)
-        yield from _document(text, _blocks(db, "cut", {}, redact=redact))
+    batches = (batch for table in chain([first], tables) for batch in table.to_batches(max_chunksize=BATCH))
+    sizes = _Sizes.of(columns / EVENTS)
+    with _connected(columns, sizes) as db:
+        db.register("cut", _reader(first.schema, batches))
+        yield from _document(text, _blocks(db, "cut", {}, sizes, redact=redact))
+
+
+class _Sizes(NamedTuple):
+    """What DuckDB, which works on thousands of events at a time, has no memory for.
+
+    Attributes:
+        heavy: events are large.
+        long: categories or names are.
+    """
+
+    heavy: bool
+    long: bool
+
+    @classmethod
+    def of(cls, events: Path) -> "_Sizes":
+        """The sizes in a file of columns; raises `ExportFailed`."""
+        try:
+            told = pq.read_metadata(events)
+        except (OSError, pa.ArrowException) as error:
+            raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+        groups = [told.row_group(index) for index in range(told.num_row_groups)]
+        words = [told.schema.names.index(name) for name in ("cat", "name")]
+        texts = [told.schema.names.index(name) for name in _TEXTS]
+        return cls(
+            any(group.total_byte_size > HEAVY for group in groups)
+            or any(_repeats(group.column(text)) for group in groups for text in texts),
+            any(group.column(word).total_uncompressed_size > _LONG for group in groups for word in words),
+        )
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows become text at once."""
+        return _HEAVY_ROWS if self.heavy else BATCH
+
+
+def _repeats(chunk: Any) -> bool:
+    """Whether a chunk of a column may be much larger than it tells, as large texts stand in it once for many rows."""
+    return "RLE_DICTIONARY" in chunk.encodings and chunk.total_uncompressed_size > _REPEATED
+
+
+def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
+    """Yield the text of all rows by time, as `_blocks` does, holding few of them at a time."""
+    with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
+        db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
+        yield from _blocks(db, "few", {}, sizes, redact=redact)
+
+
+def _reader(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """A reader of batches, in pieces that DuckDB can hold."""
+    return pa.RecordBatchReader.from_batches(schema, (piece for batch in batches for piece in _pieces(batch)))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch, halved until a piece is small enough or one row."""
+    if len(batch) <= 1 or batch.nbytes <= _PIECE_BYTES:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
+
+
+def _by_position(blocks: Iterator[bytes], events: Path) -> Iterator[bytes]:
+    """Yield the texts of blocks by time in the order of the file that came; they lie on disk meanwhile."""
+    folder = spill_of(events.parent, os.getpid())
+    positions = pq.read_table(events, columns=["position"])["position"].to_numpy()
+    sizes: list[int] = []
+    with disk_errors():
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for block in blocks:
+                texts = [_START + text for text in block.split(_START)[1:]]
+                sizes += map(len, texts)
+                file.write(b"".join(texts))
+            ends = np.cumsum(sizes)
+            for row in np.argsort(positions, kind="stable").tolist():
+                yield os.pread(file.fileno(), sizes[row], int(ends[row]) - sizes[row])
 
 
 def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -95,9 +189,10 @@ def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
 def text_sizes(columns: Path) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the bytes that each event takes in a document, by time, many at a time; raises `ExportFailed`."""
     file = columns / EVENTS
-    with _connected(columns) as db:
-        sizes = f"SELECT strlen({_row_text()}) AS size FROM read_parquet($file)"  # noqa: S608 - of names in this file
-        for batch in db.sql(sizes, params={"file": str(file)}).to_arrow_reader(BATCH):
+    sizes = _Sizes.of(file)
+    with _connected(columns, sizes) as db:
+        query = f"SELECT strlen({_row_text(sizes)}) AS size FROM read_parquet($file)"  # noqa: S608 - of names in this file
+        for batch in db.sql(query, params={"file": str(file)}).to_arrow_reader(BATCH):
             yield batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
@@ -194,14 +289,15 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
 
 
 @contextmanager
-def _connected(columns: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that writes text; where it can't read the columns, that is an `ExportFailed` or a `DiskFull`."""
-    spill, threads = spill_of(columns, os.getpid()), min(THREADS_MAX, os.cpu_count() or 1)
+    spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:
         # with large buffers, as a batch of large events has more than 2 GB
         with connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
             db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
             db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
+            db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")
             yield db
     except duckdb.Error as error:
         if "No space left" in str(error):
@@ -210,13 +306,20 @@ def _connected(columns: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         raise ExportFailed(f"The trace's columns can't be read: {why}") from error
 
 
-def _blocks(db: duckdb.DuckDBPyConnection, rows: str, values: dict[str, str], *, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows, `BATCH` at a time, each after a comma and the separator."""
-    text = f"SELECT {_row_text()} AS text FROM {rows}"  # noqa: S608 - of names in this file
+def _quoted(text: str) -> str:
+    """A text as JSON."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _blocks(
+    db: duckdb.DuckDBPyConnection, rows: str, values: dict[str, str], sizes: _Sizes, *, redact: bool
+) -> Iterator[bytes]:
+    """Yield the text of all rows, many at a time, each after a comma and the separator."""
+    text = f"SELECT {_row_text(sizes)} AS text FROM {rows}"  # noqa: S608 - of names in this file
     if redact:
         text = f"SELECT CASE WHEN regexp_matches(text, $suspect) THEN redacted(text) ELSE text END FROM ({text})"  # noqa: S608
         values = values | {"suspect": SUSPECT}
-    for batch in db.sql(text, params=values).to_arrow_reader(BATCH):
+    for batch in db.sql(text, params=values).to_arrow_reader(sizes.rows_at_once):
         yield _joined(batch.column(0))
 
 
@@ -237,9 +340,10 @@ def _joined(texts: pa.LargeStringArray) -> bytes:
     return bytes(memoryview(values)[starts[texts.offset] : starts[texts.offset + len(texts)]])
 
 
-def _row_text() -> str:
+def _row_text(sizes: _Sizes) -> str:
     """The SQL expression of a row's text: a comma, the separator, and the event."""
-    members = [_member("cat", "to_json(cat)"), _member("name", "to_json(name)")]
+    as_json = "quoted" if sizes.long else "to_json"
+    members = [_member(key, f"{as_json}({key})") for key in ("cat", "name")]
     members += [_member(key, f"coalesce({key}::VARCHAR, {key}_text)") for key in ("pid", "tid")]
     members += [_member(key, _time(key)) for key in ("ts", "dur")]
     members += [_member("id", "coalesce(id::VARCHAR, id_text)"), _member("args", "args")]

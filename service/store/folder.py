@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from service.trace.errors import CatalogInUse, DiskFull
 
 EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
 """The files that ingest makes of a trace."""
+LISTS = "lists.json"
+"""Likewise, where the summary has lists that are too long for the catalog; see `service.store.lists`."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
 """How the names of notes on resumable uploads end; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
@@ -50,6 +53,7 @@ class Folder:
         """
         for part in (self.incoming, self.originals, self.columns, self.making):
             part.mkdir(parents=True, exist_ok=True)
+        self._close_to_others()
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,6 +61,21 @@ class Folder:
             os.close(lock)
             raise CatalogInUse(f"Another server works on {self.root}.") from None
         self._lock = lock
+
+    def _close_to_others(self) -> None:
+        """Take from other users of the machine what an earlier version let them have.
+
+        The mode of an original is left alone where the file has another name or owner: an import by link shares it
+        with somebody. The folder around it lets nobody in anyway. What else lies in the data folder is not ours.
+        """
+        for file in (self.catalog, self.tokens, self.audit):
+            for path in self.root.glob(f"{file.name}*"):
+                _make_private(path, 0o600)
+        for part in (self.incoming, self.originals, self.columns, self.making):
+            for folder, _, names in os.walk(part):
+                _make_private(Path(folder), 0o700)
+                for name in names:
+                    _make_private(Path(folder, name), 0o600)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -94,6 +113,15 @@ class Folder:
         for made in (columns, partial_of(columns)):
             with suppress(FileNotFoundError):
                 shutil.rmtree(made)
+
+    def names_of(self, status: os.stat_result) -> int:
+        """How many originals are names of a file."""
+        count = 0
+        with os.scandir(self.originals) as entries:
+            for entry in entries:
+                if entry.inode() == status.st_ino:
+                    count += entry.stat(follow_symlinks=False).st_dev == status.st_dev
+        return count
 
     def share(self, trace_id: str, twin: str) -> bool:
         """Let the original of a trace be that of another, which has the same bytes; False where it can't be."""
@@ -145,15 +173,25 @@ class Folder:
                 shutil.rmtree(columns)
 
 
+def _make_private(path: Path, mode: int) -> None:
+    """Give a file or folder of our own that mode, unless it has another name."""
+    with suppress(FileNotFoundError):
+        told = path.lstat()
+        shared = stat.S_ISREG(told.st_mode) and told.st_nlink > 1
+        ours = stat.S_ISREG(told.st_mode) or stat.S_ISDIR(told.st_mode)
+        if ours and not shared and told.st_uid == os.geteuid() and stat.S_IMODE(told.st_mode) & 0o077:
+            path.chmod(mode)
+
+
 def size_of(columns: Path) -> int:
     """Bytes of what ingest made of a trace."""
     return sum(part.stat().st_size for part in _parts_of(columns))
 
 
 def _parts_of(columns: Path) -> list[Path]:
-    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`."""
-    attribution = columns / ATTRIBUTION
-    return [columns / EVENTS, columns / ENVELOPE, *([attribution] if attribution.exists() else [])]
+    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`, and few have `LISTS`."""
+    more = (columns / ATTRIBUTION, columns / LISTS)
+    return [columns / EVENTS, columns / ENVELOPE, *(part for part in more if part.exists())]
 
 
 def partial_of(columns: Path) -> Path:

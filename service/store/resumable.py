@@ -39,6 +39,8 @@ class Announced:
     metadata: str = ""
     group: str | None = None
     priority: int = 0
+    client: str = ""
+    """The name of the token, or the address, that it is counted by."""
 
 
 class Resumable:

@@ -44,13 +44,17 @@ class Taking:
         room: what there is for them.
         limit: the largest size in bytes.
         on_bytes: hears how many bytes were read, again and again; what it raises ends the taking.
+        linked: whether a file may have names beside its own and those in the data folder.
     """
 
-    def __init__(self, folder: Folder, room: Room, *, limit: int, on_bytes: Callable[[int], object]) -> None:
+    def __init__(
+        self, folder: Folder, room: Room, *, limit: int, on_bytes: Callable[[int], object], linked: bool = False
+    ) -> None:
         self._folder = folder
         self._room = room
         self._limit = limit
         self._on_bytes = on_bytes
+        self._may_be_linked = linked
 
     def take(self, path: Path, trace_id: str, mode: Mode) -> Received:
         """Make a file at a path without links the original of a trace.
@@ -62,7 +66,7 @@ class Taking:
                 lies; ``auto`` is the one or else the other.
 
         Raises:
-            ImportRefused: it can't be opened, or is no plain file.
+            ImportRefused: it can't be opened, is no plain file, or has names that nobody knows.
             OriginalChanged: somebody writes into it.
             EmptyBody, TooLarge: it has no bytes, or too many.
             DiskFull: there is no room.
@@ -70,6 +74,7 @@ class Taking:
         with FileIO(_opened(path)) as source:
             status = os.fstat(source.fileno())
             mark = mark_of(status)
+            self._check_names(status)
             self._check_size(status.st_size)
             self._room.check(status.st_size, linked=True)
             if mode in ("auto", "link") and self._linked(source, trace_id):
@@ -110,6 +115,7 @@ class Taking:
         with BufferedReader(FileIO(_opened(path))) as file:
             chunks = plain_chunks(cast("BufferedReader", file))
             try:
+                self._check_names(os.fstat(file.fileno()))
                 with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|", tarinfo=_Info) as archive:
                     while info := archive.next():
                         name = info.name.rpartition("/")[2]
@@ -120,6 +126,17 @@ class Taking:
                         archive.members = []  # type: ignore[attr-defined] # else it would note each
             except tarfile.TarError as error:
                 raise ImportRefused(f"The archive is damaged: {error}.") from error
+
+    def _check_names(self, status: os.stat_result) -> None:
+        """Raise `ImportRefused` if a file has names beside its own and ours: one may lie outside of the roots."""
+        if self._may_be_linked or status.st_nlink == 1:
+            return
+        ours = self._folder.names_of(status)
+        if status.st_nlink > 1 + ours:
+            raise ImportRefused(
+                f"It has {status.st_nlink} names (hard links), one of which may lie outside of the import roots."
+                " A copy of it can be imported, or it itself where TRACEDOCK_IMPORT_HARD_LINKS is set."
+            )
 
     def _check_size(self, size: int) -> None:
         if not size:

@@ -79,6 +79,8 @@ TracedockError
 └── EngineError
     ├── EngineUnavailable    no engine can be had
     ├── EngineBusy           too many requests wait for it
+    ├── EnginesKilled        engines died of the client's requests
+    ├── StatementKills       engines died of the statement
     ├── TooLargeForEngine    the trace alone would take more memory than engines may
     ├── EngineFailed         the engine died or could not load the trace
     │   ├── EngineOutgrew    it was ended for the memory it took
@@ -186,6 +188,12 @@ class UploadGone(ResumableError):
     """The upload expired, or was ended."""
 
     code, title = "upload_gone", "The upload is gone"
+
+
+class TooManyUploads(ResumableError):
+    """As many uploads are under way as may be."""
+
+    code, title = "too_many_uploads", "Too many uploads are under way"
 
 
 class UploadLocked(ResumableError):
@@ -586,6 +594,18 @@ class EngineBusy(EngineError):
     """Too many requests wait for the engine."""
 
     code, title = "engine_busy", "Too many requests wait for the engine"
+
+
+class EnginesKilled(EngineError):
+    """Engines died of several requests of the client, which has to pause."""
+
+    code, title = "engines_killed", "Your requests end engines"
+
+
+class StatementKills(EngineError):
+    """Engines died of the statement, which is not run again for a while."""
+
+    code, title = "sql_kills_engine", "The statement ends engines"
 
 
 class TooLargeForEngine(EngineError):

@@ -1,7 +1,8 @@
 """Secrets that traces carry along: how they are known, and how a text is written without them.
 
-Three things give a secret away: it lies in the dump of an environment (``env``, ``os_environ``…), the key beside it
-says so (``api_key``, ``HF_TOKEN``…), or it looks like one (``hf_…``, ``AKIA…``, ``https://user:password@…``). What is
+Four things give a secret away: it lies in the dump of an environment (``env``, ``launch_env``…), the key beside it
+says so (``api_key``, ``HF_TOKEN``…), the flag before it does (``["--token", "…"]``), or it looks like one (``hf_…``,
+``AKIA…``, ``https://user:password@…``, ``?sig=…``). What is
 hidden becomes ``[redacted]``; all else stays as it is, a JSON text to the very byte.
 """
 
@@ -15,7 +16,9 @@ REDACTED = "[redacted]"
 
 SUSPECT = (
     r"(?i)hf_|gh[oprsu]_|github_pat_|glpat-|sk-|xox[a-z]-|a[ks]ia[a-z0-9]{16}|nvapi-|aiza|npm_|eyj|:\\?/\\?/[^\s/]*@"
-    r"|authorization|bearer|cookie|credential|env|jwt|key|passw|passphrase|secret|token|wandb|\\u00[2-7]"
+    r"|authorization|bearer|cookie|credential|env|jwt|key|pass|pwd|secret|token|wandb|\\u00[2-7]"
+    r"|[prs]k_(?:live|test)_|whsec_|pypi-|dckr_|gl[a-z]{2,5}-|ya29|gocspx|sg\.|dop_v1|shp|xapp-|hvs\.|r8_|gsk_|lsv2"
+    r"|api_org|dapi|rubygems|sig=|signature"
 )
 """What RE2 and Python find in every JSON text that `redacted_json` changes, and in few others."""
 
@@ -30,17 +33,29 @@ class Hidden(IntEnum):
 
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_ENVIRONMENT_KEY = re.compile("env|environ|environment|environment_variables|env_vars|os_environ")
+_ENVIRONMENT_KEY = re.compile("(?:[a-z0-9_]*_)?(?:env|environ|environment|environment_variables|env_vars)")
 _DUMP = re.compile(r"\s*[{\[]|.*=")  # unlike `"env": "production"`
 _SECRET_KEY = re.compile(
     r"_(?:[a-z]*passw(?:or)?ds?|passphrase|secrets?|credentials?|authorization|cookies?|jwt|bearer|apikeys?"
     r"|(?:access|api|auth|bearer|refresh|session)_?tokens?"
-    r"|(?:access|account|api|auth|encryption|master|private|secret|session|signing|ssh|wandb)_?keys?)_"
+    r"|(?:access|account|api|auth|encryption|master|private|secret|session|signing|ssh|wandb)_?keys?"
+    r"|(?:aws|azure|blob|bucket|client|deploy|gcp|gcs|hf|hmac|license|minio|openai|rsa|s_3|service|shared|storage)_keys?)_"
 )
+_PASS_KEY = re.compile(r"(?:_|_[a-z0-9_]*_)(?:pwd|passcode|(?<!backward_)(?<!bwd_)(?<!forward_)(?<!fwd_)pass)_$")
+_WORDS_OF_PASSES = r"(?:forward|backward|fwd|bwd|prefill|decode|train|eval|true|false|yes|no|both|none|[\d.]+)"
+_NO_PASS = re.compile(f"(?i){_WORDS_OF_PASSES}?")
+"""Values of a key ``pass`` that are no password: a pass of a model, or of a compiler."""
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
+_FLAG_MAX = 100
+_NUMBER = re.compile(r"-?[\d.]+")
 _TOKEN_KEY = re.compile("_token_")  # a language model's, maybe; but then it is a number
 
 _ISSUED = (  # whose makers gave them a mark
-    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}"
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
+    r"|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{12,}|[prs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[\w+/=-]{16,}"
+    r"|pypi-[\w-]{16,}|dckr_[op]at_[\w-]{16,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|dop_v1_[a-f0-9]{32,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}|xapp-\d-[\w-]{8,}|hvs\.[\w-]{20,}|r8_[A-Za-z0-9]{30,}"
+    r"|gsk_[A-Za-z0-9]{20,}|lsv2_(?:pt|sk)_[\w-]{16,}|api_org_[A-Za-z]{20,}|dapi[a-f0-9]{32}|rubygems_[a-f0-9]{32,}"
     r"|sk-(?=[\w-]{0,60}\d)[\w-]{16,}|xox[a-z]-[\w-]{8,}|A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9])"
     r"|nvapi-[\w-]{16,}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36})"
 )
@@ -55,6 +70,25 @@ _PATTERNS = {
         (r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}", rf"\1{REDACTED}"),
         (r"(?i)(authorization\W{1,4}basic\s+)[\w+/=-]+", rf"\1{REDACTED}"),
         (r"(?i)(\bwandb[ \w]{0,30}[:= \"']{0,4})[0-9a-f]{40}\b", rf"\1{REDACTED}"),
+        (
+            (
+                r"(?i)([?&;](?:sig|signature|key|x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid)=)"
+                r"(?!\[redacted])[^\s\"'&#]+"
+            ),
+            rf"\1{REDACTED}",
+        ),
+        (r"(?i)(\bsig=)(?!\[redacted])[\w%+/=-]{16,}", rf"\1{REDACTED}"),
+        (
+            (
+                rf"(?i)((?<![\w-])--?(?:[a-z0-9]+[_.-]){{0,4}}(?:{_NAMES}|pwd|pass)[ \t]+[\"']?)"
+                r"(?!-|\d+\b|\[redacted])[^\s\"']+"
+            ),
+            rf"\1{REDACTED}",
+        ),
+        (
+            rf"(?i)((?<![a-z])(?:pwd|pass)=[\"']?)(?!{_WORDS_OF_PASSES}(?![\w-])|\[redacted])[^\s\"'&,;)\]}}]+",
+            rf"\1{REDACTED}",
+        ),
         # as programs are told them, `--password=…` or `?access_token=…`, and as Python shows them, `'token': '…'`
         (rf"(?i)((?:{_NAMES})=[\"']?)(?!\d+\b|\[redacted])[^\s\"'&,;)\]}}]+", rf"\1{REDACTED}"),
         (rf"(?i)((?:{_NAMES})'\s*:\s*')[^']+", rf"\1{REDACTED}"),
@@ -70,7 +104,7 @@ _TOKEN = re.compile(
 
 def redacted_text(text: str) -> str:
     """A text without its secrets: what looks like one, and in pieces of JSON also what its keys betray."""
-    if '"' in text and ":" in text:
+    if '"' in text and (":" in text or "--" in text):
         text = redacted_json(text)
     for pattern, replacement in _PATTERNS.items():
         if pattern.search(text):  # which is seldom, and cheaper
@@ -87,7 +121,8 @@ def redacted(value: Any, hidden: Hidden = Hidden.SECRETS) -> Any:
         case dict():
             return {_safe_key(key): redacted(item, _below(key, hidden, _opening(item))) for key, item in value.items()}
         case list():
-            return [redacted(item, hidden) for item in value]
+            behind = zip([None, *value], value, strict=False)  # the last one stands before nothing
+            return [redacted(item, _behind(flag, hidden, item)) for flag, item in behind]
         case str():
             return _redacted_string(value, hidden)
         case None | bool():
@@ -102,6 +137,7 @@ def redacted_json(text: str) -> str:
     done = 0
     around = [Hidden.SECRETS]  # of each open bracket
     key: str | None = None
+    flag: str | None = None  # the string before, in an array
     for token in _TOKEN.finditer(text):
         shown = whole = token[0]
         if token["open"]:
@@ -115,12 +151,14 @@ def redacted_json(text: str) -> str:
                 shown = json.dumps(safe) + token["colon"]
         elif token["string"]:
             plain = _plain(token["inside"])
-            safe = _redacted_string(plain, _below(key, around[-1], plain))
+            hidden = _below(key, around[-1], plain) if key is not None else _behind(flag, around[-1], plain)
+            safe = _redacted_string(plain, hidden)
             if safe != plain:
                 shown = json.dumps(safe)
         else:
             shown = _redacted_scalar(whole, _below(key, around[-1], whole))
         if not token["colon"]:
+            flag = _plain(token["inside"]) if token["string"] and key is None else None
             key = None
         if shown != whole:
             pieces += text[done : token.start()], shown
@@ -143,7 +181,18 @@ def _below(key: str | None, hidden: Hidden, value: str) -> Hidden:
         return Hidden.ALL
     if _SECRET_KEY.search(f"_{name}_"):
         return Hidden.NUMBERS
+    if _PASS_KEY.search(f"_{name}_") and not _NO_PASS.fullmatch(value):
+        return max(hidden, Hidden.STRINGS)
     return max(hidden, Hidden.STRINGS) if _TOKEN_KEY.search(f"_{name}_") else hidden
+
+
+def _behind(flag: Any, hidden: Hidden, value: Any) -> Hidden:
+    """What is hidden in an element of an array that stands behind another, which may be a flag like ``--token``."""
+    if not (isinstance(flag, str) and isinstance(value, str) and len(flag) <= _FLAG_MAX and _FLAG.fullmatch(flag)):
+        return hidden
+    if _FLAG.fullmatch(value) or _NUMBER.fullmatch(value):
+        return hidden
+    return max(hidden, _below(flag, Hidden.SECRETS, value))
 
 
 @lru_cache(1 << 12)

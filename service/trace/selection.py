@@ -140,7 +140,7 @@ def share_of_time(selection: Selection, summary: Mapping[str, Any]) -> float:
         first = start if window.start_ns is None else zero + window.start_ns
         last = end if window.end_ns is None else zero + window.end_ns
         spans = common(spans, united([(first, last)]))
-    if selection.steps:
+    if selection.steps and "steps" not in summary.get("totals", {}):
         steps = [step for step in summary["steps"] if step["number"] in selection.steps]
         spans = common(spans, united((step["start_ns"], step["end_ns"]) for step in steps))
     return sum(b - a for a, b in spans) / max(end - start, 1)

@@ -65,3 +65,5 @@ class Summary:
     """What External ids are, and how much work each rule gives an operator; see `service.attribution.links`."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     """Of a merged trace: of what it was made."""
+    totals: dict[str, int] = field(default_factory=dict)
+    """Of the lists that are not whole, how many entries there are; see `service.store.lists`."""

@@ -175,7 +175,13 @@ class Server(ThreadingHTTPServer):
         self.requests: list[Request] = []
         self.arrived = Event()  # set when a request to a scripted path has been read
         self.page = 2
-        self.listener: dict[str, Any] = {"enabled": True, "host": "127.0.0.1", "port": 9001, "trace": None}
+        self.listener: dict[str, Any] = {
+            "enabled": True,
+            "host": "127.0.0.1",
+            "port": 9001,
+            "trace": None,
+            "error": None,
+        }
         self._scripts: dict[tuple[str, str], deque[Answer]] = {}
         self._lock = Lock()
 

@@ -223,6 +223,13 @@ def test_open_listener_fails_when_the_listener_is_off(run: Run, two: Server) -> 
     assert "The listener is off" in result.stderr
 
 
+def test_open_listener_tells_why_the_listener_is_off(run: Run, two: Server) -> None:
+    two.listener |= {"enabled": False, "error": "Port 9001 on 127.0.0.1 is in use by another program."}
+    result = run("open", "rank0.json", "--listener")
+    assert result.exit_code == 1
+    assert "Port 9001 on 127.0.0.1 is in use" in " ".join(result.stderr.split())
+
+
 def test_rm_deletes_once_what_was_named_twice(run: Run, two: Server) -> None:
     result = run("rm", "--yes", "latest", "9f3", "rank0.json")
     assert result.exit_code == 0

@@ -14,7 +14,14 @@ from service.engine import fleet as fleet_module
 from service.engine.fleet import Fleet
 from service.engine.memory import BASE_BYTES, MemoryModel
 from service.engine.session import Session, SessionState
-from service.trace.errors import EngineFailed, EngineOutgrew, EngineUnavailable, NothingSelected, TooLargeForEngine
+from service.trace.errors import (
+    EngineFailed,
+    EngineOutgrew,
+    EngineStuck,
+    EngineUnavailable,
+    NothingSelected,
+    TooLargeForEngine,
+)
 from tests.conftest import DATA
 from tests.engine.conftest import DOUBLES, ENDLESS, ENDLESS_ROWS, all_rows, asked, fed, gone, launch, limits, within
 
@@ -84,6 +91,40 @@ async def test_no_engine_in_use_is_taken_away(engine: Path) -> None:
         running.close()
         await asked(asked_of, "SELECT 1")
         assert await asked(fleet.open("c", "c", TRACE), "SELECT 1") == [(1,)]
+
+
+async def test_a_load_that_stands_still_makes_room_for_others(one_event: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "IMPATIENT_S", 0.2)
+    async with fleet_of(DOUBLES / "mute", max_engines=1) as fleet:
+        stalled = fleet.open("a", "a", partial(fed, one_event), client="one")
+        waiting = asyncio.create_task(stalled.settled())
+        while stalled.stalled_s <= 0.2:
+            assert not waiting.done()
+            with pytest.raises(EngineUnavailable):
+                fleet.open("b", "b", partial(fed, one_event), client="another")
+            await asyncio.sleep(0.02)
+        fleet.open("b", "b", partial(fed, one_event), client="another")
+        with pytest.raises(EngineStuck, match=r"came no further for .* while others waited"):
+            await waiting
+        assert fleet._deaths.count("a") == 1
+        assert await gone(stalled)
+
+
+async def test_one_clients_loads_leave_room_for_another(one_event: Path) -> None:
+    async with fleet_of(DOUBLES / "mute", max_engines=4) as fleet:
+        loads = [fleet.open(name, name, partial(fed, one_event), client="hog") for name in "abcd"]
+        with pytest.raises(EngineUnavailable):
+            fleet.open("e", "e", partial(fed, one_event), client="hog")
+        first = fleet.open("x", "x", partial(fed, one_event), client="other")
+        second = fleet.open("y", "y", partial(fed, one_event), client="other")
+        with pytest.raises(EngineUnavailable):  # each has two
+            fleet.open("z", "z", partial(fed, one_event), client="other")
+        assert [session.trace_id for session in fleet.sessions()] == ["a", "b", "x", "y"]
+        for made_room in loads[2:]:
+            with pytest.raises(EngineUnavailable, match="made room for another client"):
+                await made_room.settled()
+        assert not first.over
+        assert not second.over
 
 
 async def test_a_trace_whose_engine_was_killed_gets_a_new_one(engine: Path) -> None:

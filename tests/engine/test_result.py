@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine import wire
-from service.engine.result import MEMORY_MAX, Batch, Result
+from service.engine.result import BLOB, DOUBLE, INTEGER, STRING, Batch, Result
+from service.engine.spool import MEMORY_MAX, SpoolBudget
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
 from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
 
@@ -24,7 +25,7 @@ def result_of(
     scratch: Path | None = None,
 ) -> Result:
     """A result that has taken those answers."""
-    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, scratch=scratch)
+    result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, budget=SpoolBudget(scratch))
     for one in answers:
         result.take(one)
     if done:
@@ -72,17 +73,22 @@ def test_a_limit_keeps_the_first_rows_and_tells_whether_there_were_more(
 @given(TABLES)
 def test_a_columns_type_is_that_of_its_cells(rows: list[Row]) -> None:
     result = result_of(*answers_of(rows, 3))
-    names = {int: "int", float: "double", str: "string", bytes: "blob"}
+    kinds = {int: INTEGER, float: DOUBLE, str: STRING, bytes: BLOB}
     columns = list(zip(*rows, strict=True)) or [()]
-    kinds = [{names[type(cell)] for cell in column if cell is not None} for column in columns]
-    assert result.types() == [next(iter(kind)) if len(kind) == 1 else "mixed" if kind else "null" for kind in kinds]
+    assert result.mixtures() == [{kinds[type(cell)] for cell in column if cell is not None} for column in columns]
     result.close()
 
 
 def test_columns_that_are_cut_off_by_the_limit_have_no_say_in_their_type() -> None:
     result = result_of(answer((1,), ("text",), names=("x",)), limit=1)
-    assert result.types() == ["int"]
+    assert result.mixtures() == [{INTEGER}]
     result.close()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53, 2**53 + 1, -(2**63), 2**63 - 1, 0])))
+def test_integers_fit_doubles_only_where_each_keeps_its_value(numbers: list[int]) -> None:
+    batch = Batch(cells_batch(*(("x", number) for number in numbers)), 2)
+    assert batch.integers_fit_doubles(1) == all(int(float(number)) == number for number in numbers)
 
 
 def test_text_that_is_no_utf8_is_replaced_where_it_is_wrong() -> None:
@@ -147,7 +153,7 @@ def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatc
     def full(_: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(result._file, "write", full)
+    monkeypatch.setattr(result._spool._file, "write", full)
     result.take(answer((1,), names=("x",), last=False))
     result.finish()
     assert stops

@@ -64,3 +64,11 @@ def test_the_end_of_a_load_may_take_as_long_as_is_due_to_what_came_before() -> N
     assert not watch.stuck(10**9, 52.0, fed=True)
     assert not watch.stuck(10**9, 52 + 30 + FINISH_FACTOR * 52, fed=True)
     assert watch.stuck(10**9, 52.1 + 30 + FINISH_FACTOR * 52, fed=True)
+
+
+def test_an_engine_that_sleeps_over_its_work_is_stuck_and_one_without_work_is_not() -> None:
+    watch = LoadWatch(30)
+    assert not watch.stuck(1000, 2.0, fed=False, waited_s=60.0)
+    assert not watch.stuck(1000, 2.5, fed=False)
+    assert not watch.stuck(1000, 4.0, fed=False, waited_s=61.0)  # slow, for others take the processors
+    assert watch.stuck(2000, 4.5, fed=False, waited_s=61.0)

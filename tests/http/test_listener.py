@@ -1,20 +1,32 @@
 """The localhost listener, with the real Perfetto client."""
 
+import json
+import os
+import shlex
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 import pytest
-from perfetto.trace_processor import TraceProcessor
+from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
+from service.engine import provision, wire
+from service.http import listening as listening_module
 from service.http.listener import ORIGINS
+from service.http.listening import ListenerState, bind
+from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
+from tests.traces import TraceShape, write_trace
 
 EVIL = Origin("https://evil.example")
 NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 90000) SELECT x FROM c"
@@ -47,7 +59,7 @@ def door(port: int) -> Iterator[httpx.Client]:
 
 
 def test_without_a_trace_it_says_what_to_do(listening: Server, door: httpx.Client, port: int) -> None:
-    state = {"enabled": True, "host": "127.0.0.1", "port": port, "trace": None}
+    state = {"enabled": True, "host": "127.0.0.1", "port": port, "trace": None, "error": None}
     assert listening.api.get("/listener").json() == state
     answer = door.post("/status")
     assert (answer.status_code, answer.json()["code"]) == (409, "not_ready")
@@ -65,8 +77,13 @@ def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert [row.n for row in perfetto.query("SELECT 1 AS n")] == [1]
         listening.api.delete(f"/traces/{trace}").raise_for_status()
+        with pytest.raises(Exception, match=f"trace {trace}, with which this connection began, was deleted"):
+            perfetto.query("SELECT 1")
+    with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         with pytest.raises(Exception, match="No trace is chosen"):
             perfetto.query("SELECT 1")
+        with pytest.raises(Exception, match="No trace is chosen"):
+            perfetto.metric(["trace_metadata"])
 
 
 def test_the_perfetto_client_asks_sql(listening: Server, chosen: str, port: int) -> None:
@@ -85,10 +102,183 @@ def test_the_perfetto_client_computes_metrics(listening: Server, chosen: str, po
         assert perfetto.metric(["trace_metadata"]).trace_metadata.trace_duration_ns > 0
 
 
-@pytest.mark.parametrize("call", ["parse", "notify_eof", "reset_trace_processor", "enable_metatrace", "nothing"])
+SUMMARY = """
+metric_spec {
+  id: "slices"
+  value: "n"
+  query { sql { sql: "SELECT count(*) AS n FROM slice" column_names: "n" } }
+}
+"""
+
+
+def test_the_perfetto_client_summarizes(listening: Server, chosen: str, port: int) -> None:
+    with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
+        [slices] = perfetto.trace_summary([SUMMARY]).metric_bundles
+        assert [row.values[0].double_value for row in slices.row] == [487]
+        with pytest.raises(Exception, match="nothing_of_the_kind"):
+            perfetto.trace_summary(["nothing_of_the_kind"])
+
+
+def test_several_clients_ask_at_once(listening: Server, chosen: str, port: int) -> None:
+    def count(_: int) -> list[int]:
+        with TraceProcessor(addr=f"localhost:{port}") as perfetto:
+            return [row.n for _ in range(5) for row in perfetto.query("SELECT count(*) AS n FROM slice")]
+
+    with ThreadPoolExecutor(6) as clients:
+        assert list(clients.map(count, range(6))) == [[487] * 5] * 6
+
+
+def test_a_client_stays_with_the_trace_that_it_began_with(
+    listening: Server, chosen: str, port: int, tmp_path: Path
+) -> None:
+    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    count = "SELECT count(*) AS n FROM slice"
+    [[slices]] = listening.rows(other, count)
+    assert slices != 487
+    with TraceProcessor(addr=f"127.0.0.1:{port}") as before:
+        assert [row.n for row in before.query(count)] == [487]
+        listening.api.put("/listener", json={"trace": other}).raise_for_status()
+        assert [row.n for row in before.query(count)] == [487]
+        with TraceProcessor(addr=f"127.0.0.1:{port}") as after:
+            assert [row.n for row in after.query(count)] == [slices]
+    listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
+
+
+def test_a_client_that_pauses_need_not_connect_again(chosen: str, port: int) -> None:
+    """It could not: Python's http.client sends its next request into the connection that was closed."""
+    body = wire.QueryArgs(sql_query="SELECT 1").SerializeToString()
+    head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=6) as connection:  # uvicorn gives idle ones 5 s
+        connection.sendall(head.encode() + body)
+        while b"0\r\n\r\n" not in connection.recv(1 << 16):
+            pass
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+
+
+def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, chosen: str) -> None:
+    """As its BatchTraceProcessor does with each, which needs pandas."""
+
+    def pieces() -> Iterator[bytes]:
+        with listening.api.stream("GET", f"/traces/{chosen}/download") as answer:
+            yield from answer.iter_bytes(1 << 20)
+
+    engine = TraceProcessorConfig(bin_path=str(provision.engine_path(Settings())))
+    with TraceProcessor(trace=pieces(), config=engine) as perfetto:
+        assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="BatchTraceProcessor needs pandas, which is not installed")
+def test_the_lines_of_the_readme_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    lines = readme.split("```python\nimport json")[1].split("```")[0]
+    server = start_server()
+    for name in ("one.json.gz", "two.json.gz"):
+        server.upload(step_trace, name)
+    program = f"import json{lines.replace('http://127.0.0.1:8700', server.url)}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["n", "487", "487"]
+
+
+def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int, step_trace: Path) -> None:
+    with pytest.raises(Exception, match="it loads no other file"):
+        TraceProcessor(addr=f"127.0.0.1:{port}", trace=str(step_trace))
+
+
+@pytest.mark.parametrize("call", ["notify_eof", "reset_trace_processor", "enable_metatrace", "nothing"])
 def test_what_would_change_the_shared_trace_is_refused(chosen: str, door: httpx.Client, call: str) -> None:
     answer = door.post(f"/{call}", content=b"x")
     assert (answer.status_code, answer.json()["code"]) == (403, "request_refused")
+
+
+def test_a_file_is_refused_in_the_message_that_its_client_reads(chosen: str, door: httpx.Client) -> None:
+    answer = door.post("/parse", content=b"x")
+    assert answer.status_code == 403
+    assert "it loads no other file" in wire.Rpc().append_result.FromString(answer.content).error
+
+
+def test_the_status_offers_the_trace_to_the_ui_and_to_our_own_copy_none(
+    listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
+) -> None:
+    offered = wire.StatusResult.FromString(door.post("/status").content)
+    assert offered.loaded_trace_name == f"{step_trace.name} (Tracedock, trace {chosen})"
+    with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
+        tab.send(wire.frame(wire.request(wire.GET_STATUS)))
+        (payload,) = wire.Deframer().feed(tab.recv(5, decode=False))
+    assert wire.Rpc.FromString(payload).status == offered
+    own = listening.api.post(f"{listening.url}/perfetto/{chosen}/rpc/status")
+    assert wire.StatusResult.FromString(own.content).loaded_trace_name == ""
+
+
+def test_the_status_tells_why_the_trace_cannot_be_opened(
+    start_server: Callable[..., Server], step_trace: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    server = start_server(perfetto_port=port, engine_memory_bytes=1)
+    trace = server.upload(step_trace)["id"]
+    server.api.put("/listener", json={"trace": trace}).raise_for_status()
+    answer = httpx.post(f"http://127.0.0.1:{port}/status", trust_env=False)
+    assert answer.status_code == 200  # else the UI would say nothing
+    name = wire.StatusResult.FromString(answer.content).loaded_trace_name
+    assert "\nIt can't be opened now: An engine on all of this would take about" in name
+
+
+def test_its_page_says_what_it_is_and_how_to_choose(
+    listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
+) -> None:
+    served = door.get("/")
+    assert served.headers["content-type"].startswith("text/plain")
+    assert f"It serves {step_trace.name} (Tracedock, trace {chosen})" in served.text
+    assert f"{listening.url}/traces/{chosen}" in served.text
+    assert f"https://ui.perfetto.dev/#!/?rpc_port={port}" in served.text
+    assert door.head("/").status_code == 200
+    listening.api.put("/listener", json={"trace": None}).raise_for_status()
+    assert "No trace is chosen." in door.get("/").text
+    command = next(line for line in door.get("/").text.splitlines() if "curl -X PUT" in line)
+    told = subprocess.run(
+        shlex.split(command.removeprefix("- ").replace('"ID"', f'"{chosen}"')), capture_output=True, check=True
+    )
+    assert json.loads(told.stdout)["trace"] == chosen
+
+
+def test_it_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    answer = httpx.post(f"http://[::1]:{port}/status", trust_env=False)
+    assert wire.StatusResult.FromString(answer.content).loaded_trace_name
+    with connect(f"ws://[::1]:{port}/websocket") as tab:
+        tab.send(wire.frame(wire.request(wire.GET_STATUS)))
+        assert tab.recv(5)
+
+
+def test_without_ipv6_it_listens_on_the_other_address(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening_module, "HOST_6", "2001:db8::1")  # no machine has an address for examples
+    state, port = ListenerState(), free_port()
+    [one] = bind(state, port, "http://127.0.0.1:1")
+    with one:
+        assert (one.getsockname(), state.port, state.error) == (("127.0.0.1", port), port, None)
+        assert caplog.text == ""
+
+
+def test_where_its_port_is_taken_the_server_starts_and_says_so(
+    start_server: Callable[..., Server], step_trace: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        server = start_server(perfetto_port=port)
+        state = server.api.get("/listener").json()
+        assert (state["enabled"], state["port"]) == (False, port)
+        assert state["error"].startswith(f"Port {port} on 127.0.0.1 is in use by another program")
+        assert state["error"] in server.log_text()
+        trace = server.upload(step_trace)["id"]
+        assert server.api.put("/listener", json={"trace": trace}).json() == state | {"trace": trace}
 
 
 def test_the_tables_of_others_survive_a_restore(listening: Server, chosen: str, door: httpx.Client) -> None:
@@ -145,6 +335,59 @@ def test_the_ui_speaks_over_a_websocket(chosen: str, port: int) -> None:
     assert list(wire.Rpc.FromString(payload).query_result.batch[0].varint_cells) == [7]
 
 
+def spoken(tab: ClientConnection, request: object) -> wire.Rpc:
+    """The one response to a request, as the UI sends it and reads it."""
+    tab.send(wire.frame(request))
+    (payload,) = wire.Deframer().feed(tab.recv(20, decode=False))
+    return wire.Rpc.FromString(payload)
+
+
+def test_a_tab_stays_with_its_trace_until_that_is_deleted(
+    listening: Server, step_trace: Path, chosen: str, port: int, tmp_path: Path
+) -> None:
+    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    [[slices]] = listening.rows(other, "SELECT count(*) FROM slice")
+    question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT count(*) FROM slice"))
+    listening.api.put("/listener", json={"trace": other}).raise_for_status()
+    with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
+        assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
+        listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
+        assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
+        with connect(f"ws://127.0.0.1:{port}/websocket") as new:
+            assert spoken(new, question).query_result.batch[0].varint_cells == [487]
+        listening.api.delete(f"/traces/{other}").raise_for_status()
+        with pytest.raises(ConnectionClosed, match=f"The trace {other} was deleted"):
+            spoken(tab, question)
+
+
+def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
+    start_server: Callable[..., Server], step_trace: Path, tmp_path: Path
+) -> None:
+    """A UI whose connection broke connects again and goes on, without a word about which trace it has."""
+    port = free_port()
+    server = start_server(perfetto_port=port)
+    one, two = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
+    body = wire.Rpc(seq=9, request=wire.GET_STATUS).SerializeToString()
+    going_on = b"\x0a" + wire.varint(len(body)) + body
+    address = f"ws://127.0.0.1:{port}/websocket"
+
+    def goes_on() -> bool:
+        with connect(address) as tab:
+            tab.send(going_on)
+            with suppress(ConnectionClosed):
+                return bool(tab.recv(20))
+            assert tab.close_reason == "The connection to the trace was lost. Reload this tab."
+            return False
+
+    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    assert not goes_on()  # its trace may be one of a server before this one
+    assert goes_on()
+    server.api.put("/listener", json={"trace": two}).raise_for_status()
+    assert not goes_on()
+    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    assert not goes_on()
+
+
 def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace: Path, chosen: str) -> None:
     other = listening.upload(step_trace)["id"]
     listening.api.put("/listener", json={"trace": other})
@@ -160,4 +403,6 @@ def test_the_two_ports_do_not_serve_each_others_pages(chosen: str, listening: Se
 
 
 def test_it_can_be_off(server: Server) -> None:
-    assert server.api.get("/listener").json() == {"enabled": False, "host": "127.0.0.1", "port": 0, "trace": None}
+    assert server.api.get("/listener").json() == {
+        "enabled": False, "host": "127.0.0.1", "port": 0, "trace": None, "error": None
+    }  # fmt: skip

@@ -15,6 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from service.engine import wire
+from service.engine.relay import FILE_PIECE_MAX
 from service.http.perfetto import NO_TRY_AGAIN
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
 from tests.server import Server
@@ -291,7 +292,7 @@ def test_frames_that_are_none_end_the_connection(data: bytes | str, tab: Tab) ->
 def test_a_message_beyond_all_bounds_ends_the_connection(tab: Tab) -> None:
     with tab.connected() as connection:
         with suppress(ConnectionClosed):  # as soon as it is noticed
-            connection.send(b"\x0a" + wire.varint(32 << 20) + b"x" * (32 << 20))
+            connection.send(b"\x0a" + wire.varint(FILE_PIECE_MAX + 1) + bytes(FILE_PIECE_MAX + 1))
         with pytest.raises(ConnectionClosed):
             connection.recv(10)
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import tus
 from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
@@ -218,6 +219,37 @@ def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_d
         assert server.stop() == 0
 
 
+# -- results of queries -------------------------------------------------------------------------------------------
+
+MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 20000) SELECT hex(zeroblob(1000)) FROM c"
+FORMS = ("application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream")
+
+
+@pytest.mark.parametrize("bound", ["quota_bytes", "min_free_bytes", "results_bytes"])
+def test_results_beyond_a_bound_are_refused_or_cut_in_every_form(
+    start_server: Start, step_trace: Path, bound: str
+) -> None:
+    server = start_server()
+    trace = server.upload(step_trace)["id"]
+    server.rows(trace, "SELECT 1")
+    server.kill()
+    floor = shutil.disk_usage(server.data).free * 2
+    server._settings[bound] = floor if bound == "min_free_bytes" else 10_000_000
+    server.start()
+    for form in FORMS:
+        try:
+            answer = server.api.post(
+                f"/traces/{trace}/query", json={"sql": MUCH, "limit": None}, headers={"Accept": form}
+            )
+        except httpx.RemoteProtocolError:  # cut off: it had begun
+            assert form in ("text/csv", "application/x-ndjson")
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
+            assert answer.json()["needed"] > 0
+    assert server.rows(trace, "SELECT 1") == [[1]]
+    assert "Traceback" not in server.log_text()
+
+
 # -- retention ----------------------------------------------------------------------------------------------------
 
 
@@ -284,3 +316,54 @@ def test_what_is_deleted_is_gone_from_the_disk(start_server: Start, step_trace: 
     assert bytes_on_disk(server) == before
     held = [os.readlink(one) for one in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
     assert not [one for one in held if one.endswith("(deleted)") and str(server.data) in one]
+
+
+# -- announced uploads -------------------------------------------------------------------------------------------------
+
+
+def test_announced_uploads_reserve_their_room(start_server: Callable[..., Server]) -> None:
+    server = start_server(quota_bytes=10_000_000)
+    first = tus.begin(server, 6_000_000)
+    refused = tus.creation(server, 6_000_000)
+    assert (refused.status_code, refused.json()["code"]) == (507, "no_room")
+    assert refused.json()["reserved"] == 6_000_000
+    assert put(server, "b.json", body(5_000_000)).status_code == 507
+
+    assert tus.send(server, first, 0, b" " * 3_000_000).status_code == 204
+    assert tus.creation(server, 6_000_000).json()["reserved"] == 3_000_000
+    server.api.delete(first, headers=tus.VERSION)
+    assert tus.creation(server, 6_000_000).status_code == 201
+
+
+def test_a_reservation_outlives_a_restart(start_server: Callable[..., Server]) -> None:
+    server = start_server(quota_bytes=10_000_000)
+    upload = tus.begin(server, 9_000_000)
+    server.kill()
+    server.start()
+    assert tus.offset(server, upload) == 0
+    assert tus.creation(server, 9_000_000).status_code == 507
+
+
+def test_a_length_that_is_told_late_is_reserved_then(start_server: Callable[..., Server]) -> None:
+    server = start_server(quota_bytes=10_000_000)
+    late = tus.begin(server, None)
+    tus.begin(server, 6_000_000)
+    assert tus.send(server, late, 0, b" ", Upload_Length="6000000").status_code == 507
+    assert tus.send(server, late, 0, b" ", Upload_Length="2000000").status_code == 204
+
+
+def test_the_number_of_announced_uploads_is_bounded(start_server: Callable[..., Server]) -> None:
+    server = start_server(max_uploads_per_client=3)
+    uploads = [tus.begin(server, 10) for _ in range(3)]
+    refused = tus.creation(server, 10)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_uploads")
+    assert (refused.json()["uploads"], refused.json()["limit"]) == (3, 3)
+    assert refused.headers["Retry-After"]
+    server.api.delete(uploads[0], headers=tus.VERSION)
+    assert tus.creation(server, 10).status_code == 201
+
+
+def test_uploads_that_expired_make_place(start_server: Callable[..., Server]) -> None:
+    server = start_server(max_uploads=1, upload_expires_s=0.5)
+    tus.begin(server, 10)
+    until(server, lambda: tus.creation(server, 10).status_code == 201)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from service.engine import wire
 from service.http.perfetto import TRY_AGAIN
+from service.store.tokens import Scope, Tokens
 from tests.http.conftest import ENDLESS_ROWS, until
 from tests.server import Server
 
@@ -207,18 +208,102 @@ def test_no_more_requests_wait_than_agreed(start_server: StartServer, step_trace
         script.close()
 
 
-def test_what_loses_its_engine_too_often_is_refused_until_it_is_closed(shared: tuple[Server, str]) -> None:
+def test_a_trace_whose_engine_is_killed_from_outside_stays_available(shared: tuple[Server, str]) -> None:
     server, trace = shared
-    for _ in range(3):
+    for _ in range(4):
         assert server.rows(trace, "SELECT 1") == [[1]]
         server.engine(trace).kill()
         server.query(trace, "SELECT 1")
-    refused = server.query(trace, "SELECT 1")
-    assert (refused.status_code, refused.json()["code"]) == (502, "engine_failed")
-    assert "SIGKILL" in refused.json()["last"]["detail"]
-    assert int(refused.headers["retry-after"]) > 500
-    server.api.delete(f"/traces/{trace}/session")
-    assert server.rows(trace, "SELECT 1") == [[1]]
+    until(server, lambda: server.query(trace, "SELECT 1").status_code == 200)
+    assert server.api.get(f"/traces/{trace}/session").json()["engine"]["restarts"] == 4
+
+
+# -- statements that kill engines ----------------------------------------------------------------------------------
+
+
+class Asker(NamedTuple):
+    """A client with a token of its own."""
+
+    server: Server
+    trace: str
+    token: str
+
+    def ask(self, sql: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return self.server.api.post(f"/traces/{self.trace}/query", json={"sql": sql}, headers=headers)
+
+    def ask_in_tab(self, sql: str) -> str:
+        """The error of a statement in a tab of the UI; empty where it has none."""
+        url = f"{self.server.url.replace('http', 'ws')}/perfetto/{self.trace}/rpc/websocket"
+        query = wire.QueryArgs(sql_query=sql)
+        with connect(url, additional_headers={"Authorization": f"Bearer {self.token}"}) as tab:
+            tab.send(wire.frame(wire.request(wire.QUERY_STREAMING, query_args=query)))
+            try:
+                (payload,) = wire.Deframer().feed(tab.recv(ANSWERS_S, decode=False))
+            except ConnectionClosed as closed:
+                return str(closed)
+        return str(wire.Rpc.FromString(payload).query_result.error)
+
+
+@pytest.fixture
+def askers(start_server: StartServer, step_trace: Path) -> tuple[Asker, Asker]:
+    """A client that attacks and one that does not, on a server that asks for tokens."""
+    server = start_server(token="w" * 20)
+    server.api.headers["Authorization"] = f"Bearer {'w' * 20}"
+    with closing(Tokens(server.data / "tokens.sqlite")) as tokens:
+        reader = tokens.add("reader", Scope.READ)
+    _, trace = shared_by(server, step_trace)
+    return Asker(server, trace, reader), Asker(server, trace, "w" * 20)
+
+
+def code_of(answer: httpx.Response) -> str:
+    return "" if answer.status_code == 200 else str(answer.json()["code"])
+
+
+def answers_again(asker: Asker) -> bool:
+    return asker.ask("SELECT count(*) FROM slice").status_code == 200
+
+
+def test_a_statement_that_kills_engines_is_refused_and_its_trace_is_not(askers: tuple[Asker, Asker]) -> None:
+    attacker, other = askers
+    for number in range(3):
+        assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "engine_failed"
+        assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "sql_kills_engine"
+        until(other.server, lambda: answers_again(other))
+
+    refused = other.ask("select  RANDOMBLOB(300000009) -- again")
+
+    assert (refused.status_code, code_of(refused)) == (422, "sql_kills_engine")
+    assert 0 < int(refused.headers["retry-after"]) <= 600
+    assert "died of this statement" in attacker.ask_in_tab("SELECT randomblob(3)")
+    assert attacker.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
+
+
+def test_a_client_that_kills_engine_after_engine_has_to_pause_and_others_have_not(askers: tuple[Asker, Asker]) -> None:
+    attacker, other = askers
+    killers = [f"SELECT randomblob(300000000) AS {'x' * number}" for number in range(1, 7)]
+    for number, sql in enumerate(killers):
+        if number % 2:
+            assert attacker.ask_in_tab(sql)
+        else:
+            assert code_of(attacker.ask(sql)) == "engine_failed"
+        until(other.server, lambda: answers_again(other))
+
+    refused = attacker.ask("SELECT 1")
+
+    assert (refused.status_code, code_of(refused)) == (429, "engines_killed")
+    assert 0 < int(refused.headers["retry-after"]) <= 600
+    assert "engines died of your requests" in attacker.ask_in_tab("SELECT 1")
+    assert other.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
+
+
+def test_many_killers_at_once_cost_one_engine_each_round(askers: tuple[Asker, Asker]) -> None:
+    attacker, other = askers
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: attacker.ask("SELECT randomblob(300000000)"), range(20)))
+    assert {code_of(answer) for answer in answers} <= {"engine_failed", "sql_kills_engine"}
+    until(other.server, lambda: answers_again(other))
+    assert other.server.api.get(f"/traces/{other.trace}/session").json()["engine"]["restarts"] == 1
 
 
 @pytest.mark.parametrize("traces", [5, pytest.param(20, marks=pytest.mark.slow)])

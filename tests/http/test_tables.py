@@ -47,10 +47,24 @@ def typed(rows: list[Any]) -> list[list[tuple[type, Any]]]:
     return [[(type(cell), cell) for cell in row] for row in rows]
 
 
+def as_one_type(rows: list[Row]) -> list[list[Any]]:
+    """The cells as JSON and Arrow tell them: of one type in each column, blobs of a mixture in base64."""
+    return [list(row) for row in zip(*(unmixed(list(column)) for column in zip(*rows, strict=True)), strict=True)]
+
+
+def unmixed(column: list[Cell]) -> list[Any]:
+    types = {type(cell) for cell in column} - {type(None)}
+    if len(types) <= 1:
+        return column
+    if types == {int, float} and all(int(float(cell)) == cell for cell in column if type(cell) is int):
+        return [None if cell is None else float(cell) for cell in column]
+    return [None if cell is None else str(in_text(cell)) for cell in column]
+
+
 @given(TABLES)
 def test_json_holds_each_value(rows: list[Row]) -> None:
     table = json.loads(encoded(JSON, rows))
-    assert typed(table["rows"]) == typed([[in_text(cell) for cell in row] for row in rows])
+    assert typed(table["rows"]) == typed([[in_text(cell) for cell in row] for row in as_one_type(rows)])
     assert table["truncated"] is False
     assert table["elapsed_ms"] >= 0
     assert all(column.keys() == {"name", "type", "unit", "description"} for column in table["columns"])
@@ -78,10 +92,39 @@ def test_csv_quotes_what_must_be_quoted_and_nothing_else() -> None:
 
 
 @given(TABLES)
-def test_arrow_holds_each_value_with_its_type(rows: list[Row]) -> None:
+def test_arrow_holds_each_value_in_a_plain_type(rows: list[Row]) -> None:
     table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
+    assert {field.type for field in table.schema} <= {pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.null()}
     columns = [column.to_pylist() for column in table.columns]
-    assert typed([list(row) for row in zip(*columns, strict=True)]) == typed(rows)
+    assert typed([list(row) for row in zip(*columns, strict=True)]) == typed(as_one_type(rows))
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values", "description"),
+    [
+        ([0, 0.5, None, 7], "double", [0.0, 0.5, None, 7.0], "floating-point numbers: all are doubles"),
+        ([2**53, 0.5], "double", [2.0**53, 0.5], "each exact"),
+        ([2**53 + 1, 0.5], "string", ["9007199254740993", "0.5"], "floating-point numbers: all are text"),
+        ([1, "a", 1e300], "string", ["1", "a", "1e+300"], "Mixes integers, floating-point numbers and text"),
+        ([1, b"\0\xff"], "string", ["1", "AP8="], "Mixes integers and blobs: all are text, blobs in base64"),
+        ([math.inf, "x", -math.inf], "string", ["Infinity", "x", "-Infinity"], "all are text"),
+    ],
+)  # fmt: skip
+def test_mixtures_become_one_type_that_says_so_in_json_and_arrow(
+    cells: list[Cell], kind: str, values: list[Any], description: str
+) -> None:
+    rows: list[Row] = [(cell, "other") for cell in cells]
+
+    told = json.loads(encoded(JSON, rows))
+    table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
+
+    assert typed([[row[0]] for row in told["rows"]]) == typed([[value] for value in values])
+    assert (told["columns"][0]["type"], told["columns"][1]["description"]) == (kind, None)
+    assert description in told["columns"][0]["description"]
+    assert str(table.schema.field(0).type) == kind
+    assert table.column(0).to_pylist() == values
+    assert table.schema.field(0).metadata[b"description"].decode() == told["columns"][0]["description"]
+    assert table.schema.field(1).metadata is None
 
 
 def test_arrow_types_follow_the_cells() -> None:
@@ -89,7 +132,7 @@ def test_arrow_types_follow_the_cells() -> None:
     schema = pa.ipc.open_stream(data).schema
     kinds = [pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.null()]
     assert [field.type for field in schema][:5] == kinds
-    assert pa.types.is_union(schema.field("f").type)
+    assert schema.field("f").type == pa.string()
     assert schema.metadata[b"truncated"] == b"false"
 
 

@@ -403,7 +403,7 @@ def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> No
 def test_a_list_leaves_out_what_is_long(server: Server, trace: str) -> None:
     whole = server.api.get(f"/traces/{trace}").json()
     brief = next(one for one in traces(server, limit=500) if one["id"] == trace)
-    assert whole.keys() - brief.keys() == {"processes", "threads", "counts", "steps", "ranks"}
+    assert whole.keys() - brief.keys() == {"processes", "threads", "counts", "steps", "ranks", "totals"}
     assert brief["steps_count"] == len(whole["steps"]) == 4
 
 

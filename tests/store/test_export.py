@@ -179,3 +179,21 @@ def test_columns_of_another_version_are_refused(columns: WriteColumns) -> None:
     shutil.move(f"{events}2", events)
     with pytest.raises(ExportFailed, match="not of version 1"):
         exported(folder)
+
+
+# -- events of many megabytes ------------------------------------------------------------------------------------------
+
+LARGE = "0123456789" * 4_500_000
+
+
+@pytest.mark.parametrize("order", ["time", "original"])
+@pytest.mark.parametrize("large", [[{"name": LARGE}], [{"cat": LARGE}], [{"args": {"x": LARGE}}] * 6])
+def test_events_of_many_megabytes_come_back(columns: WriteColumns, large: list[dict[str, Any]], order: Order) -> None:
+    small = [{"ph": "X", "name": "small", "pid": 1, "tid": 1, "ts": 5 - at, "dur": 1} for at in range(3)]
+    came = [
+        *small,
+        *({"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 9, "dur": 1, **more} for more in large),
+        small[0],
+    ]
+    found = json.loads(exported(columns(json.dumps({"traceEvents": came})), order=order))["traceEvents"]
+    assert found == (came if order == "original" else sorted(came, key=lambda event: event["ts"]))

@@ -23,6 +23,10 @@ LOOKS = [
     "sk-proj-abcdefgh_ijklmnop-qrstuvwxyz012345",
     "xoxb-1234567890-abcdefghij",
     "AKIAABCDEFGHIJKLMNOP",
+    *("sk_live_abcdefghij0123456789", "rk_test_abcdefghij0123456789", "whsec_abcdefghij0123456789"),
+    *("pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAw", "dckr_pat_abcdefghijklmnopqrst", "gldt-abcdefghij0123456789"),
+    *("ya29.a0AfH6SMBabcdefghijk", "GOCSPX-abcdefghijklmnop", "hvs.CAESIabcdefghijklmnop"),
+    *("SG.abcdefghijklmnopqrst.abcdefghijklmnopqrst", "xapp-1-A012345678-abc", "gsk_abcdefghij0123456789"),
     "ASIAABCDEFGHIJKLMNOP",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-def_ghi",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nAAA=\n-----END RSA PRIVATE KEY-----",
@@ -31,10 +35,12 @@ KEYS = [
     "token", "HF_TOKEN", "hf-token", "accessToken", "password", "db_passwd", "PGPASSWORD", "api_key", "apikey",
     "APIKey", "OPENAI_API_KEY", "x-api-key", "accessKey", "private_key", "secret", "AWS_SECRET_ACCESS_KEY",
     "client-secret", "credential", "credentials", "Authorization", "cookie", "Set-Cookie", "session_key", "WANDB_KEY",
+    "pwd", "DB_PWD", "pass", "smtp_pass", "passcode", "s3.key", "storageKey", "aws_key", "gcs.key",
 ]  # fmt: skip
 OTHER_KEYS = [
     "tokenizer", "num_tokens", "max_tokens", "tokens", "key", "keys", "cache_key", "author", "secretary", "keyboard",
-    "monkey", "environment_name", "Process Group Name", "Sequence number",
+    "monkey", "environment_name", "kv_key", "forward_pass", "backwardPass", "bypass", "passes", "compass",
+    "pass_name", "Process Group Name", "Sequence number",
 ]  # fmt: skip
 ENVIRONMENTS = ["env", "ENV", "environ", "Environment", "environment_variables", "env-vars", "osEnviron", "os_environ"]
 
@@ -61,6 +67,12 @@ def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(secret: str) -> N
         ("https://host/?access_token=abc&x=1", "https://host/?access_token=[redacted]&x=1"),
         ("{'HF_TOKEN': 'abc', 'HOME': '/me'}", "{'HF_TOKEN': '[redacted]', 'HOME': '/me'}"),
         (f"wandb login {HEX}", "wandb login [redacted]"),
+        ("train.py --hub-token abc --lr 0.1", "train.py --hub-token [redacted] --lr 0.1"),
+        ("https://h/x?sv=1&sig=ab%2Bc%3D&se=2", "https://h/x?sv=1&sig=[redacted]&se=2"),
+        ("https://h/x?X-Amz-Signature=abc&a=b", "https://h/x?X-Amz-Signature=[redacted]&a=b"),
+        ("https://h/x?X-Amz-Credential=A/b/c", "https://h/x?X-Amz-Credential=[redacted]"),
+        ("Server=db;Uid=me;Pwd=hello;", "Server=db;Uid=me;Pwd=[redacted];"),
+        ('["train.py", "--token", "x", "--lr", "1"]', '["train.py", "--token", "[redacted]", "--lr", "1"]'),
         ('"HF_TOKEN": "cut off in the mid', '"HF_TOKEN": "[redacted]"'),
         ('"env": {"HOME": "/home/me", "US', '"env": {"HOME": "[redacted]", "[redacted]"'),
     ],
@@ -76,7 +88,8 @@ def test_of_a_longer_text_only_the_secret_is_hidden(text: str, hidden: str) -> N
         "aten::_scaled_dot_product_flash_attention", "num_tokens=5", "max_token=128", "task-0123456789abcdef0123",
         "disk-0123456789abcdef0123", "https://host:8080/path@2x.png", f"commit {HEX}", "the bearer of bad news",
         "hf_hub", "basic operations", "ssh://git@host/x.git", "void kernel<sk_8, Key=int>(eyJ)",
-        'unexpected token: "x"',
+        'unexpected token: "x"', "Forward pass", "bypass=hello", "pass=forward", "pass=2", "--pass-through yes",
+        "--max-tokens 128", '["--max-token", "128"]', '["--token", "--lr"]', "task_live_0123456789", "sig=short",
     ],
 )  # fmt: skip
 def test_other_texts_stay(text: str) -> None:
@@ -163,3 +176,25 @@ def test_no_text_takes_more_than_its_length_of_time(piece: str) -> None:
     began = time.process_time()
     redacted_text(f'"k": ://{piece * (200_000 // len(piece))}')
     assert time.process_time() - began < 10  # what grows with the square takes minutes
+
+
+@pytest.mark.parametrize("flag", ["--token", "--hf-token", "-password", "--api_key", "--s3.key", "--db-pass"])
+def test_the_value_behind_a_flag_that_names_a_secret_is_hidden(flag: str) -> None:
+    value = {"argv": ["train.py", flag, "open sesame", "--lr", "0.1", ["x"]]}
+    hidden = {"argv": ["train.py", flag, REDACTED, "--lr", "0.1", ["x"]]}
+    assert redacted(value) == hidden
+    assert json.loads(redacted_json(json.dumps(value))) == hidden
+    assert re.search(SUSPECT, json.dumps(value))
+
+
+@pytest.mark.parametrize("key", ["launch_env", "workerEnv", "runtime.environ"])
+def test_dumps_of_environments_are_known_by_their_last_word(key: str) -> None:
+    value = {key: {"HOME": "/me"}}
+    assert redacted(value) == {key: {"HOME": REDACTED}}
+    assert json.loads(redacted_json(json.dumps(value))) == {key: {"HOME": REDACTED}}
+
+
+@pytest.mark.parametrize("value", ["forward", "backward", "bwd", "prefill", "2", 3, None, True])
+def test_a_pass_of_a_model_is_no_password(value: object) -> None:
+    assert redacted({"pass": value}) == {"pass": value}
+    assert redacted_json(json.dumps({"pass": value})) == json.dumps({"pass": value})

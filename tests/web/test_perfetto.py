@@ -30,7 +30,6 @@ KERNEL_OF_STREAM_7_ALONE = """
     )
     select kernel.name, count(*) from kernel join slice on instr(slice.name, kernel.name)
 """
-THREADS_OF = "select thread.name, pid, tid from thread join process using (upid) where process.name = '{}'"
 SGEMMS = "select count(*) from slice where name glob '*sgemm*'"
 
 
@@ -43,7 +42,7 @@ def gpu_process(server: Server, trace_id: object) -> str:
     [[name]] = server.rows(
         trace_id, "select distinct process.name from thread join process using (upid) where tid = 7 and pid = 0"
     )
-    return f"{name} 0"
+    return str(name)
 
 
 def test_the_button_opens_the_ui_on_the_trace_and_stream_7_is_there(
@@ -61,8 +60,8 @@ def test_the_button_opens_the_ui_on_the_trace_and_stream_7_is_there(
     expect(viewer.page).to_have_title(f"{real_trace.name} - Perfetto UI")
     expect(viewer.page.locator(".pf-sidebar__trace-file-name")).to_have_text(real_trace.name)
 
-    viewer.unfold(gpu_process(server, trace_id))
-    expect(viewer.track("stream 7 7")).to_be_visible()
+    expect(viewer.track(gpu_process(server, trace_id))).to_be_visible()
+    expect(viewer.track("stream 7")).to_be_visible()
     assert viewer.search(str(kernel)) == count
     expect(viewer.details()).to_contain_text(str(kernel))
     expect(viewer.details()).to_contain_text(re.compile(r"Thread\s*stream 7"))
@@ -96,9 +95,8 @@ def test_tabs_on_one_trace_and_on_another_work_at_once_while_scripts_ask_sql(
             for trace_id, viewer in viewers:
                 viewer.page.bring_to_front()
                 viewer.expect_tracks()
-                viewer.unfold(gpu_process(server, trace_id))
-                expect(viewer.track("stream 7 7")).to_be_visible()
-                expect(viewer.track("stream 33 33")).to_have_count(int(trace_id == other_id))
+                expect(viewer.track("stream 7")).to_be_visible()
+                expect(viewer.track("stream 33")).to_have_count(int(trace_id == other_id))
                 assert [[viewer.search("sgemm")]] == counts[trace_id]
 
             again = viewers[0][1]
@@ -207,13 +205,12 @@ def test_a_killed_engine_is_told_and_a_reload_brings_a_new_one(
     engine.kill()
     engine.wait()
 
-    viewer.unfold(group)  # the UI asks for what it shows
+    viewer.click(group)  # the UI asks for the summary that it shows of a closed group
     expect(viewer.notice).to_contain_text("out of reach until this page is reloaded. The engine was killed by SIGKILL.")
     viewer.expect_no_dialog()
     viewer.notice.get_by_role("button", name="Reload").click()
     viewer.expect_tracks()
-    viewer.unfold(group)
-    expect(viewer.track("stream 7 7")).to_be_visible()
+    expect(viewer.track("stream 7")).to_be_visible()
 
 
 def test_a_server_that_goes_away_is_told(
@@ -251,7 +248,7 @@ class Look:
 
     Attributes:
         file: of the trace; None for the one that `write_overlaps` makes.
-        tracks: names of processes, and of threads of each.
+        tracks: titles of processes that are open, and of the tracks of each; the first is on top.
         steps: how many slices are ProfilerSteps.
         found: what a slice is named, and what is told of it.
     """
@@ -265,7 +262,10 @@ class Look:
 LOOKS = {
     "made": Look(
         None,
-        {"GPU 1 · rank 3": ["stream 7", "stream 7 · lane 2"], "trainer · rank 3": ["main", "main · lane 2"]},
+        {
+            "GPU 1 · rank 3": ["stream 7", "stream 7 · lane 2"],
+            "trainer 4242 · rank 3": ["main 4242", "main 4242 · lane 2"],
+        },
         1,
         ("second_gemm", ["correlation", "grid", "stream"]),
     ),
@@ -273,7 +273,7 @@ LOOKS = {
         "h100_timesformer.pt.trace.json.gz",
         {
             "GPU 0": ["stream 7"],
-            "python3": ["thread 17751 (python3)", "thread 17751 (python3) · lane 2"],
+            "python3 17751": ["thread 17751 (python3)", "thread 17751 (python3) · lane 2"],
         },
         2,
         ("ProfilerStep#6", ["External id", "Ev Idx"]),
@@ -282,7 +282,11 @@ LOOKS = {
         "mi300_resnet_rank0_of_8.pt.trace.json.gz",
         {
             "GPU 2 · rank 0": ["stream 0", "stream 0 · lane 2", "stream 4"],
-            "python3 · rank 0": ["thread 542 (python3)", "thread 542 (python3) · lane 2", "thread 639 (pt_autograd_0)"],
+            "python3 542 · rank 0": [
+                "thread 542 (python3)",
+                "thread 542 (python3) · lane 2",
+                "thread 639 (pt_autograd_0)",
+            ],
         },
         6,
         ("Optimizer.zero_grad", ["lane 2", "External id", "Ev Idx"]),
@@ -298,15 +302,13 @@ def test_gpus_lanes_steps_and_arguments_are_there_and_the_ui_tells_of_no_loss(
 ) -> None:
     trace_id = server.upload(SHARED / look.file if look.file else write_overlaps(tmp_path))["id"]
     viewer = Viewer.open(open_context().new_page(), url_of(server, trace_id))
+    groups = viewer.groups()
     for process, threads in look.tracks.items():
-        rows = server.rows(trace_id, THREADS_OF.format(process))
-        numbers = {str(name): (pid, tid) for name, pid, tid in rows}
-        assert set(threads) <= numbers.keys()
-        group = f"{process} {numbers[threads[0]][0]}"
-        viewer.unfold(group)
-        for thread in threads:
-            expect(viewer.track(f"{thread} {numbers[thread][1]}")).to_be_visible()
-        viewer.unfold(group)  # and back: what is far below is not drawn
+        assert groups[process] == (True, threads)
+    first, *_ = look.tracks
+    assert next(iter(groups)) == first
+    for title in (first, *look.tracks[first]):
+        expect(viewer.track(title)).to_be_visible()
 
     assert viewer.search("ProfilerStep#") == look.steps
     name, arguments = look.found
@@ -353,3 +355,91 @@ def test_a_critical_path_is_a_track_of_its_own_with_arrows(
     expect(viewer.details()).to_contain_text("Following Flows")
     expect(viewer.details()).to_contain_text("Preceding Flows")
     assert viewer.complaints() == []
+
+
+@needs_shared
+def test_kernels_and_ops_are_on_the_screen_at_a_place_of_a_real_trace(
+    server: Server, open_context: OpenContext
+) -> None:
+    trace_id = server.upload(SHARED / "v100_ddp_epoch_us.pt.trace.json.gz")["id"]
+    window = "?visStart=200000000&visEnd=210000000"
+    viewer = Viewer.open(open_context().new_page(), f"{server.url}/perfetto/{trace_id}/#!/viewer{window}")
+    viewer.expect_drawn("stream 7", 0.9)
+    viewer.expect_drawn("thread 1102 (pt_main_thread)", 0.9)
+    viewer.click("GPU 0 · rank 0")
+    viewer.expect_drawn("GPU 0 · rank 0", 0.9)
+
+
+def test_a_closed_group_is_drawn_under_slices_that_outlast_the_window(
+    server: Server, open_context: OpenContext, tmp_path: Path
+) -> None:
+    long = {"ph": "X", "ts": 0, "dur": 1000}
+    events = [
+        long | {"cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9, "tid": 9},
+        long | {"cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}},
+    ]
+    path = tmp_path / "long.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace_id = server.upload(path)["id"]
+    window = "?visStart=400000&visEnd=600000"
+    viewer = Viewer.open(open_context().new_page(), f"{server.url}/perfetto/{trace_id}/#!/viewer{window}")
+    for group, track in (("GPU 0", "stream 7"), ("process 9", "thread 9")):
+        viewer.expect_drawn(track, 0.9)
+        viewer.click(group)
+        expect(viewer.track(track)).to_have_count(0)
+        viewer.expect_drawn(group, 0.9)
+
+
+def test_groups_open_in_order_under_the_names_and_numbers_of_the_trace(
+    server: Server, open_context: OpenContext, tmp_path: Path
+) -> None:
+    name = "/opt/conda/bin/python train.py --data /mnt/data"
+    slices = [("Spans", "PyTorch Profiler", 0), ("Traces", "Trace", 0), (9, 11, 0), (9, 10, 0), (9, 9, 0), (0, 7, 5)]
+    events: list[dict[str, object]] = [
+        {"ph": "X", "cat": "cpu_op", "name": "x", "pid": pid, "tid": tid, "ts": 10 * ts, "dur": 1}
+        for pid, tid, ts in slices
+    ]
+    events[-1] |= {"cat": "kernel", "args": {"device": 0, "stream": 7}}
+    events += [
+        {"ph": "i", "s": "g", "name": "Record Window End", "pid": "Traces", "tid": "Trace", "ts": 60},
+        {"ph": "M", "name": "process_name", "pid": 9, "args": {"name": name}},
+        {"ph": "M", "name": "thread_name", "pid": 9, "tid": 11, "args": {"name": "pt_autograd_0"}},
+    ]
+    path = tmp_path / "names.pt.trace.json"
+    path.write_text(json.dumps({"distributedInfo": {"rank": 3, "world_size": 4}, "traceEvents": events}))
+    viewer = Viewer.open(open_context().new_page(), url_of(server, server.upload(path)["id"]))
+    assert [*viewer.groups().items()] == [
+        ("GPU 0 · rank 3", (True, ["stream 7"])),
+        (f"process 9 · rank 3 · {name}", (True, ["thread 9", "pt_autograd_0 11", "thread 10"])),
+        ("Spans · rank 3", (False, ["PyTorch Profiler"])),
+        ("Traces · rank 3", (False, ["Trace"])),
+        ("Instants of the whole trace", (False, [])),
+    ]
+
+
+def test_only_as_many_groups_open_as_can_be_read(server: Server, open_context: OpenContext, tmp_path: Path) -> None:
+    tracks = [(pid, tid) for pid in range(1000, 1064) for tid in range(pid, pid + 8)]
+    tracks += [(1000, tid) for tid in range(2000, 2012)]
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "x", "pid": pid, "tid": tid, "ts": 1, "dur": 1} for pid, tid in tracks
+    ]
+    path = tmp_path / "many.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    viewer = Viewer.open(open_context().new_page(), url_of(server, server.upload(path)["id"]))
+    groups = viewer.groups()
+    assert [*groups] == [f"process {pid}" for pid in range(1000, 1064)]
+    assert [is_open for is_open, _ in groups.values()] == [True] * 7 + [False] * 57
+    _, titles = groups["process 1000"]
+    assert titles[12] == "8 more threads"
+    assert len(titles) == 21
+
+
+def test_the_ui_has_nothing_to_warn_of_in_what_the_engine_answers(
+    server: Server, open_context: OpenContext, gpu_id: str
+) -> None:
+    context, warnings = open_context(), list[str]()
+    context.on("console", lambda message: warnings.append(message.text))
+    viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
+    viewer.expect_drawn("stream 7", 0.01)
+    assert warnings  # the console is heard: the UI always tells of the engine that it opens
+    assert [text for text in warnings if "Unexpected" in text or "not arranged" in text] == []

@@ -6,6 +6,30 @@ from playwright.sync_api import Locator, Page, expect
 
 DIALOGS = (".pf-modal-backdrop", "text=Oops", "text=YES, use loaded trace")
 
+_GROUPS = """() => app.trace.workspace.children.map((group) => [
+  group.name, group.expanded, group.flatTracksOrdered.filter((node) => !node.headless).map((node) => node.name),
+])"""
+
+# Of the track of a title: the share of its columns in which the UI has drawn something that has a colour.
+_DRAWN = """(title) => {
+  const track = [...document.querySelectorAll('.pf-track')].find(
+    (node) => node.querySelector('.pf-track__title-popup')?.textContent === title,
+  );
+  const area = track?.querySelector('.pf-track__canvas').getBoundingClientRect();
+  const canvas = [...document.querySelectorAll('canvas')].at(-1);
+  const { left, top, width } = canvas.getBoundingClientRect();
+  if (!area) return 0;
+  const scale = canvas.width / width;
+  const box = [area.left - left, area.top - top, area.width, area.height].map((length) => Math.round(length * scale));
+  const { data, width: columns } = canvas.getContext('2d').getImageData(...box);
+  const drawn = new Set();
+  for (let at = 0; at < data.length; at += 4) {
+    const [red, green, blue] = data.subarray(at, at + 3);
+    if (Math.max(red, green, blue) - Math.min(red, green, blue) > 24) drawn.add((at / 4) % columns);
+  }
+  return drawn.size / columns;
+}"""
+
 
 class Viewer:
     """A tab with the UI on a trace.
@@ -44,9 +68,18 @@ class Viewer:
         popup = self.page.locator(".pf-track__title-popup", has_text=re.compile(f"^{words}$"))
         return self.page.locator(".pf-track__title").filter(has=popup)
 
-    def unfold(self, group: str) -> None:
-        """Click a process open."""
+    def click(self, group: str) -> None:
+        """Click a process open, or shut."""
         self.track(group).click()
+
+    def groups(self) -> dict[str, tuple[bool, list[str]]]:
+        """The groups of the timeline in their order: whether each is open, and the titles of its tracks."""
+        groups: list[tuple[str, bool, list[str]]] = self.page.evaluate(_GROUPS)
+        return {title: (is_open, tracks) for title, is_open, tracks in groups}
+
+    def expect_drawn(self, title: str, share: float) -> None:
+        """The UI draws something in at least that share of a track's width."""
+        self.page.wait_for_function(f"([title, share]) => ({_DRAWN})(title) >= share", arg=[title, share])
 
     def search(self, text: str) -> int:
         """Look for slices by name, go to the first one, and return how many there are."""

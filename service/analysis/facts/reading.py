@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from service.store.database import connected
 from service.store.folder import EVENTS
+from service.store.lists import whole_summary
 from service.trace.selection import Selection
 
 Found = TypeVar("Found")
@@ -35,7 +36,7 @@ class Reading:
         self, columns: Path, summary: Mapping[str, Any], selection: Selection | None, *, spill: Path, threads: int
     ) -> None:
         self.columns = columns
-        self.summary = summary
+        self.summary = whole_summary(summary, columns)
         self.selection = selection
         self._spill = spill
         self._threads = threads

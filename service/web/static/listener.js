@@ -19,10 +19,14 @@ async function attempt(act) {
   }
 }
 
-function show(trace, { enabled, host, port, trace: served }) {
+function show(trace, { enabled, host, port, trace: served, error }) {
   const address = `${host}:${port}`;
   if (!enabled) {
-    byId("listener-body").replaceChildren(el("p", { class: "muted" }, "The local port for ui.perfetto.dev is switched off on this server."));
+    byId("listener-body").replaceChildren(
+      error === null
+        ? el("p", { class: "muted" }, "The local port for ui.perfetto.dev is switched off on this server.")
+        : el("p", { class: "note bad", role: "alert" }, `ui.perfetto.dev can't reach this server. ${error}`),
+    );
     return;
   }
   const mine = served === trace.id;
@@ -40,8 +44,16 @@ function show(trace, { enabled, host, port, trace: served }) {
     el("p", {}, "The public Perfetto UI looks for a trace at ", el("code", {}, address),
       ". One trace at a time can be served there, to a browser on the server's own machine or through an SSH tunnel."),
     el("p", { role: "status" }, ...nowServed(mine, served)),
+    ...(mine ? [el("p", { class: "muted" }, ...howToOpen(port))] : []),
     el("div", { class: "buttons" }, button, mine ? open : null),
   );
+}
+
+/** What the UI asks of its visitor before it shows the trace. */
+function howToOpen(port) {
+  const permission = "Let the page reach your local network if the browser asks, and answer “YES, use loaded trace”.";
+  if (port === USUAL_PORT) return [permission];
+  return [`The UI looks for port ${USUAL_PORT}: for another, switch on its flag “Relax Content Security Policy for 127.0.0.1:*” once. `, permission];
 }
 
 function nowServed(mine, served) {

@@ -176,6 +176,9 @@
     }
   }
 
+  const timeline = import('/static/timeline.js');
+  timeline.then(({widenTitles}) => widenTitles(), () => null); // the start below tells why it can't be had
+
   (async () => {
     try {
       const [, {name: whole}] = await ask('');
@@ -183,6 +186,7 @@
       document.title = `${name} - Perfetto UI`;
       const [app] = await Promise.all([uiReady(), engineReady()]);
       label(app, name);
+      (await timeline).arrangeTimelines(app);
       app.openTraceFromHttpRpc();
       say('');
       await openAt(app);

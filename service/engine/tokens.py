@@ -1,0 +1,134 @@
+"""The tokens of PerfettoSQL, cut as the engine cuts them (SQLite's tokenize.c, and what PerfettoSQL adds to it).
+
+Text that the engine might cut otherwise is refused: it takes a no-break space and a byte order mark for blanks, and any
+other character beyond ASCII for a letter; it reads ``$a(…)`` as one variable, whatever stands in the parentheses.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Any, NamedTuple
+
+from service.trace.errors import SqlError, SqlRefused
+
+MOST = 300_000  # tokens of one text, which take a third of a second
+_START, _MORE = r"[A-Za-z_\x80-\U0010FFFF]", r"[A-Za-z0-9_$\x80-\U0010FFFF]"
+_TOKEN = re.compile(
+    rf"""
+    (?: [ \t\n\f\r]++ | --[^\n]*+ | /\*.*?(?:\*/|\Z) )*+
+    (?:
+      (?P<string> '(?: [^']++ | '' )*+' )
+      | (?P<quoted> "(?: [^"]++ | "" )*+" | `(?: [^`]++ | `` )*+` | \[ [^\]]*+ \] )
+      | (?P<word> {_START} {_MORE}*+ )
+      | (?P<number> [0-9] {_MORE}*+ )
+      | (?P<variable> [$@:] {_MORE}++ (?! \( | :: ) )
+      | (?P<mark> [-(),;.+*/%&|~<>=!?] )
+      | (?P<end> \Z )
+      | (?P<strange> . )
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_WORD_MAX = 64  # characters of a word, in an error
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    STRING = "string"
+    QUOTED = "quoted"
+    WORD = "word"
+    NUMBER = "number"
+    VARIABLE = "variable"
+    MARK = "mark"
+
+
+class Token(NamedTuple):
+    """A token: its text as it stands in the SQL, and at which character it starts."""
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def name(self) -> str | None:
+        """The identifier, without quotes and in lower case as SQLite compares it; None for what is none."""
+        if self.kind == Kind.WORD:
+            return folded(self.text)
+        if self.kind != Kind.QUOTED:
+            return None
+        quote = self.text[-1]
+        return folded(self.text[1:-1].replace(quote * 2, quote) if quote != "]" else self.text[1:-1])
+
+
+_UPPER_TO_LOWER = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+def folded(name: str) -> str:
+    """A name in lower case, of ASCII's letters alone: SQLite tells É from é."""
+    return name.lower() if name.isascii() else name.translate(_UPPER_TO_LOWER)
+
+
+def tokens(sql: str) -> list[Token]:
+    """The tokens of an SQL text, without blanks and comments; raises `SqlRefused` or `SqlError`."""
+    if (start := sql.find("\0")) >= 0:
+        raise refusal(sql, start, "the character U+0000", "the engine reads no further: remove it")
+    made = list(islice(_cut(sql), MOST + 1))
+    if len(made) > MOST:
+        raise refusal(sql, made[-1].start, made[-1].text, f"SQL of more than {MOST:,} words is too long: split it")
+    for token in () if sql.isascii() else made:
+        if token.kind in (Kind.WORD, Kind.NUMBER, Kind.VARIABLE) and not token.text.isascii():
+            _check_letters(sql, token)
+    return made
+
+
+def _cut(sql: str) -> Iterator[Token]:
+    for match in _TOKEN.finditer(sql):
+        kind: Any = match.lastgroup
+        if kind == "end":
+            return
+        if kind == "strange":
+            raise _unreadable(sql, match.start(kind))
+        yield Token(kind, match[kind], match.start(kind))
+
+
+def _check_letters(sql: str, token: Token) -> None:
+    for offset, character in enumerate(token.text):
+        if not (character.isascii() or character.isalnum()):
+            raise _unreadable(sql, token.start + offset)
+
+
+def _unreadable(sql: str, start: int) -> SqlRefused | SqlError:
+    character = sql[start]
+    if character in "'\"`[":
+        return malformed(sql, start, character, "this quote is never closed")
+    if character in "$@:":
+        return malformed(sql, start, character, "it must be followed by a name, and that not by `(` or `::`")
+    what = character if "!" <= character <= "~" else f"the character U+{ord(character):04X}"
+    return refusal(
+        sql,
+        start,
+        what,
+        "outside of strings, comments and quoted names it means nothing, or not the same to all; remove it",
+    )
+
+
+def refusal(sql: str, start: int, word: str, why: str) -> SqlRefused:
+    """The refusal of what stands at that character: which word it is, and why."""
+    word, place = _place(sql, start, word)
+    where = f"{word} in line {place['line']}, column {place['column']}"
+    return SqlRefused(f"{where} is refused: {why}.", word=word, **place)
+
+
+def malformed(sql: str, start: int, word: str, why: str) -> SqlError:
+    """The error of SQL that is none, as the engine has it for the rest: where it is, and why."""
+    word, place = _place(sql, start, word)
+    detail = f"syntax error at {word} in line {place['line']}, column {place['column']}: {why}."
+    return SqlError(detail, message=detail, **place)
+
+
+def _place(sql: str, start: int, word: str) -> tuple[str, dict[str, int]]:
+    word = word if len(word) <= _WORD_MAX else f"{word[:_WORD_MAX]}…"
+    return word, {"line": sql.count("\n", 0, start) + 1, "column": start - sql.rfind("\n", 0, start)}

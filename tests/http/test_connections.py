@@ -1,0 +1,286 @@
+"""Connections are bounded: those that hold one for nothing lose it, and all others are answered."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.http.connections import Connections, Pace
+from tests.http.conftest import connected, until
+from tests.server import Server
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+PUT = b"PUT /api/v1/traces/slow.json HTTP/1.1\r\nHost: localhost\r\n"
+LIMIT = 60
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with small bounds."""
+    data = tmp_path_factory.mktemp("strict") / "data"
+    server = Server(data, max_connections=LIMIT, head_timeout_s=1, transfer_window_s=1, min_bytes_per_s=2000).start()
+    yield server
+    assert server.stop() == 0
+
+
+def problem_of(answer: bytes) -> tuple[int, str]:
+    problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+    return problem["status"], problem["code"]
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def open_connections(server: Server) -> int:
+    return sum(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(server.pid).net_connections("tcp"))
+
+
+def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Server) -> None:
+    with ExitStack() as held:
+        for _ in range(200):
+            held.enter_context(connected(strict)).sendall(HEAD)
+        assert strict.api.get(f"{strict.url}/healthz").status_code == 200
+        until(strict, lambda: open_connections(strict) < 5, within_s=20)
+
+
+@pytest.mark.parametrize("sent", [HEAD, b"GET /", b"\r\n\r\n"])
+def test_a_head_that_does_not_end_is_over_in_time(strict: Server, sent: bytes) -> None:
+    with connected(strict) as connection:
+        connection.sendall(sent)
+        answer = answer_on(connection)
+    assert not answer or problem_of(answer) == (408, "too_slow")
+    assert bool(answer) == sent.startswith(b"GET")
+
+
+def test_a_head_that_comes_byte_by_byte_is_over_in_time(strict: Server) -> None:
+    with connected(strict) as connection:
+        connection.settimeout(0.05)
+        connection.sendall(HEAD)
+        answer, deadline = b"", time.monotonic() + 20
+        while not answer and time.monotonic() < deadline:
+            connection.sendall(b"X")
+            try:
+                answer = connection.recv(1 << 16)
+            except TimeoutError:
+                continue
+    assert problem_of(answer) == (408, "too_slow")
+
+
+def test_a_second_head_on_a_connection_has_the_bound_too(strict: Server) -> None:
+    with connected(strict) as connection:
+        connection.sendall(HEAD + b"\r\n" + HEAD)
+        answers = answer_on(connection)
+    assert answers.startswith(b"HTTP/1.1 200 ")
+    assert answers.count(b"HTTP/1.1 408 ") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"), [(b"Content-Length: 100\r\n", b"{"), (b"Transfer-Encoding: chunked\r\n", b"1\r\n{\r\n")]
+)
+def test_a_body_that_stalls_is_over_and_leaves_nothing(strict: Server, fields: bytes, body: bytes) -> None:
+    with connected(strict) as connection:
+        connection.sendall(PUT + fields + b"\r\n" + body)
+        assert problem_of(answer_on(connection)) == (408, "too_slow")
+    until(strict, lambda: not list((strict.data / "incoming").iterdir()))
+    assert strict.api.get("/traces", params={"name": "slow.json"}).json()["traces"] == []
+
+
+def trickled(server: Server, text: bytes, each: int, every_s: float) -> bytes:
+    """The answer to a PUT whose body comes in small pieces, for as long as the server takes them."""
+    with connected(server) as connection:
+        connection.sendall(PUT + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(text))
+        connection.settimeout(every_s)
+        for start in range(0, len(text), each):
+            connection.sendall(text[start : start + each])
+            try:
+                return connection.recv(1 << 16)
+            except TimeoutError:
+                continue
+        connection.settimeout(20)
+        return answer_on(connection)
+
+
+def test_a_body_that_trickles_is_over(strict: Server) -> None:
+    assert problem_of(trickled(strict, b" " * 1000, 1, 0.1)) == (408, "too_slow")
+
+
+def test_a_body_that_is_slow_but_fast_enough_becomes_a_trace(strict: Server, step_trace: Path) -> None:
+    text = b'{"traceEvents":[]}' + b" " * 30_000
+    assert trickled(strict, text, 1000, 0.1).startswith(b"HTTP/1.1 201 ")
+
+
+def send_slowly(connection: socket.socket, within_s: float) -> None:
+    """Send a byte now and then."""
+    pace = threading.Event()
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        connection.sendall(b"x")
+        pace.wait(0.05)
+
+
+def test_a_body_of_which_the_answer_came_first_holds_no_connection(strict: Server) -> None:
+    with connected(strict) as connection:
+        connection.sendall(b"POST /api/v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 404 ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            send_slowly(connection, within_s=20)
+
+
+@pytest.fixture(scope="module")
+def bulky(strict: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of a trace whose original is more than all buffers on its way hold."""
+    path = tmp_path_factory.mktemp("bulky") / "bulky.json"
+    path.write_bytes(b'{"traceEvents":[]}' + b" " * (32 << 20))
+    return str(strict.upload(path)["id"])
+
+
+def download(server: Server, trace: str) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    connection.settimeout(20)
+    connection.connect(("127.0.0.1", int(server.url.rsplit(":", 1)[1])))
+    fields = b"Host: localhost\r\nConnection: close\r\n\r\n"
+    connection.sendall(f"GET /api/v1/traces/{trace}/download?format=original HTTP/1.1\r\n".encode() + fields)
+    return connection
+
+
+def test_a_download_that_nobody_reads_is_over(strict: Server, bulky: str) -> None:
+    with download(strict, bulky) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        before = open_connections(strict)
+        until(strict, lambda: open_connections(strict) < before, within_s=20)
+        size = 0
+        with suppress(ConnectionResetError):
+            size = len(answer_on(connection))
+    assert size < 32 << 20
+
+
+def test_a_download_that_is_read_slowly_is_whole(strict: Server, bulky: str) -> None:
+    with download(strict, bulky) as connection:
+        pace, ended, size = threading.Event(), time.monotonic() + 3, 0
+        while piece := connection.recv(1 << 16):
+            size += len(piece)
+            if time.monotonic() < ended:
+                pace.wait(0.01)
+    assert size > 32 << 20
+
+
+def test_beyond_the_limit_a_connection_with_a_request_stays(strict: Server, bulky: str) -> None:
+    with ExitStack() as held:
+        reading = [held.enter_context(download(strict, bulky)) for _ in range(LIMIT + 5)]
+        assert reading[0].recv(12) == b"HTTP/1.1 200"
+        refused = held.enter_context(connected(strict))
+        answer = answer_on(refused)
+        assert b"\r\nRetry-After: " in answer
+        assert problem_of(answer) == (503, "too_many_connections")
+    until(strict, lambda: open_connections(strict) < 5, within_s=20)
+    assert strict.api.get(f"{strict.url}/healthz").status_code == 200
+
+
+def test_a_flood_of_connections_does_not_keep_others_out(strict: Server) -> None:
+    def flood(_: int) -> None:
+        for _ in range(100):
+            with connected(strict) as connection:
+                connection.sendall(HEAD)
+
+    with ThreadPoolExecutor(4) as threads:
+        flooding = [threads.submit(flood, at) for at in range(4)]
+        while not all(one.done() for one in flooding):
+            assert strict.api.get("/traces").status_code == 200
+        for one in flooding:
+            one.result()
+
+
+# -- the bounds themselves ---------------------------------------------------------------------------------------------
+
+
+class Client:
+    """A connection of some address."""
+
+    def __init__(self, address: str | None) -> None:
+        self.client = (address and (address, 1)) or None
+        self.gave_way = False
+
+    def look(self, now: float) -> None: ...
+
+    def give_way(self) -> None:
+        self.gave_way = True
+
+
+def bounded(limit: int = 10, limit_per_client: int = 2) -> Connections:
+    return Connections(limit=limit, limit_per_client=limit_per_client, head_timeout_s=1, window_s=1, least_per_s=1)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "entered"),
+    [
+        (["10.0.0.1"] * 3, [True, True, False]),
+        (["10.0.0.1", "10.0.0.2", "10.0.0.1"], [True] * 3),
+        (["::ffff:10.0.0.1", "10.0.0.1", "10.0.0.1"], [True, True, False]),
+        (["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"], [True, True, False, True]),
+        (["fe80::1%eth0"] * 3, [True, True, False]),
+        (["127.0.0.1"] * 3 + ["::1"] * 3 + ["::ffff:127.0.0.1"] * 3, [True] * 9),
+        ([None] * 4, [True] * 4),
+    ],
+)
+def test_each_client_has_a_bound_but_this_machine(addresses: list[str | None], entered: list[bool]) -> None:
+    async def enter() -> list[bool]:
+        connections = bounded()
+        return [connections.enter(Client(address)) for address in addresses]
+
+    assert asyncio.run(enter()) == entered
+
+
+def test_a_client_that_left_makes_room_for_itself() -> None:
+    async def run() -> None:
+        connections, first = bounded(limit=1, limit_per_client=1), Client("10.0.0.1")
+        assert connections.enter(first)
+        assert not connections.enter(Client("10.0.0.1"))
+        connections.leave(first)
+        connections.leave(first)
+        assert connections.enter(Client("10.0.0.1"))
+
+    asyncio.run(run())
+
+
+def test_the_longest_idle_connection_gives_way() -> None:
+    async def run() -> None:
+        connections, clients = bounded(limit=3), [Client(None) for _ in range(4)]
+        for client in clients[:3]:
+            assert connections.enter(client)
+            connections.idle(client)
+        connections.busy(clients[0])
+        assert connections.enter(clients[3])
+        assert [client.gave_way for client in clients] == [False, True, False, False]
+        connections.busy(clients[2])
+        assert not connections.enter(Client(None))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("moves", "slow"),
+    [
+        ([(0, True), (0, True)], True),
+        ([(99, True), (0, True)], True),
+        ([(100, True), (0, True)], False),
+        ([(0, False), (0, True)], False),
+        ([(0, True), (0, False)], False),
+    ],
+)
+def test_a_pace_counts_only_the_time_in_which_it_was_waited_for(moves: list[tuple[int, bool]], slow: bool) -> None:
+    pace = Pace(10, 100)
+    answers = []
+    for at, (count, awaited) in enumerate(moves):
+        pace.moved(count)
+        answers.append(pace.too_slow(at * 10.0, awaited=awaited))
+    assert answers[-1] is slow

@@ -1,0 +1,120 @@
+"""A trace with very many tracks or steps has a description of bounded size, and nothing of it is lost."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.store.lists import LISTED_MAX
+from tests.server import Server
+
+MANY = LISTED_MAX + 2000
+LAST = MANY - 1
+MIB = 1 << 20
+
+
+def events() -> Iterator[dict[str, Any]]:
+    for at in range(MANY):
+        times = {"ts": at * 10, "dur": 5}
+        yield {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": at, "tid": at, **times}
+        yield {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{at}", "pid": 0, "tid": 0, **times}
+        yield {"ph": "X", "cat": f"category {at}", "name": "other", "pid": 0, "tid": 1, **times}
+        place = {"device": at % 300, "stream": at}
+        yield {"ph": "X", "cat": "kernel", "name": "gemm", "pid": at % 300, "tid": at, **times, "args": place}
+        yield {"ph": "M", "name": "process_name", "pid": at, "tid": 0, "ts": 0, "args": {"name": f"worker {at}"}}
+
+
+@pytest.fixture(scope="module")
+def long(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The description of a trace with many of everything."""
+    path = tmp_path_factory.mktemp("long") / "long.json"
+    path.write_text(json.dumps({"traceEvents": [*events()]}))
+    return server.upload(path)
+
+
+def test_a_description_has_the_first_entries_and_tells_how_many_there_are(long: dict[str, Any]) -> None:
+    assert long["state"] == "ready"
+    assert len(long["processes"]) == len(long["steps"]) == LISTED_MAX
+    assert [step["number"] for step in long["steps"]] == [*range(LISTED_MAX)]
+    assert long["totals"]["processes"] == long["totals"]["steps"] == long["totals"]["streams"] == MANY
+    assert long["steps_count"] == MANY
+    assert long["totals"]["counts"] == len(set(long["counts"])) + MANY + 4 - len(long["counts"])
+    assert "devices" not in long["totals"]
+    assert len(json.dumps(long)) < 4 * MIB
+
+
+def test_lists_of_traces_stay_small(server: Server, long: dict[str, Any]) -> None:
+    (brief,) = server.api.get("/traces", params={"name": long["name"]}).json()["traces"]
+    assert brief["steps_count"] == MANY
+    assert len(json.dumps(brief)) < MIB // 2
+    assert brief == {key: long[key] for key in brief}
+
+
+@pytest.mark.parametrize(
+    ("selection", "count"),
+    [
+        ({"steps": [LAST], "threads": ["0/0"]}, 1),
+        ({"processes": [LAST]}, 1),
+        ({"processes": [f"worker {LAST}"]}, 1),
+        ({"threads": [f"{LAST}/{LAST}"]}, 1),
+        ({"streams": [f"{LAST % 300}/{LAST}"]}, 1),
+        ({"categories": [f"category {LAST}"]}, 1),
+    ],
+)
+def test_what_is_beyond_the_list_can_be_selected(
+    server: Server, long: dict[str, Any], selection: dict[str, Any], count: int
+) -> None:
+    closure = dict.fromkeys(("metadata", "flows", "launches", "kernels", "annotations"), False)
+    asked = {"format": "json", "selection": json.dumps(selection | {"closure": closure})}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["traceEvents"]) == count
+    planned = server.api.post(f"/traces/{long['id']}/split", json={"selection": selection, "dry_run": True})
+    assert planned.status_code == 200, planned.text
+
+
+def test_a_choice_that_is_not_there_is_told_with_few_that_are(server: Server, long: dict[str, Any]) -> None:
+    asked = {"format": "json", "streams": "0/999999"}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+    assert answer.status_code == 422
+    assert len(answer.json()["known_streams"]) <= 50
+
+
+def test_a_child_a_merge_and_a_session_know_all_of_it(server: Server, long: dict[str, Any]) -> None:
+    sql = f"SELECT count(*) FROM process WHERE name = 'worker {LAST}'"
+    assert server.rows(long["id"], sql) == [[1]]
+    job = server.api.post(f"/traces/{long['id']}/split", json={"selection": {"categories": ["cpu_op"]}})
+    assert job.status_code == 202, job.text
+    done = server.api.get(job.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
+    (child,) = done["result"]["traces"]
+    made = server.api.get(f"/traces/{child}").json()
+    assert made["totals"]["processes"] == MANY
+    assert server.api.get(f"/traces/{child}/analysis/steps").status_code in (200, 422)
+
+
+def test_an_analysis_reads_all_steps(server: Server, long: dict[str, Any]) -> None:
+    answer = server.api.get(f"/traces/{long['id']}/analysis/steps")
+    assert len(answer.json()["tables"]["steps"]["rows"]) == MANY
+
+
+def test_long_names_are_left_out_of_a_description_and_not_of_the_trace(server: Server, tmp_path: Path) -> None:
+    long, path = "x" * 3 * MIB, tmp_path / "names.json"
+    path.write_text(
+        json.dumps(
+            {
+                "host_name": long,
+                "traceEvents": [
+                    {"ph": "X", "cat": long, "name": long, "pid": long, "tid": long, "ts": 1, "dur": 1},
+                    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1},
+                ],
+            }
+        )
+    )
+    trace = server.upload(path)
+    assert trace["totals"] == {"counts": 2, "processes": 2, "threads": 2}
+    assert [one["pid"] for one in trace["processes"]] == [1]
+    assert len(json.dumps(trace)) < 16 << 10
+    document = server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).json()
+    assert document == json.loads(path.read_text())
