@@ -54,6 +54,7 @@ class Making:
         self._folder = folder
         self._deadline_s = deadline_s
         self._plan_deadline_s = plan_deadline_s
+        self._planning = asyncio.Semaphore(AT_ONCE)
         self._lane = Lane(board, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
 
     def start(self) -> None:
@@ -95,11 +96,13 @@ class Making:
             TracedockError: what the split would raise.
             DeadlineExceeded: it took too long.
         """
-        process = WorkerProcess(MODULE, told={"kind": "plan", **self._told(request)})
-        try:
-            pieces: list[dict[str, Any]] = await _result(process, "dry run", self._plan_deadline_s)
-        finally:
-            await process.end()
+        told = {"kind": "plan", **self._told(request)}
+        async with self._planning:
+            process = WorkerProcess(MODULE, told=told)
+            try:
+                pieces: list[dict[str, Any]] = await _result(process, "dry run", self._plan_deadline_s)
+            finally:
+                await process.end()
         return pieces
 
     # -- one job ------------------------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 """Work for a client has a deadline, and ends when the client leaves."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.jobs.making import AT_ONCE
 from tests.http.conftest import connected, until
 from tests.server import Server
 
@@ -55,18 +58,27 @@ def test_a_cut_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str
     assert list((server.data / "making").iterdir()) == []
 
 
-def test_a_dry_run_ends_when_its_client_leaves(start_server: Callable[..., Server], large_trace: Path) -> None:
+def send_dry_run(client: socket.socket, trace: str) -> None:
+    body = json.dumps({"by": "step", "dry_run": True}).encode()
+    client.sendall(
+        f"POST /api/v1/traces/{trace}/split HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+
+
+def test_dry_runs_take_turns_and_end_when_their_clients_leave(
+    start_server: Callable[..., Server], large_trace: Path
+) -> None:
     server = start_server()
     trace = server.upload(large_trace)["id"]
-    body = json.dumps({"by": "step", "dry_run": True}).encode()
-    with connected(server) as client:
-        client.sendall(
-            f"POST /api/v1/traces/{trace}/split HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-        until(server, lambda: bool(server.children("service.jobs.maker")))
-        server.children("service.jobs.maker")[0].suspend()
+    with ExitStack() as clients:
+        for _ in range(AT_ONCE + 3):
+            send_dry_run(clients.enter_context(connected(server)), trace)
+        until(server, lambda: len(server.children("service.jobs.maker")) >= AT_ONCE)
+        for maker in server.children("service.jobs.maker"):
+            maker.suspend()
+        assert len(server.children("service.jobs.maker")) == AT_ONCE
     until(server, lambda: not server.children("service.jobs.maker"))
 
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -125,6 +127,8 @@ def test_mixtures_become_one_type_that_says_so_in_json_and_arrow(
     assert table.column(0).to_pylist() == values
     assert table.schema.field(0).metadata[b"description"].decode() == told["columns"][0]["description"]
     assert table.schema.field(1).metadata is None
+    assert pl.DataFrame(pl.from_arrow(table)).to_series(0).to_list() == values
+    assert [None if pd.isna(value) else value for value in table.to_pandas().iloc[:, 0]] == values
 
 
 def test_arrow_types_follow_the_cells() -> None:
