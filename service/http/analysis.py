@@ -13,6 +13,7 @@ from service.analysis.answers import parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.question import Question
 from service.http import shapes
+from service.http.access import identity
 from service.http.download import Export
 from service.http.members import settle_all, side_of
 from service.http.parameters import PathValues, also_takes
@@ -49,9 +50,10 @@ def _asked(parts: Services, trace_id: str, selection: Selection | None, *, is_ba
 
 
 @router.get("/{trace_id}/analysis", summary="What can be asked of a trace", responses={200: {"model": shapes.Analyses}})
-def list_analyses(trace_id: str, parts: Parts, selection: Chosen) -> Response:
+def list_analyses(trace_id: str, request: Request, parts: Parts, selection: Chosen) -> Response:
     """Each analysis with its tables and parameters, and why it does not apply, where it does not."""
-    return Export(parts.analyses.applicable(_asked(parts, trace_id, selection)), _MEDIA_TYPES["json"], {})
+    pieces = parts.analyses.applicable(_asked(parts, trace_id, selection), client=" ".join(identity(request)))
+    return Export(pieces, _MEDIA_TYPES["json"], {})
 
 
 async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
@@ -104,7 +106,9 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     headers |= {} if form == "json" else _tables_of(question, table)
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    pieces = parts.analyses.answer(name, parameters.model_dump(mode="json"), wanted, form=form, table=table)
+    pieces = parts.analyses.answer(
+        name, parameters.model_dump(mode="json"), wanted, form=form, table=table, client=" ".join(identity(request))
+    )
     return Export(pieces, _MEDIA_TYPES[form], headers)
 
 

@@ -190,9 +190,9 @@ async def merge_group(group_id: str, asked: GroupMerge, parts: Parts, wait: Wait
 
 
 @router.get("/{group_id}/analysis", summary="What can be asked of a group", responses={200: {"model": shapes.Analyses}})
-def list_analyses(group_id: str, parts: Parts, selection: Chosen) -> Response:
+def list_analyses(group_id: str, request: Request, parts: Parts, selection: Chosen) -> Response:
     """What can be asked of its first trace; of some analyses it needs more than one."""
-    return list_of_trace(asked_of(parts, group_id)[0][0], parts, selection)
+    return list_of_trace(asked_of(parts, group_id)[0][0], request, parts, selection)
 
 
 @router.get(

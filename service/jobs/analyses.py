@@ -68,8 +68,11 @@ class Analyses:
         *,
         form: str = "json",
         table: str | None = None,
+        client: str = "",
     ) -> AsyncGenerator[bytes]:
         """Yield an answer; see `service.jobs.analysis` for what is asked. To close this drops the question.
+
+        Clients take turns; `client` is the identity of the one that asks.
 
         Raises:
             AnalysisError: it can't be answered so, or none of the traces has what it takes.
@@ -77,11 +80,13 @@ class Analyses:
             DeadlineExceeded: it took longer than the server lets an answer take.
             ExportFailed: the process failed.
         """
-        return self._asked(question=question, parameters=parameters, traces=traces, form=form, table=table)
+        return self._asked(
+            question=question, parameters=parameters, traces=traces, form=form, table=table, client=client
+        )
 
-    def applicable(self, trace: dict[str, Any]) -> AsyncGenerator[bytes]:
+    def applicable(self, trace: dict[str, Any], *, client: str = "") -> AsyncGenerator[bytes]:
         """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
-        return self._asked(question=None, traces=[trace])
+        return self._asked(question=None, traces=[trace], client=client)
 
     async def opening(
         self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
@@ -98,7 +103,7 @@ class Analyses:
             "selection": None if selection is None else selection.as_dict(),
             "slice": None if reference is None else str(reference),
         }
-        async with aclosing(self._asked(opening=told)) as answers:
+        async with aclosing(self._asked(opening=told, client="")) as answers:
             opening: dict[str, Any] = orjson.loads(await anext(answers))
         return opening
 

@@ -1,13 +1,12 @@
 """A process that answers questions, several at a time, and keeps for further ones what it has read of traces.
 
-Each line of its input is a request, an object of JSON with an ``id``, or says which one nobody waits for any more. It
-writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says of which request,
-and how many bytes follow or with what error it failed. When its input closes, it ends.
+Each line of its input is a request, an object of JSON with an ``id`` and its ``client``, or says which one nobody waits
+for any more. It writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says of
+which request, and how many bytes follow or with what error it failed. When its input closes, it ends.
 """
 
 import importlib
 import os
-import queue
 import sys
 import threading
 import traceback
@@ -18,6 +17,7 @@ import orjson
 
 from service.analysis.answers import answered, applicable, parameters_of, question_of
 from service.analysis.readings import Asked, Readings
+from service.jobs.fair_queue import Entry, FairQueue
 from service.rendering.opening import Opening, opening_of
 from service.store.export import spill_of
 from service.store.lists import whole_summary
@@ -25,8 +25,11 @@ from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 
-AT_ONCE = 2
-"""Questions that are worked on at once: they share what has been read, and wait for one another's reading."""
+AT_ONCE, PER_CLIENT = 3, 2
+"""Questions that are worked on at once, in all and of one client: so no client keeps all others waiting.
+
+They share what has been read, and wait for one another's reading.
+"""
 LONGEST = ("critical_path", "kernel_breakdown", "operators", "memory", "modules", "steps", "collectives")
 """Of those that wait, these begin before others: so all are answered soonest."""
 
@@ -80,11 +83,11 @@ class Answering:
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
         self._writing = threading.Lock()
-        self._waiting: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
-        self._openings: queue.PriorityQueue[tuple[int, int, dict[str, Any]]] = queue.PriorityQueue()
+        self._questions: FairQueue[dict[str, Any]] = FairQueue(PER_CLIENT)
+        self._openings: FairQueue[dict[str, Any]] = FairQueue(PER_CLIENT)
         self._dropped: set[int] = set()
-        for waiting in (*[self._waiting] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
-            threading.Thread(target=self._work, args=(waiting,), daemon=True).start()
+        for requests in (*[self._questions] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
+            threading.Thread(target=self._work, args=(requests,), daemon=True).start()
 
     def heed(self, line: bytes) -> None:
         """Take what a line of the input says."""
@@ -92,17 +95,18 @@ class Answering:
         if "dropped" in told:
             self._dropped.add(told["dropped"])  # if it has not begun; nothing stops what has
         elif "opening" in told:
-            self._openings.put((0, told["id"], told))
+            self._openings.put(Entry(0, told["id"], told["client"], told))
         else:
             turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
-            self._waiting.put((turn, told["id"], told))
+            self._questions.put(Entry(turn, told["id"], told["client"], told))
 
-    def _work(self, waiting: "queue.PriorityQueue[tuple[int, int, dict[str, Any]]]") -> None:
+    def _work(self, requests: FairQueue[dict[str, Any]]) -> None:
         while True:
-            _, number, request = waiting.get()
-            if number not in self._dropped:
-                self._answer(request)
-            self._dropped.discard(number)
+            entry = requests.take()
+            if entry.number not in self._dropped:
+                self._answer(entry.item)
+            self._dropped.discard(entry.number)
+            requests.done(entry)
 
     def _answer(self, request: dict[str, Any]) -> None:
         error: TracedockError | None = None

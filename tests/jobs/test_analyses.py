@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from service.jobs.analyses import Analyses
-from service.jobs.analysis import AT_ONCE
+from service.jobs.analysis import PER_CLIENT
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
 from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable
@@ -58,8 +58,10 @@ async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
         assert processes() == []
 
 
-async def answered(mine: Analyses, trace: dict[str, Any], name: str = "temporal_breakdown", **asked: Any) -> Any:
-    return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace])]))
+async def answered(
+    mine: Analyses, trace: dict[str, Any], name: str = "temporal_breakdown", client: str = "", **asked: Any
+) -> Any:
+    return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace], client=client)]))
 
 
 def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
@@ -177,7 +179,7 @@ def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
     trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(AT_ONCE)]
+        too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
         other = asyncio.ensure_future(answered(mine, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
@@ -187,11 +189,25 @@ def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
     assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
 
 
+def test_a_client_is_answered_while_another_ones_questions_never_end(
+    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+) -> None:
+    async def use(mine: Analyses) -> Any:
+        stuck = [asyncio.ensure_future(answered(mine, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+        try:
+            return await asyncio.wait_for(answered(mine, trace, client="b"), 60)
+        finally:
+            for question in stuck:
+                question.cancel()
+
+    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+
+
 def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
     trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
-        left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(AT_ONCE)]
+        left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
         other = asyncio.ensure_future(answered(mine, trace))
         await until(1)
         for question in left:
