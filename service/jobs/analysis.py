@@ -1,8 +1,8 @@
 """A process that answers questions, several at a time, and keeps for further ones what it has read of traces.
 
 Each line of its input is a request, an object of JSON with an ``id`` and its ``client``, or says which one nobody waits
-for any more. It writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says of
-which request, and how many bytes follow or with what error it failed. When its input closes, it ends.
+for any more. It writes ``begun`` with its id as it begins one, and its answer as it is found: a line of JSON that says
+of which request, and how many bytes follow or with what error it failed. When its input closes, it ends.
 """
 
 import importlib
