@@ -1,9 +1,13 @@
 """DuckDB, as everything here uses it: in bounded memory, and with no code from anywhere but its package."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
+
+from service.trace.errors import DiskFull
 
 MEMORY_MAX = 512 << 20
 
@@ -26,3 +30,16 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
             **options,
         }
     )
+
+
+@contextmanager
+def spill_errors() -> Iterator[None]:
+    """Tell "no room to spill" apart from other errors of DuckDB: raises `DiskFull` for it."""
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        if "No space left" in text or "max_temp_directory_size" in text:
+            why = text.split("\n", 1)[0]
+            raise DiskFull(f"The disk has no room for what does not fit into memory: {why}") from error
+        raise

@@ -12,6 +12,7 @@ import pyarrow as pa
 from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END, steps_in
+from service.store.database import spill_errors
 from service.store.export import envelope_of
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
@@ -410,7 +411,8 @@ def scope_of(reading: Reading) -> Iterator[Scope]:
     """
     scope = Scope(reading)
     try:
-        yield scope
+        with spill_errors():
+            yield scope
     except duckdb.OutOfMemoryException as error:
         raise DiskFull(f"There was no room for what does not fit into memory: {error}") from error
     except duckdb.Error as error:
