@@ -172,6 +172,7 @@ class Dock:
             starting.result()
         parts.receiving.start()
         parts.retention.start()
+        parts.room_guard.start()
         parts.analyses.prepare()
         if parts.catalog.ids():
             parts.prepare()
@@ -200,6 +201,7 @@ class Dock:
         try:
             self.services.board.close()
             async with asyncio.timeout(self.settings.shutdown_s):
+                await self.services.room_guard.close()
                 await self.services.receiving.close()
                 await self.services.importing.close()
                 await self.services.retention.close()

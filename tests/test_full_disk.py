@@ -302,3 +302,35 @@ def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: 
         job = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
         assert job["state"] in ("done", "failed"), job
     assert server.rows(kept, "SELECT 1") == [[1]]
+
+
+# -- the budget while jobs write --------------------------------------------------------------------------------------
+
+
+def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: Path, body: bytes) -> None:
+    server = Server(tmp_path / "data", quota_bytes=len(body) + 10_000_000).start()
+    try:
+
+        def pieces() -> Iterator[bytes]:
+            """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
+            yield body[: len(body) // 2]
+            eventually(lambda: bool(server.children("service.jobs.worker")))
+            server.children("service.jobs.worker")[0].suspend()
+            yield body[len(body) // 2 :]
+
+        trace = server.api.put("/traces/t.json", content=pieces()).json()["id"]
+        (server.data / "columns" / f"{trace}.partial").mkdir(exist_ok=True)
+        (server.data / "columns" / f"{trace}.partial" / "events.parquet").write_bytes(bytes(11_000_000))
+
+        told = server.api.get(f"/traces/{trace}", params={"wait": PATIENCE_S}).json()
+
+        assert (told["state"], told["error"]["code"], told["error"]["quota"]) == (
+            "failed",
+            "no_room",
+            len(body) + 10_000_000,
+        )
+        assert names_below(server, "columns") == set()
+        assert server.api.get(f"/traces/{trace}/download").content == body
+        assert "Traceback" not in server.log_text()
+    finally:
+        assert server.stop() == 0

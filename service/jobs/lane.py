@@ -94,23 +94,26 @@ class Lane:
             return None
 
     async def _do(self, job: Job) -> None:
+        if end := await self._tried(job):
+            await until_written(end, f"the end of job {job.id}")
+
+    async def _tried(self, job: Job) -> Callable[[], None] | None:
+        """Attempt a job; what notes in the catalog that it failed, or None where it is done."""
         jobs = self._board.jobs
         try:
             await self._attempt(job)
-            return
         except JobDied as died:
             if job.attempts < self._attempts:
                 log.warning("job %d: %s Trying again.", job.id, died.detail)
-                end = partial(jobs.retry, job)
-            else:
-                often = f"{died.detail.rstrip('.')}, {job.attempts} times."
-                end = partial(jobs.fail, job, JobDied(often, attempts=job.attempts).as_dict())
+                return partial(jobs.retry, job)
+            often = f"{died.detail.rstrip('.')}, {job.attempts} times."
+            return partial(jobs.fail, job, JobDied(often, attempts=job.attempts).as_dict())
         except TracedockError as error:
-            end = partial(jobs.fail, job, error.as_dict())
+            return partial(jobs.fail, job, error.as_dict())
         except Exception as error:
             log.exception("job %d broke", job.id)
-            end = partial(jobs.fail, job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
-        await until_written(end, f"the end of job {job.id}")
+            return partial(jobs.fail, job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
+        return None
 
     def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
         del self._tasks[job.id], self._jobs[job.id]

@@ -87,6 +87,11 @@ class Runner:
         self._main: asyncio.Task[None] | None = None
         board.does([INGEST], self)
 
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The workers that have jobs, the youngest last."""
+        return [running.worker for running in self._running.values()]
+
     def start(self) -> None:
         """Begin; what an earlier server left must be queued again."""
         self._main = asyncio.create_task(self._take_jobs())
@@ -247,6 +252,7 @@ class Runner:
             await until_written(partial(self._jobs.read, job, Summary(**answer["result"])), end)
             self.on_read()
         elif error := answer.get("error") or answer.get("failure"):
+            await asyncio.to_thread(self._folder.remove_columns, job.trace)  # of a worker that was ended
             await until_written(partial(self._jobs.fail, job, error), end)
         elif job.attempts < self._attempts:
             log.warning("worker of trace %s %s; trying again", job.trace, how)

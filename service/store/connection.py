@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.trace.errors import CatalogUnwritable, DiskFull, TracedockError
+from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, TracedockError
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's codes for a disk without room, for the file and for the index of its log."""
@@ -164,17 +164,26 @@ def opened(path: Path) -> sqlite3.Connection:
 
     Raises:
         DiskFull: there is no room for a new file.
+        CatalogInUse: another connection keeps its index in memory.
     """
+    with full_disk(path.name):
+        try:
+            return _logged(path, "NORMAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                detail = f"{path.name} is locked by a server that started on a full disk: make room and restart it."
+                raise CatalogInUse(detail) from error
+            if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
+                raise
+            return _logged(path, "EXCLUSIVE")
+
+
+def _logged(path: Path, locking: str) -> sqlite3.Connection:
+    """Open a database with a write-ahead log, in a locking mode of SQLite's."""
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        with full_disk(path.name):
-            try:
-                db.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
-                    raise
-                db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA locking_mode = {locking}")
+        db.execute("PRAGMA journal_mode = WAL")
     except BaseException:
         db.close()
         raise
