@@ -14,9 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
+from service.store import database
+from service.store.export import document
+from service.trace.errors import DiskFull
 from tests import tus
+from tests.columns import write_columns
 from tests.server import Server
-from tests.traces import TraceShape, sized, write_trace
+from tests.traces import TraceShape, sized, trace_chunks, write_trace
 
 CODES = ("disk_full", "no_room")
 TRACE_BYTES = 6_000_000
@@ -334,3 +338,19 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
         assert "Traceback" not in server.log_text()
     finally:
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("bound", ["disk", "budget"])
+def test_a_sort_that_has_no_room_to_spill_fails_clearly(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    columns = write_columns(disk.root / "columns", b"".join(trace_chunks(sized(TraceShape(), 40_000_000))))
+    monkeypatch.setattr(database, "MEMORY_MAX", 48 << 20)
+    if bound == "disk":
+        disk.leave(0)
+    else:
+        monkeypatch.setattr(database, "_spill_bound", {})
+        database.bound_spill(0)
+
+    with pytest.raises(DiskFull, match="does not fit into memory"):
+        list(document(columns, order="original"))

@@ -99,9 +99,11 @@ class Services:
         self.room_guard = RoomGuard(self.room, lambda: [*self.runner.processes, *self.making.processes])
         self.runner.on_read = self._read
         self.unanswered = ByteBudget(TOTAL_MAX)
-        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
-        self.renderings = Renderings(keep_ready=keep_ready)
-        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
+        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s, room=self.room)
+        self.renderings = Renderings(keep_ready=keep_ready, room=self.room)
+        self.analyses = Analyses(
+            self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s, room=self.room
+        )
 
     @property
     def jobs(self) -> Jobs:

@@ -10,6 +10,15 @@ import duckdb
 from service.trace.errors import DiskFull
 
 MEMORY_MAX = 512 << 20
+_spill_bound: dict[str, str] = {}
+"""DuckDB's setting for the bytes on disk of a connection, if this process has a bound."""
+
+
+def bound_spill(size: int | None) -> None:
+    """Bound the bytes that each connection opened from now on may spill; None for DuckDB's own bound."""
+    _spill_bound.clear()
+    if size is not None:
+        _spill_bound["max_temp_directory_size"] = f"{size}B"
 
 
 def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyConnection:
@@ -27,6 +36,7 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
             "temp_directory": str(spill),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
+            **_spill_bound,
             **options,
         }
     )
