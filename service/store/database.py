@@ -48,8 +48,7 @@ def spill_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        text = str(error)
-        if "No space left" in text or "max_temp_directory_size" in text:
-            why = text.split("\n", 1)[0]
+        if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in str(error):
+            why = str(error).split("\n", 1)[0]
             raise DiskFull(f"The disk has no room for what does not fit into memory: {why}") from error
         raise
