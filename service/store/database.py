@@ -44,11 +44,14 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
 
 @contextmanager
 def spill_errors() -> Iterator[None]:
-    """Tell "no room to spill" apart from other errors of DuckDB: raises `DiskFull` for it."""
+    """Tell "no room to spill" apart from other errors of DuckDB: raises `DiskFull` for it.
+
+    Amid the rows of a result, Arrow passes DuckDB's errors on as `OSError`.
+    """
     try:
         yield
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in str(error):
+    except (duckdb.Error, OSError) as error:
+        if "Out of Memory Error" in str(error) or "No space left" in str(error):
             why = str(error).split("\n", 1)[0]
             raise DiskFull(f"The disk has no room for what does not fit into memory: {why}") from error
         raise
