@@ -52,6 +52,7 @@ from service.http.parameters import check_request
 from service.http.services import Services
 from service.jobs.board import Board
 from service.jobs.making import Making
+from service.jobs.retrying import until_written
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.audit import Audit
@@ -165,12 +166,13 @@ class Dock:
         parts = self.services
         if parts is None:
             raise RuntimeError("the parts are built before the server runs")
-        parts.jobs.requeue()
-        parts.runner.start()
-        parts.making.start()
+        starting = asyncio.create_task(self._start_jobs(parts))
+        await asyncio.sleep(0)
+        if starting.done():  # it waits for room otherwise
+            starting.result()
         parts.receiving.start()
-        parts.importing.start()
         parts.retention.start()
+        parts.room_guard.start()
         parts.analyses.prepare()
         if parts.catalog.ids():
             parts.prepare()
@@ -178,10 +180,19 @@ class Dock:
         try:
             yield
         finally:
+            starting.cancel()
             await self.quiet()
             parts.catalog.close()
             parts.folder.close()
             self._closing.close()
+
+    @staticmethod
+    async def _start_jobs(parts: Services) -> None:
+        """Begin to take jobs, once the catalog has room for those of an earlier server to be queued again."""
+        await until_written(parts.jobs.requeue, "the jobs of an earlier server")
+        parts.runner.start()
+        parts.making.start()
+        parts.importing.start()
 
     async def quiet(self) -> None:
         """Stop all work, so that no request waits for it any more; by the deadline, or it ends with the process."""
@@ -190,6 +201,7 @@ class Dock:
         try:
             self.services.board.close()
             async with asyncio.timeout(self.settings.shutdown_s):
+                await self.services.room_guard.close()
                 await self.services.receiving.close()
                 await self.services.importing.close()
                 await self.services.retention.close()

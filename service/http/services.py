@@ -25,6 +25,7 @@ from service.jobs.importing import Importing
 from service.jobs.making import Making
 from service.jobs.receiving import Receiving, UploadBounds
 from service.jobs.retention import Retention
+from service.jobs.room_guard import RoomGuard
 from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.catalog import Catalog, State, Trace
@@ -63,6 +64,7 @@ class Services:
     receiving: Receiving = field(init=False)
     importing: Importing = field(init=False)
     retention: Retention = field(init=False)
+    room_guard: RoomGuard = field(init=False)
     exports: Exports = field(init=False)
     renderings: Renderings = field(init=False)
     analyses: Analyses = field(init=False)
@@ -94,11 +96,14 @@ class Services:
             self.catalog, self.room, self.remove, self.making.sources, self.groups,
             days=settings.retain_days, size_max=settings.retain_bytes,
         )  # fmt: skip
+        self.room_guard = RoomGuard(self.room, lambda: [*self.runner.processes, *self.making.processes])
         self.runner.on_read = self._read
         self.unanswered = ByteBudget(TOTAL_MAX)
-        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
-        self.renderings = Renderings(keep_ready=keep_ready)
-        self.analyses = Analyses(self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s)
+        self.exports = Exports(keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s, room=self.room)
+        self.renderings = Renderings(keep_ready=keep_ready, room=self.room)
+        self.analyses = Analyses(
+            self.folder.incoming, keep_ready=keep_ready, deadline_s=settings.analysis_timeout_s, room=self.room
+        )
 
     @property
     def jobs(self) -> Jobs:

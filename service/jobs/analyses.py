@@ -15,6 +15,7 @@ import orjson
 
 from service.jobs.process import kill, started
 from service.store.export import spill_of
+from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -39,6 +40,7 @@ class Analyses:
         dropped_s: seconds after which it is replaced where it only works on questions that nobody waits for.
         deadline_s: seconds after which a question fails that it works on. Its process is replaced, and all other
             questions are asked again.
+        room: of the data folder, which bounds what is spilled.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Analyses:
         idle_s: float = IDLE_S,
         dropped_s: float = DROPPED_S,
         deadline_s: float = math.inf,
+        room: Room | None = None,
     ) -> None:
         self._spill = spill
+        self._room = room
         self._keep_ready = keep_ready
         self._idle_s = idle_s
         self._dropped_s = dropped_s
@@ -123,6 +127,7 @@ class Analyses:
         await asyncio.gather(*self._hearing)
 
     async def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
+        request["spill_max"] = None if self._room is None else await asyncio.to_thread(self._room.left)
         while True:
             try:
                 answer = await self._answer(request)

@@ -19,6 +19,7 @@ from service.analysis.answers import answered, applicable, parameters_of, questi
 from service.analysis.readings import Asked, Readings
 from service.jobs.fair_queue import Entry, FairQueue
 from service.rendering.opening import Opening, opening_of
+from service.store.database import bound_spill
 from service.store.export import spill_of
 from service.store.lists import whole_summary
 from service.trace.errors import ExportFailed, TracedockError
@@ -44,6 +45,8 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
             ``is_base`` if it is one that others are compared with; and either
             ``question`` with ``parameters``, ``form`` and ``table`` or null, or null: which apply to the trace.
         readings: of these and other traces.
+
+    A request also tells ``spill_max``: bytes that a database opened for it may spill, or null.
 
     A request with ``opening`` asks where the UI opens instead: ``columns``, ``summary``, and ``selection`` and
     ``slice`` or null; see `opening_of`.
@@ -113,6 +116,7 @@ class Answering:
         answer = b""
         self._write({"begun": request["id"]})
         try:
+            bound_spill(request.get("spill_max"))
             answer = requested(request, self._readings)
         except TracedockError as found:
             error = found

@@ -16,6 +16,7 @@ import orjson
 
 from service.cutting.cut import cut_document
 from service.jobs.input import end_with_input
+from service.store.database import bound_spill
 from service.store.export import document, packed
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
@@ -40,6 +41,8 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
 def main(pieces: Callable[[dict[str, Any]], Iterator[bytes]] = requested) -> int:
     """Write the document that the first line of the input asks for; the status to end with.
 
+    Beside what `pieces` takes, a request has ``spill_max``: bytes that may be spilled, or null.
+
     Args:
         pieces: yields the document of a request.
     """
@@ -48,7 +51,9 @@ def main(pieces: Callable[[dict[str, Any]], Iterator[bytes]] = requested) -> int
         return 0
     end_with_input()
     try:
-        for piece in pieces(orjson.loads(line)):
+        request = orjson.loads(line)
+        bound_spill(request.get("spill_max"))
+        for piece in pieces(request):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # nobody reads any more

@@ -14,6 +14,7 @@ import orjson
 
 from service.jobs.process import kill, started
 from service.store.export import Order, spill_of
+from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, TracedockError, again, fate
 from service.trace.selection import Selection
 
@@ -42,10 +43,14 @@ class Writers:
         module: what the processes run.
         keep_ready: whether one is.
         deadline_s: seconds after which a document fails that has not begun.
+        room: of the data folder, which bounds what is spilled.
     """
 
-    def __init__(self, module: str, *, keep_ready: bool, deadline_s: float | None = None) -> None:
+    def __init__(
+        self, module: str, *, keep_ready: bool, deadline_s: float | None = None, room: Room | None = None
+    ) -> None:
         self._module = module
+        self._room = room
         self._deadline_s = deadline_s
         self._keep_ready = keep_ready
         self._free = asyncio.Semaphore(AT_ONCE)
@@ -75,7 +80,8 @@ class Writers:
             try:
                 if process.stdin is None or process.stdout is None or process.stderr is None:
                     raise RuntimeError("a writer is started with pipes")
-                process.stdin.write(orjson.dumps(request) + b"\n")
+                spill_max = None if self._room is None else await asyncio.to_thread(self._room.left)
+                process.stdin.write(orjson.dumps(request | {"spill_max": spill_max}) + b"\n")
                 saying = asyncio.create_task(process.stderr.read())  # meanwhile: it may be more than the pipe holds
                 piece = await self._first(process.stdout)
                 while piece:
@@ -154,8 +160,8 @@ class Writers:
 class Exports(Writers):
     """Writes the documents that clients fetch."""
 
-    def __init__(self, *, keep_ready: bool = True, deadline_s: float | None = None) -> None:
-        super().__init__("service.jobs.export", keep_ready=keep_ready, deadline_s=deadline_s)
+    def __init__(self, *, keep_ready: bool = True, deadline_s: float | None = None, room: Room | None = None) -> None:
+        super().__init__("service.jobs.export", keep_ready=keep_ready, deadline_s=deadline_s, room=room)
 
     def document(
         self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
@@ -183,8 +189,8 @@ class Exports(Writers):
 class Renderings(Writers):
     """Writes the documents that engines are fed; downloads do not hold them up."""
 
-    def __init__(self, *, keep_ready: bool = True) -> None:
-        super().__init__("service.jobs.rendering", keep_ready=keep_ready)
+    def __init__(self, *, keep_ready: bool = True, room: Room | None = None) -> None:
+        super().__init__("service.jobs.rendering", keep_ready=keep_ready, room=room)
 
     def document(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from service.jobs.board import Board
+from service.jobs.retrying import RETRY_S, until_written
 from service.jobs.slots import room
 from service.store.jobs import Job
 from service.trace.errors import DiskFull, JobDied, TracedockError
@@ -87,26 +88,32 @@ class Lane:
             return None
         try:
             return self._board.jobs.take(self._kinds, awaited=self._board.awaited(), cost_max=cost_max)
-        except DiskFull:
-            log.exception("no job can be begun; the next one tries again")
+        except DiskFull as error:
+            log.warning("no job can be begun before there is room: %s", error.detail)
+            asyncio.get_running_loop().call_later(RETRY_S, self.wake)
             return None
 
     async def _do(self, job: Job) -> None:
+        if end := await self._tried(job):
+            await until_written(end, f"the end of job {job.id}")
+
+    async def _tried(self, job: Job) -> Callable[[], None] | None:
+        """Attempt a job; what notes in the catalog that it failed, or None where it is done."""
         jobs = self._board.jobs
         try:
             await self._attempt(job)
         except JobDied as died:
             if job.attempts < self._attempts:
                 log.warning("job %d: %s Trying again.", job.id, died.detail)
-                jobs.retry(job)
-            else:
-                often = f"{died.detail.rstrip('.')}, {job.attempts} times."
-                jobs.fail(job, JobDied(often, attempts=job.attempts).as_dict())
+                return partial(jobs.retry, job)
+            often = f"{died.detail.rstrip('.')}, {job.attempts} times."
+            return partial(jobs.fail, job, JobDied(often, attempts=job.attempts).as_dict())
         except TracedockError as error:
-            jobs.fail(job, error.as_dict())
+            return partial(jobs.fail, job, error.as_dict())
         except Exception as error:
             log.exception("job %d broke", job.id)
-            jobs.fail(job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
+            return partial(jobs.fail, job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
+        return None
 
     def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
         del self._tasks[job.id], self._jobs[job.id]

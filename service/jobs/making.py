@@ -54,8 +54,14 @@ class Making:
         self._folder = folder
         self._deadline_s = deadline_s
         self._plan_deadline_s = plan_deadline_s
+        self._processes: dict[int, WorkerProcess] = {}
         self._planning = asyncio.Semaphore(AT_ONCE)
         self._lane = Lane(board, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
+
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The processes of the jobs that run, the youngest last."""
+        return list(self._processes.values())
 
     def start(self) -> None:
         """Begin; what an earlier server left must be queued again."""
@@ -115,11 +121,12 @@ class Making:
             with disk_errors():
                 await asyncio.to_thread(_empty, making)
             told = {"kind": job.kind, "folder": str(making), **self._told(job.request)}
-            process = WorkerProcess(MODULE, told=told)
+            process = self._processes[job.id] = WorkerProcess(MODULE, told=told)
             process.on_progress = partial(self._moved, job, process)
             children = await _result(process, job.kind, self._deadline_s)
             await unbroken(asyncio.to_thread(self._keep, job, making, children))
         finally:
+            self._processes.pop(job.id, None)
             if process:
                 await process.end()
             await asyncio.to_thread(shutil.rmtree, making, ignore_errors=True)

@@ -12,7 +12,7 @@ import orjson
 
 from service.store.folder import Folder
 from service.streaming.source import Progress
-from service.trace.errors import fate
+from service.trace.errors import TracedockError, fate
 
 MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -124,6 +124,8 @@ class WorkerProcess:
         self._ready = ready
         self._stdin: asyncio.StreamWriter | None = None
         self._news = told
+        self._process: Process | None = None
+        self._failure: dict[str, Any] | None = None
         self.on_progress = on_progress
         self.progress = Progress()
         self.ended: asyncio.Task[Ending] = asyncio.create_task(self._live())
@@ -178,13 +180,19 @@ class WorkerProcess:
             self.ended.cancel()
         await asyncio.wait({self.ended})
 
+    def fail(self, error: TracedockError) -> None:
+        """Kill it if it lives; it then ends with that error as its answer."""
+        self._failure = error.as_dict()
+        if self._process:
+            kill(self._process)
+
     def _tell(self) -> None:
         if self._stdin and not self._stdin.is_closing():
             self._stdin.write(orjson.dumps(self._news) + b"\n")
 
     async def _live(self) -> Ending:
         try:
-            process = self._ready or await started(self._module, *self._arguments)
+            process = self._process = self._ready or await started(self._module, *self._arguments)
         except OSError as error:
             return Ending({}, f"could not be started: {error}")
         try:
@@ -196,6 +204,8 @@ class WorkerProcess:
             status = await process.wait()
         finally:
             await killed(process)
+        if self._failure and "result" not in answer:
+            answer = {"failure": self._failure}
         return Ending(answer, fate(status))
 
     async def _listen(self, process: Process) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from functools import partial
 
 from service.jobs.board import Board
 from service.jobs.process import Ending, Ready, WorkerProcess
+from service.jobs.retrying import RETRY_S, until_written
 from service.jobs.slots import room
 from service.store.catalog import INGEST, Catalog, Trace
 from service.store.folder import Folder
@@ -85,6 +86,11 @@ class Runner:
         """Is called whenever a trace became ready."""
         self._main: asyncio.Task[None] | None = None
         board.does([INGEST], self)
+
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The workers that have jobs, the youngest last."""
+        return [running.worker for running in self._running.values()]
 
     def start(self) -> None:
         """Begin; what an earlier server left must be queued again."""
@@ -210,8 +216,9 @@ class Runner:
             return None
         try:
             return self._jobs.take([INGEST], trace=trace_id, awaited=self._board.awaited(), cost_max=cost_max)
-        except DiskFull:
-            log.exception("no job can be begun; the next upload tries again")
+        except DiskFull as error:
+            log.warning("no job can be begun before there is room: %s", error.detail)
+            asyncio.get_running_loop().call_later(RETRY_S, self.wake)
             return None
 
     def _begin(self, job: Job) -> None:
@@ -240,21 +247,24 @@ class Runner:
 
     async def _run(self, job: Job, worker: WorkerProcess) -> None:
         answer, how = await worker.ended
+        end = f"the end of the job of trace {job.trace}"
         if "result" in answer:
-            self._jobs.read(job, Summary(**answer["result"]))
+            await until_written(partial(self._jobs.read, job, Summary(**answer["result"])), end)
             self.on_read()
         elif error := answer.get("error") or answer.get("failure"):
-            self._jobs.fail(job, error)
+            await asyncio.to_thread(self._folder.remove_columns, job.trace)  # of a worker that was ended
+            await until_written(partial(self._jobs.fail, job, error), end)
         elif job.attempts < self._attempts:
             log.warning("worker of trace %s %s; trying again", job.trace, how)
-            self._jobs.retry(job)
+            await until_written(partial(self._jobs.retry, job), end)
         else:
             await asyncio.to_thread(self._folder.remove_columns, job.trace)
             died = WorkerDied(f"The worker {how}, {job.attempts} times.", attempts=job.attempts)
-            self._jobs.fail(job, died.as_dict())
+            await until_written(partial(self._jobs.fail, job, died.as_dict()), end)
         await self._tell()
 
     @staticmethod
     async def _stop(running: _Running) -> None:
         await running.worker.end()  # which ends the task too
+        running.task.cancel()  # unless it waits for room to note the end
         await asyncio.wait({running.task})

@@ -6,6 +6,8 @@
 import json
 import logging
 import os
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -15,6 +17,16 @@ SIZE_MAX, KEPT = 8 << 20, 4
 
 log = logging.getLogger("tracedock.audit")
 log.setLevel(logging.INFO)
+
+
+class _Handler(RotatingFileHandler):
+    """Writes the lines of the audit log; a line that can't be written goes to the server's own log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the base class's
+        """Report a line that was not written."""
+        logging.getLogger(__name__).warning(
+            "the audit log can't be written (%s): %s", sys.exc_info()[1], record.getMessage()
+        )
 
 
 class Audit:
@@ -27,14 +39,15 @@ class Audit:
 
     def __init__(self, path: Path, *, rotate: bool) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._file = RotatingFileHandler(path, maxBytes=SIZE_MAX if rotate else 0, backupCount=KEPT, encoding="utf-8")
+        self._file = _Handler(path, maxBytes=SIZE_MAX if rotate else 0, backupCount=KEPT, encoding="utf-8")
         self._file.setFormatter(logging.Formatter("%(message)s"))
         log.addHandler(self._file)
 
     def close(self) -> None:
         """Close the file."""
         log.removeHandler(self._file)
-        self._file.close()
+        with suppress(OSError):  # lines that could not be written, which the server's log has
+            self._file.close()
 
 
 def note(who: str, *, did: str, **facts: str | int | None) -> None:

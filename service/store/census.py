@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from service.store.database import connected
+from service.store.database import connected, spill_errors
 from service.store.folder import EVENTS
 from service.store.oddities import note_oddities
 from service.trace.health import Health
@@ -116,9 +116,12 @@ def take_census(
         health: what was found so far; what is odd about the events is added.
         file_name: the trace's name; it may tell the rank.
         packed: the file's format, if it came as one.
+
+    Raises:
+        DiskFull: there was no room to spill.
     """
     host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
-    with opened(folder) as db:
+    with spill_errors(), opened(folder) as db:
         db.execute(_TALLY, {"work": list(GPU_CATEGORIES), "timeless": list(TIMELESS_PHASES)})
         names = _names(db)
         tracks = _tracks(db)

@@ -7,7 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.trace.errors import CatalogUnwritable, DiskFull, TracedockError
+from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, TracedockError
+
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+"""SQLite's codes for a disk without room, for the file and for the index of its log."""
 
 _SCHEMA_VERSION = 4
 _BASE_VERSION = 3
@@ -91,7 +94,7 @@ class Connection:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db = opened(path)
         try:
             self._prepare(path)
         except BaseException:
@@ -102,7 +105,6 @@ class Connection:
         """Set up the connection, and the tables in a file that is new."""
         self._db.row_factory = sqlite3.Row
         self._db.create_function("casefold", 1, str.casefold, deterministic=True)
-        self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA foreign_keys = ON")
         with self.transaction() as db:
@@ -115,7 +117,8 @@ class Connection:
             steps += [_MIGRATIONS[at] for at in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
             for statement in filter(str.strip, "".join(steps).split(";")):
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            if version != _SCHEMA_VERSION:  # a full disk has no room for a write that changes nothing
+                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file."""
@@ -125,16 +128,14 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A change, made whole or not at all; raises `DiskFull`."""
-        with self._lock:
+        with self._lock, full_disk("the catalog"):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
                 self._db.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 if self._db.in_transaction:  # a full disk may have rolled back already
                     self._db.execute("ROLLBACK")
-                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                    raise DiskFull("The disk of the data folder has no room for the catalog.") from error
                 raise
 
     def check_writable(self) -> None:
@@ -153,3 +154,52 @@ class Connection:
         """What a query finds."""
         with self._lock, closing(self._db.execute(sql, values)) as cursor:
             return cursor.fetchall()
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Open a database with a write-ahead log, made if it is missing; any thread may use the connection.
+
+    The index of the log takes 32 KB on disk. Without room for it the connection keeps the index in memory, which locks
+    all others out.
+
+    Raises:
+        DiskFull: there is no room for a new file.
+        CatalogInUse: another connection keeps its index in memory.
+    """
+    with full_disk(path.name):
+        try:
+            return _logged(path, "NORMAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                detail = f"{path.name} is locked by a server that started on a full disk: make room and restart it."
+                raise CatalogInUse(detail) from error
+            if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
+                raise
+            return _logged(path, "EXCLUSIVE")
+
+
+def _logged(path: Path, locking: str) -> sqlite3.Connection:
+    """Open a database with a write-ahead log, in a locking mode of SQLite's."""
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute(f"PRAGMA locking_mode = {locking}")
+        db.execute("PRAGMA journal_mode = WAL")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def full_disk(file: str) -> Iterator[None]:
+    """Tell "no room" apart from other errors of SQLite: raises `DiskFull` for it.
+
+    Args:
+        file: what is written, as the error names it.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode in _FULL:
+            raise DiskFull(f"The disk of the data folder has no room for {file}.") from error
+        raise

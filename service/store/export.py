@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from service.store.database import connected
+from service.store.database import connected, spill_errors
 from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors
-from service.trace.errors import DiskFull, ExportFailed, ResultTooLarge
+from service.trace.errors import ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
 
 Order = Literal["time", "original"]
@@ -294,14 +294,12 @@ def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnecti
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:
         # with large buffers, as a batch of large events has more than 2 GB
-        with connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
+        with spill_errors(), connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
             db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
             db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
             db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")
             yield db
     except duckdb.Error as error:
-        if "No space left" in str(error):
-            raise DiskFull("The disk of the data folder has no room to sort the events.") from error
         why = str(error).split("\n", 1)[0].replace(str(columns / EVENTS), EVENTS)
         raise ExportFailed(f"The trace's columns can't be read: {why}") from error
 

@@ -173,6 +173,8 @@ class Jobs:
 
     def requeue(self) -> None:
         """Put back what was running when the server before this one ended, which was no fault of the job."""
+        if not self._rows("SELECT 1 FROM job WHERE state = 'running' LIMIT 1"):
+            return
         with self._transaction() as db:
             db.execute("UPDATE job SET state = 'queued', attempts = attempts - 1 WHERE state = 'running'")
             db.execute("UPDATE trace SET state = ? WHERE state = ?", (State.QUEUED, State.INGESTING))

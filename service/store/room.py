@@ -67,6 +67,19 @@ class Room:
             needed=more, free=free, floor=self._floor, used=used, quota=self._quota, reserved=reserved,
         )  # fmt: skip
 
+    def left(self) -> int:
+        """Bytes that may still be written, beside those that are reserved; at least 0."""
+        left = self._free(self._root) - self._floor
+        if self._quota is not None:
+            left = min(left, self._quota - self._roughly_used())
+        return max(left - self.reserved(), 0)
+
+    def check_now(self) -> None:
+        """Count the folder, if there is a quota, and raise `NoRoom` if it or the floor is exceeded already."""
+        if self._quota is not None:
+            self.used()
+        self.check()
+
     def reserve(self, key: str, size: int, *, checked: bool = False) -> None:
         """Set bytes aside for an upload for `RESERVED_FOR_S`, instead of those that it reserved before.
 

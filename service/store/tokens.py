@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from service.store.connection import full_disk, opened
 from service.trace.errors import BadTokenName, TokenExists, UnknownToken
 
 _TABLE = """
@@ -65,12 +66,12 @@ class Tokens:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db = opened(path)
         self._seen: int | None = None
         self._tokens: tuple[Token, ...] = ()
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(_TABLE)
+            with full_disk("the tokens"):
+                self._db.execute(_TABLE)
         except BaseException:
             self._db.close()
             raise
@@ -96,6 +97,7 @@ class Tokens:
         Raises:
             BadTokenName: it can't be called so.
             TokenExists: another is called so.
+            DiskFull: there is no room for it.
         """
         if not _NAME.fullmatch(name):
             raise BadTokenName(f"{name[:80]!r} is not made of up to 64 letters, digits and `._@-`.")
@@ -104,14 +106,17 @@ class Tokens:
         with self._lock:
             self._seen = None
             try:
-                self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?)", row)
+                with full_disk("the token"):
+                    self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?)", row)
             except sqlite3.IntegrityError as error:
                 raise TokenExists(f"A token is called {name!r} already; `tracedock token rm` revokes it.") from error
         return secret
 
     def remove(self, name: str) -> None:
-        """Revoke a token; raises `UnknownToken`."""
+        """Revoke a token; raises `UnknownToken` or `DiskFull`."""
         with self._lock:
             self._seen = None
-            if not self._db.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount:
+            with full_disk("the revocation"):
+                removed = self._db.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount
+            if not removed:
                 raise UnknownToken(f"No token is called {name[:80]!r}.")

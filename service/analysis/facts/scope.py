@@ -12,10 +12,11 @@ import pyarrow as pa
 from service.analysis.facts.reading import Reading
 from service.analysis.question import WorkParameters
 from service.store.census import END, steps_in
+from service.store.database import spill_errors
 from service.store.export import envelope_of
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
-from service.trace.errors import DiskFull, ExportFailed
+from service.trace.errors import ExportFailed
 from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
@@ -410,9 +411,8 @@ def scope_of(reading: Reading) -> Iterator[Scope]:
     """
     scope = Scope(reading)
     try:
-        yield scope
-    except duckdb.OutOfMemoryException as error:
-        raise DiskFull(f"There was no room for what does not fit into memory: {error}") from error
+        with spill_errors():
+            yield scope
     except duckdb.Error as error:
         raise ExportFailed(f"The trace's columns can't be read: {error}") from error
     finally:

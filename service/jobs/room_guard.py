@@ -1,0 +1,55 @@
+"""The budget of bytes while jobs write: ends the youngest one for as long as there is no room."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from service.jobs.process import WorkerProcess
+from service.store.room import Room
+from service.trace.errors import NoRoom
+
+CHECK_EVERY_S = 1.0
+_REST_FACTOR = 20
+"""Minimum pause between checks, as a multiple of the last check's duration."""
+
+log = logging.getLogger(__name__)
+
+
+class RoomGuard:
+    """Checks the room for the data folder while processes write there.
+
+    Args:
+        room: of the data folder.
+        writers: returns the processes that write, the youngest last.
+    """
+
+    def __init__(self, room: Room, writers: Callable[[], Sequence[WorkerProcess]]) -> None:
+        self._room = room
+        self._writers = writers
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to check."""
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Check no more."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _watch(self) -> None:
+        pause = CHECK_EVERY_S
+        while True:
+            await asyncio.sleep(pause)
+            if not self._writers():
+                continue
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(self._room.check_now)
+            except NoRoom as error:
+                for process in self._writers()[-1:]:
+                    log.warning("a job is ended: %s", error.detail)
+                    process.fail(error)
+            pause = max(CHECK_EVERY_S, _REST_FACTOR * (time.monotonic() - began))

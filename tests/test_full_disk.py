@@ -1,0 +1,356 @@
+"""On a full disk whatever goes on fails clearly and leaves nothing, the server answers, and with room all goes on."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.store import database
+from service.store.export import document
+from service.trace.errors import DiskFull
+from tests import tus
+from tests.columns import write_columns
+from tests.server import Server
+from tests.traces import TraceShape, sized, trace_chunks, write_trace
+
+CODES = ("disk_full", "no_room")
+TRACE_BYTES = 6_000_000
+PATIENCE_S = 60
+PAGE = 4096
+SMALL = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
+MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT hex(zeroblob(1000)) FROM c"
+
+
+class Disk:
+    """A small disk at `root` with a file on it that leaves as little room as a test wants."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ballast = root / "ballast"
+
+    def leave(self, size: int) -> None:
+        """Fill the disk until so many bytes are free."""
+        self.ballast.unlink(missing_ok=True)
+        with self.ballast.open("wb", buffering=0) as file, suppress(OSError):  # the server may fill the disk first
+            while shutil.disk_usage(self.root).free > size:
+                file.write(bytes(PAGE))
+
+    def empty(self) -> None:
+        self.ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A disk of 48 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount") or ""
+    command = [mount, "-t", "tmpfs", "-o", "size=48m", "none", str(folder)]
+    if not mount or os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can't be mounted here")
+    yield Disk(folder)
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def server(disk: Disk, tmp_path: Path) -> Iterator[Server]:
+    """A server whose data lie on the small disk, and its log elsewhere; the log has no traceback at the end."""
+    data = tmp_path / "data"
+    data.symlink_to(disk.root / "data")
+    server = Server(data).start()
+    yield server
+    disk.empty()
+    assert server.stop() == 0
+    assert "Traceback" not in server.log_text(), server.log_text()
+
+
+@pytest.fixture(scope="session")
+def body(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("full") / "trace.json"
+    return write_trace(path, sized(TraceShape(), TRACE_BYTES)).read_bytes()
+
+
+def put(server: Server, content: bytes, name: str = "t.json", **asked: object) -> httpx.Response:
+    return server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S} | asked, content=content)  # type: ignore[arg-type]
+
+
+def ready(server: Server, content: bytes, name: str = "t.json") -> str:
+    """The id of a trace that is ready."""
+    trace = put(server, content, name).json()
+    assert (trace["state"], trace["error"]) == ("ready", None)
+    return str(trace["id"])
+
+
+def names_below(server: Server, *parts: str) -> set[str]:
+    return {path.name for part in parts for path in (server.data / part).iterdir()}
+
+
+def columns_bytes(server: Server, trace: str) -> int:
+    return sum(path.stat().st_size for path in (server.data / "columns" / trace).iterdir())
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def is_refused(answer: httpx.Response) -> bool:
+    return answer.status_code == 507 and answer.json()["code"] in CODES
+
+
+# -- jobs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
+    server: Server, disk: Disk, body: bytes, share: float
+) -> None:
+    first = ready(server, body)
+    needed = columns_bytes(server, first)
+    server.api.delete(f"/traces/{first}").raise_for_status()
+    disk.leave(len(body) + round(needed * share))
+
+    answer = put(server, body)
+
+    if answer.status_code == 201:
+        trace = answer.json()
+        assert (trace["state"], trace["error"]["code"] in CODES) == ("failed", True), trace
+        assert names_below(server, "originals") == {trace["id"]}
+        assert server.api.get(f"/traces/{trace['id']}/download").content == body
+    else:
+        assert is_refused(answer), answer.text
+        assert names_below(server, "originals") == set()
+    eventually(lambda: not names_below(server, "columns", "incoming"))
+    disk.empty()
+    assert columns_bytes(server, ready(server, body)) == needed
+
+
+@pytest.mark.parametrize("kind", ["split", "merge"])
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_split_and_merge_on_a_full_disk_fail_clearly_and_leave_their_sources(
+    server: Server, disk: Disk, body: bytes, kind: str, share: float
+) -> None:
+    traces = [ready(server, body + b" " * rank, f"rank{rank}.json") for rank in range(2 if kind == "merge" else 1)]
+    needed = columns_bytes(server, traces[0]) * len(traces)
+    path, request = {
+        "split": (f"/traces/{traces[0]}/split", {}),
+        "merge": ("/traces/merge", {"traces": traces, "ranks": [0, 1]}),
+    }[kind]
+    disk.leave(needed + 200_000)  # what is asked for is checked; then the disk fills
+    server.api.get("/traces")
+    accepted = server.api.post(path, json=request)
+    disk.leave(round(needed * share))
+    assert accepted.status_code == 202, accepted.text
+
+    job = server.api.get(f"/jobs/{accepted.json()['id']}", params={"wait": PATIENCE_S}).json()
+
+    assert (job["state"], job["error"]["code"] in CODES) == ("failed", True), job
+    eventually(lambda: not names_below(server, "making"))
+    assert names_below(server, "columns") == set(traces)
+    assert server.api.get(f"/traces/{traces[0]}/download").content == body
+    disk.empty()
+    retried = server.api.post(path, params={"wait": PATIENCE_S}, json=request).json()
+    assert retried["state"] == "done"
+
+
+# -- downloads and results ------------------------------------------------------------------------------------------
+
+
+def whole_or_nothing(server: Server, method: str, path: str, **asked: Any) -> httpx.Response | None:
+    """The answer, or None where its transfer broke."""
+    try:
+        return server.api.request(method, path, **asked)
+    except httpx.RemoteProtocolError:
+        return None
+
+
+@pytest.mark.parametrize("left", [0, 300_000])
+@pytest.mark.parametrize("cut", [False, True])
+def test_downloads_on_a_full_disk_are_whole_or_refused_or_broken(
+    server: Server, disk: Disk, body: bytes, left: int, cut: bool
+) -> None:
+    trace = ready(server, body)
+    asked: dict[str, Any] = {"format": "json"} | ({"steps": 10} if cut else {"order": "original"})
+    whole = server.api.get(f"/traces/{trace}/download", params=asked)
+    assert whole.status_code == 200, whole.text
+    disk.leave(left)
+
+    answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=asked)
+
+    assert answer is None or is_refused(answer) or answer.content == whole.content
+    eventually(lambda: names_below(server, "columns", "incoming") == {trace})
+
+
+@pytest.mark.parametrize(
+    "form", ["application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"]
+)
+def test_query_results_on_a_full_disk_are_refused_or_broken(server: Server, disk: Disk, body: bytes, form: str) -> None:
+    trace = ready(server, body)
+    server.rows(trace, "SELECT 1")
+    disk.leave(2_000_000)
+
+    answer = whole_or_nothing(
+        server, "POST", f"/traces/{trace}/query", json={"sql": MUCH, "limit": None}, headers={"Accept": form}
+    )
+
+    assert answer is None or is_refused(answer)
+    disk.leave(0)
+    assert server.rows(trace, "SELECT 1") == [[1]]
+
+
+@pytest.mark.parametrize("name", ["temporal_breakdown", "kernel_breakdown", "critical_path"])
+def test_analyses_on_a_full_disk_answer_or_are_refused(server: Server, disk: Disk, body: bytes, name: str) -> None:
+    trace = ready(server, body)
+    disk.leave(0)
+
+    answer = server.api.get(f"/traces/{trace}/analysis/{name}")
+
+    assert answer.status_code == 200 or is_refused(answer), answer.text
+
+
+# -- the catalog ------------------------------------------------------------------------------------------------------
+
+
+def test_changes_on_a_full_disk_are_made_or_refused_and_a_trace_can_be_deleted(
+    server: Server, disk: Disk, body: bytes
+) -> None:
+    trace = ready(server, body)
+    disk.leave(0)
+    statuses = []
+    for number in range(50):
+        group = f"group {number}"
+        answer = server.api.patch(f"/traces/{trace}", json={"group": group})
+        assert answer.status_code == 200 or is_refused(answer), answer.text
+        statuses.append(answer.status_code)
+        is_changed = (server.api.get(f"/traces/{trace}").json()["group"] or {}).get("name") == group
+        assert is_changed is (answer.status_code == 200)
+    assert 507 in statuses
+    for path, request in (("/traces/merge", {"traces": [trace, trace]}), (f"/traces/{trace}/split", {})):
+        answer = server.api.post(path, json=request)
+        assert answer.status_code == 422 or is_refused(answer), answer.text
+    assert server.api.get(f"{server.url}/healthz").status_code == 200
+
+    assert server.api.delete(f"/traces/{trace}").status_code == 204
+
+    assert names_below(server, "originals", "columns", "incoming") == set()
+    assert server.api.get("/traces").json()["traces"] == []
+    assert ready(server, SMALL)
+
+
+def test_tokens_on_a_full_disk_are_made_or_refused(server: Server, disk: Disk) -> None:
+    def add(name: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "service", "token", "add", name, "--scope", "read", "--data", str(server.data)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert add("first").returncode == 0
+    disk.leave(0)
+    statuses = set()
+    for number in range(3):
+        added = add(f"t{number}")
+        statuses.add(added.returncode)
+        assert "Traceback" not in added.stderr
+        assert added.returncode == 0 or "room" in added.stderr, added.stderr
+    disk.empty()
+    assert add("last").returncode == 0
+
+
+# -- uploads and restarts -------------------------------------------------------------------------------------------
+
+
+def test_a_resumable_upload_on_a_full_disk_goes_on_once_there_is_room(server: Server, disk: Disk, body: bytes) -> None:
+    upload = tus.begin(server, len(body))
+    disk.leave(len(body) // 2)
+
+    assert is_refused(tus.send(server, upload, 0, body))
+
+    came = tus.offset(server, upload)
+    disk.empty()
+    last = tus.send(server, upload, came, body[came:])
+    trace = server.api.get(f"/traces/{last.headers['Tracedock-Trace']}", params={"wait": PATIENCE_S}).json()
+    assert (trace["state"], trace["size"]) == ("ready", len(body))
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: Disk, body: bytes, end: str) -> None:
+    kept, failed = ready(server, body, "a.json"), ready(server, body + b" ", "b.json")
+    if end == "kill":
+        job = server.api.post(f"/traces/{kept}/split", json={"by": "step"}).json()
+        disk.leave(0)
+        server.kill()
+    else:
+        assert server.stop() == 0
+        server.api = httpx.Client(timeout=60, trust_env=False)
+        disk.leave(0)
+
+    server.start()
+
+    assert server.api.get(f"{server.url}/healthz").status_code == 200
+    assert server.api.get(f"/traces/{kept}").json()["state"] == "ready"
+    assert server.api.get(f"/traces/{kept}/download").content == body
+    assert server.api.delete(f"/traces/{failed}").status_code == 204
+    assert json.loads((server.data / "audit.log").read_text().splitlines()[-1])["trace"] == failed
+    disk.empty()
+    if end == "kill":
+        job = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
+        assert job["state"] in ("done", "failed"), job
+    assert server.rows(kept, "SELECT 1") == [[1]]
+
+
+# -- the budget while jobs write --------------------------------------------------------------------------------------
+
+
+def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: Path, body: bytes) -> None:
+    server = Server(tmp_path / "data", quota_bytes=len(body) + 10_000_000).start()
+    try:
+
+        def pieces() -> Iterator[bytes]:
+            """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
+            yield body[: len(body) // 2]
+            eventually(lambda: bool(server.children("service.jobs.worker")))
+            server.children("service.jobs.worker")[0].suspend()
+            yield body[len(body) // 2 :]
+
+        trace = server.api.put("/traces/t.json", content=pieces()).json()["id"]
+        (server.data / "columns" / f"{trace}.partial").mkdir(exist_ok=True)
+        (server.data / "columns" / f"{trace}.partial" / "events.parquet").write_bytes(bytes(11_000_000))
+
+        told = server.api.get(f"/traces/{trace}", params={"wait": PATIENCE_S}).json()
+
+        assert (told["state"], told["error"]["code"], told["error"]["quota"]) == (
+            "failed",
+            "no_room",
+            len(body) + 10_000_000,
+        )
+        assert names_below(server, "columns") == set()
+        assert server.api.get(f"/traces/{trace}/download").content == body
+        assert "Traceback" not in server.log_text()
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("bound", ["disk", "budget"])
+def test_a_sort_that_has_no_room_to_spill_fails_clearly(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    columns = write_columns(disk.root / "columns", b"".join(trace_chunks(sized(TraceShape(), 40_000_000))))
+    monkeypatch.setattr(database, "MEMORY_MAX", 48 << 20)
+    if bound == "disk":
+        disk.leave(0)
+    else:
+        monkeypatch.setattr(database, "_spill_bound", {})
+        database.bound_spill(0)
+
+    with pytest.raises(DiskFull, match="does not fit into memory"):
+        list(document(columns, order="original"))
