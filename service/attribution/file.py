@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 from service.attribution.links import RULES, ExternalIds, Links, linked
 from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP, StepClock
-from service.store.folder import ATTRIBUTION, EVENTS, disk_errors
+from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
 from service.store.parts import Parts
-from service.trace.errors import ExportFailed
 
 _EXTERNAL_IDS = b"tracedock.external_ids"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
@@ -67,7 +66,7 @@ def links_of(columns: Path, summary: Mapping[str, Any]) -> Links:
         table = pq.read_table(path, schema=SCHEMA)
         told = pq.read_metadata(path).metadata[_EXTERNAL_IDS].decode()
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise ExportFailed(f"{ATTRIBUTION} can't be read: {error}") from error
+        raise unreadable(path, error) from error
     ints = {
         field: table[name].fill_null(_MISSING[name]).to_numpy() if name in _MISSING else table[name].to_numpy()
         for name, field in _INTS.items()

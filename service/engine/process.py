@@ -134,6 +134,12 @@ class EngineProcess:
             raise EngineFailed(f"The engine can't load the trace: {answer.finalize_data_result.error}")
         self.loaded = True
 
+    async def status(self) -> Any:
+        """Ask what engine it is, which it knows before it has a trace; the load waits for that."""
+        with self._waiting():
+            answer = await self.ask(wire.request(wire.GET_STATUS))
+        return answer.status
+
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         self._waited_since = time.monotonic()

@@ -264,7 +264,7 @@ class Session:
     async def close(self, reason: TracedockError | None = None) -> None:
         """Stop the engine; whoever waits for an answer, or asks later, gets an error, `reason` if it is given."""
         if not self.over:
-            self.state, self.error = SessionState.CLOSED, reason
+            self.state, self.error = SessionState.CLOSED, reason or self.error
             self._release_all()
             self._main.cancel()  # once: a second time would keep it from seeing the engine to its end
         await self.ended()
@@ -446,9 +446,9 @@ class Session:
 
     async def _load(self, engine: EngineProcess) -> None:
         started = time.monotonic()
-        answer = await engine.ask(wire.request(wire.GET_STATUS))
+        status = await engine.status()
         self.names.protect(await asyncio.to_thread(built_in_names, engine.binary))
-        self.version, self.version_code = answer.status.human_readable_version, answer.status.version_code
+        self.version, self.version_code = status.human_readable_version, status.version_code
         self._introduced.set()
         async with aclosing(self.load.source()) as pieces:
             await engine.feed(pieces)

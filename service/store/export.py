@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from service.store.database import connected, spill_errors
-from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors
+from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors, unreadable
 from service.trace.errors import ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
 
@@ -117,7 +117,7 @@ class _Sizes(NamedTuple):
         try:
             told = pq.read_metadata(events)
         except (OSError, pa.ArrowException) as error:
-            raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+            raise unreadable(events, error) from error
         groups = [told.row_group(index) for index in range(told.num_row_groups)]
         words = [told.schema.names.index(name) for name in ("cat", "name")]
         texts = [told.schema.names.index(name) for name in _TEXTS]
@@ -300,8 +300,7 @@ def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnecti
             db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")
             yield db
     except duckdb.Error as error:
-        why = str(error).split("\n", 1)[0].replace(str(columns / EVENTS), EVENTS)
-        raise ExportFailed(f"The trace's columns can't be read: {why}") from error
+        raise unreadable(columns / EVENTS, error) from error
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from service.trace.errors import CatalogInUse, DiskFull
+from service.trace.errors import CatalogInUse, DiskFull, ExportFailed
 
 EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
 """The files that ingest makes of a trace."""
@@ -228,3 +228,9 @@ def disk_errors() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DiskFull(f"The disk of the data folder has no room: {error.strerror}.") from error
         raise
+
+
+def unreadable(file: Path, error: Exception) -> ExportFailed:
+    """The error of a file of a trace that can't be read; it names the file, and not the folder of the server."""
+    reason = str(error).split("\n", 1)[0].replace(str(file), file.name)
+    return ExportFailed(f"The trace's {file.name} can't be read: {reason}")

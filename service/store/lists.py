@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from service.store.folder import LISTS, write_whole
-from service.trace.errors import ExportFailed
+from service.store.folder import LISTS, unreadable, write_whole
 from service.trace.summary import Summary
 
 LISTED_MAX = 4096
@@ -57,7 +56,7 @@ def whole_summary(summary: Mapping[str, Any], columns: Path) -> Mapping[str, Any
     try:
         lists = orjson.loads((columns / LISTS).read_bytes())
     except (OSError, ValueError) as error:
-        raise ExportFailed(f"The lists of the trace can't be read: {error}.") from error
+        raise unreadable(columns / LISTS, error) from error
     return {**summary, **lists, "totals": {}}
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from service.store.census import key_of
 from service.store.columns import WORDS
-from service.trace.errors import ExportFailed
+from service.store.folder import unreadable
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Key
 
@@ -119,12 +119,12 @@ def _valid(values: pa.ChunkedArray) -> Flags:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """Where columns can't be read, that is an `ExportFailed`."""
+def _reading(events: Path) -> Iterator[None]:
+    """Raise `ExportFailed` where the columns can't be read."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise ExportFailed(f"The trace's columns can't be read: {error}") from error
+        raise unreadable(events, error) from error
 
 
 class Parts:
@@ -135,8 +135,9 @@ class Parts:
     """
 
     def __init__(self, events: Path) -> None:
+        self._events = events
         self.folder = events.parent
-        with _readable():
+        with _reading(events):
             self._file = pq.ParquetFile(events, read_dictionary=WORDS)
         told = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
@@ -178,7 +179,7 @@ class Parts:
     def _read(self, columns: Sequence[str], indexes: list[int]) -> pa.Table:
         """Some columns of some parts; what is null in all of them is not read."""
         told = [name for name in columns if not all(self._is_null(index, name) for index in indexes)]
-        with _readable():
+        with _reading(self._events):
             table = self._file.read_row_groups(indexes, columns=told or [columns[0]])
         for name in set(columns).difference(table.column_names):
             table = table.append_column(name, pa.nulls(len(table), self.schema.field(name).type))

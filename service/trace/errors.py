@@ -17,6 +17,7 @@ TracedockError
 │   │   ├── WrongOffset      it is not that far, or further
 │   │   ├── WrongType        a chunk that is not called one
 │   │   ├── ChecksumMismatch  bytes other than a chunk's checksum promised
+│   │   ├── TooManyUploads   as many as may be are under way
 │   │   └── WrongVersion     another version of tus than is spoken here
 │   ├── ImportRefused        a path that nothing may be imported from
 │   ├── NothingToImport      a path of no file
@@ -70,6 +71,7 @@ TracedockError
 │   ├── UnknownParameter     a query parameter that the route does not have
 │   ├── RepeatedParameter    several values of a query parameter that takes one
 │   └── BodyNotJson          a body that is called something else than JSON
+├── DeadlineExceeded         the work took longer than the server lets it
 ├── JobDied                  the process that made traces ended before its answer
 ├── Cancelled                nobody wants it any more
 ├── IdempotencyError

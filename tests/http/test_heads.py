@@ -31,7 +31,7 @@ def test_a_head_within_the_bounds_is_read(server: Server) -> None:
     most = [f"X-{number}: x" for number in range(FIELDS_MAX - 2)]
     for fields in (most, [f"X: {'x' * (HEAD_MAX - 200)}"]):
         assert sent_raw(server, head("/healthz", *fields) + LAST).startswith(b"HTTP/1.1 200 ")
-    long = sent_raw(server, head(f"/healthz?{'x' * (TARGET_MAX - 100)}") + LAST)
+    long = sent_raw(server, head(f"/api/v1/traces?name={'x' * (TARGET_MAX - 100)}") + LAST)
     assert long.startswith(b"HTTP/1.1 200 ")
 
 

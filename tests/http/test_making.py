@@ -147,7 +147,7 @@ def test_what_a_split_would_make_is_told_without_making_it(server: Server, trace
         ({"selection": {"window": {"start_ns": 5, "end_ns": 3}}}, "bad_selection", "not after its start"),
         ({"selection": {"window": {"start_ns": 0, "end_ns": 3}}}, "nothing_selected", "None of the trace's 543 events"),
         ({"selection": {"names": ["nothing"]}}, "nothing_selected", "matches the selection"),
-        ({"selection": {"names": ["re:("]}}, "bad_selection", "can't be read"),
+        ({"selection": {"names": ["re:("]}}, "bad_selection", "is not one of RE2's: missing )"),
         ({"by": "rank"}, "unknown_choice", "no ranks to split by"),
         ({"by": "stream"}, "unknown_choice", "no streams to split by"),
         ({"by": "parts"}, "bad_selection", "takes a `value`"),
