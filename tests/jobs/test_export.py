@@ -131,7 +131,7 @@ def test_it_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
 def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Path) -> None:
     (tmp_path / "envelope.json").write_text("[]")
     (tmp_path / "events.parquet").write_bytes(b"no columns")
-    with pytest.raises(ExportFailed, match="events.parquet can't be read"):
+    with pytest.raises(ExportFailed, match=r"events\.parquet can't be read"):
         asyncio.run(taken(tmp_path))
     with pytest.raises(ExportFailed, match="envelope can't be read"):
         asyncio.run(taken(tmp_path / "nowhere"))

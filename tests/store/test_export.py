@@ -159,10 +159,10 @@ def test_columns_that_are_gone_or_damaged_say_so(columns: WriteColumns) -> None:
     folder = columns('[{"ph": "X"}]')
     shutil.copy(folder / "events.parquet", folder / "whole")
     (folder / "events.parquet").write_bytes((folder / "whole").read_bytes()[:-100])
-    with pytest.raises(ExportFailed, match="events.parquet can't be read"):
+    with pytest.raises(ExportFailed, match=r"events\.parquet can't be read"):
         exported(folder)
     (folder / "events.parquet").unlink()
-    with pytest.raises(ExportFailed, match="events.parquet can't be read"):
+    with pytest.raises(ExportFailed, match=r"events\.parquet can't be read"):
         exported(folder)
     (folder / "envelope.json").write_text("{}")
     with pytest.raises(ExportFailed, match="no place"):
