@@ -238,6 +238,7 @@ def survive(server: Server, trace: Path, rounds: int, seed: int) -> None:
     server.kill()
     server.start()
     assert list((server.data / "incoming").iterdir()) == []
+    assert list(server.data.glob("*.spill-*")) == []
 
 
 @pytest.mark.timeout(300)

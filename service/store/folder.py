@@ -153,9 +153,9 @@ class Folder:
         return True
 
     def sweep(self, known: Iterable[str]) -> None:
-        """Remove what no trace in the catalog owns: the remains of uploads and ingests that were killed."""
+        """Remove what no trace in the catalog owns: the remains of uploads, ingests and analyses that were killed."""
         keep = set(known)
-        for unfinished in self.making.iterdir():
+        for unfinished in (*self.making.iterdir(), *self.root.glob(f"{self.incoming.name}.spill-*")):
             shutil.rmtree(unfinished)
         resumable = {note.stem for note in self.incoming.glob(f"*{UPLOAD}")}
         for leftover in self.incoming.iterdir():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from service.store.export import spill_of
 from service.store.folder import Folder, disk_errors, write_whole
 from service.trace.errors import CatalogInUse, DiskFull
 
@@ -85,6 +86,14 @@ def test_a_failed_open_leaves_no_handle_behind(folder: Folder) -> None:
         Folder(folder.root).open()
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_sweep_removes_what_a_killed_analysis_has_spilled(folder: Folder) -> None:
+    spilled = spill_of(folder.incoming, 4711) / "duckdb_temp_storage.tmp"
+    spilled.parent.mkdir()
+    spilled.write_bytes(b"gigabytes")
+    folder.sweep([])
+    assert not spilled.parent.exists()
 
 
 def test_the_sweep_removes_what_no_trace_owns_and_nothing_else(folder: Folder) -> None:
