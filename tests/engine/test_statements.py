@@ -137,7 +137,7 @@ def test_a_megabyte_of_sql_is_read_in_a_moment(piece: str) -> None:
     started = time.process_time()
     with suppress(SqlRefused, SqlError):
         check_sql(sql, Names())
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5  # quadratic time would be minutes
 
 
 # -- other requests than queries -----------------------------------------------------------------------------------
