@@ -124,14 +124,14 @@ def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
 
 def _launches(scope: Scope) -> _Launches:
     """The calls that launch kernels, but for those that are made for another one."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
     parents = parents_of(host.threads, host.starts, host.ends)
     launching = np.array([_LAUNCH.match(word) is not None for word in host.words], bool)
     calls = (host.kinds == CALLS) & launching[host.names]
-    above = np.append(nearest(parents, calls), NONE)[parents]
-    ops = np.append(nearest(parents, host.kinds == OP), NONE)
+    above = np.append(nearest_marked(parents, calls), NONE)[parents]
+    ops = np.append(nearest_marked(parents, host.kinds == OP), NONE)
     found = np.flatnonzero(calls & (above == NONE))
     stacks = []
     for at in found.tolist():

@@ -176,11 +176,11 @@ def _matrix_cores(scope: Scope) -> pa.Table:
 
 def _ops(scope: Scope) -> pa.Table:
     """The number of the name of each operator that launched work, by its row."""
-    from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     rows = scope.table(_WANTED)["operator_row"].to_numpy()
-    ops = slices.host.names[places_of(slices.host.rows, rows)]
+    ops = slices.host.names[row_indices(slices.host.rows, rows)]
     named = ops < len(slices.names)
     return pa.table({"operator_row": rows[named], "op": ops[named]})
 

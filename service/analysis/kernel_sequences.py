@@ -94,15 +94,15 @@ def _told(names: list[str], length: int) -> str:
 
 def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
     """The wanted operators that lie in no other wanted one; and for each work that which launched it, or a negative."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
     wanted = np.array([parameters.operator in word for word in host.words], bool)
     chosen = wanted[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
     parents = parents_of(host.threads, host.starts, host.ends)
-    inner = np.append(nearest(parents, chosen), NONE)  # so that the parent NONE has none either
+    inner = np.append(nearest_marked(parents, chosen), NONE)  # so that the parent NONE has none either
     outermost = chosen & (inner[parents] == NONE)
-    root = np.append(nearest(parents, outermost), NONE)
+    root = np.append(nearest_marked(parents, outermost), NONE)
     call = host.places(work["launch"].to_numpy())
     at = np.flatnonzero(outermost)
     roots = {

@@ -7,7 +7,7 @@ import numpy as np
 
 from service.analysis.facts.host import IS_OP, OP, THREAD, Host
 from service.analysis.facts.scope import Scope
-from service.attribution.nesting import NONE, Places, tallied
+from service.attribution.nesting import NONE, Indices, count_by_key
 
 FLOW = "fwdbwd"
 """The category of flows from forward operators to their backward ones."""
@@ -33,7 +33,7 @@ WHERE regexp_matches(args, '"Fwd thread id"\\s*:\\s*[1-9]')
 Pair = tuple[int, int]
 
 
-def callers_of(scope: Scope, host: Host) -> Places:
+def callers_of(scope: Scope, host: Host) -> Indices:
     """The thread that calls each of the autograd engine's threads, or `NONE`; of all other threads `NONE`.
 
     The flows from forward to backward operators tell it. In a trace without them, threads that have backward operators
@@ -52,7 +52,7 @@ def callers_of(scope: Scope, host: Host) -> Places:
     return callers
 
 
-def _first(callers: Places, thread: int) -> int:
+def _first(callers: Indices, thread: int) -> int:
     """The thread that calls a thread, or calls the one that does, and so on; itself if none does."""
     while callers[thread] >= 0:
         thread = int(callers[thread])
@@ -74,7 +74,7 @@ def _linked(scope: Scope, host: Host) -> list[Pair]:
 def _unlinked(scope: Scope, host: Host) -> list[Pair]:
     """The same where no flow tells it: by names of operators, or else by the forward thread that they tell of."""
     many = len(host.thread_keys)
-    ops = tallied(np.where(host.kinds == OP, host.threads, NONE).astype(np.int32), many)
+    ops = count_by_key(np.where(host.kinds == OP, host.threads, NONE).astype(np.int32), many)
     if np.count_nonzero(ops) < 2:
         return []
     engines = _named(host) or _told(scope, host)

@@ -12,7 +12,7 @@ from service.store.census import END
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.attribution.nesting import Places
+    from service.attribution.nesting import Indices
 
 OP, ANNOTATION, PYTHON, CALLS = range(4)
 """Kinds of slices: operators, regions that the program names, functions of Python, calls of a runtime or driver."""
@@ -67,15 +67,15 @@ class Host:
 
     starts: Ints
     ends: Ints
-    threads: "Places"
+    threads: "Indices"
     thread_keys: Ints
-    names: "Places"
+    names: "Indices"
     words: list[str]
     kinds: Any
     external_ids: Ints
     correlations: Ints
-    rows: "Places"
-    extras: "Places | None"
+    rows: "Indices"
+    extras: "Indices | None"
     extra_words: list[str]
 
     def __len__(self) -> int:
@@ -86,11 +86,11 @@ class Host:
         """How long each lasts."""
         return self.ends - self.starts
 
-    def places(self, rows: Ints) -> "Places":
+    def places(self, rows: Ints) -> "Indices":
         """The places of the slices of some rows; `NONE` for a negative row and for what is not one of these."""
-        from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
+        from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
-        return places_of(self.rows, rows)
+        return row_indices(self.rows, rows)
 
 
 def host_of(
@@ -118,11 +118,11 @@ def host_of(
 
 def _host(scope: Scope) -> Host:
     """All slices of the host but functions of Python."""
-    from service.attribution.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import require_countable  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     host = slices.host
-    countable(host.ends - host.starts, "The time of what the host does")
+    require_countable(host.ends - host.starts, "The time of what the host does")
     kinds = np.array([_kind(category) for category in slices.categories] or [CALLS], np.int8)[host.categories]
     scope.db.register("threads", slices.threads)
     keys = scope.table(f"SELECT {THREAD} AS key FROM threads")["key"].to_numpy().view(np.int64)
@@ -160,7 +160,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
     Raises:
         NotApplicable: their durations add up to more than can be counted.
     """
-    from service.attribution.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import factorize, first_indices, nesting_order, require_countable  # noqa: PLC0415 - loads numba
 
     known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
     scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
@@ -177,13 +177,13 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
         {known}""",
         {"extras"},
     )
-    countable(columns["ends"] - columns["starts"], "The time of what the host does")
+    require_countable(columns["ends"] - columns["starts"], "The time of what the host does")
     keys = columns["threads"].view(np.int64)
-    columns["threads"], count = numbered(keys)
-    thread_keys = keys[firsts_of(columns["threads"], count)]
+    columns["threads"], count = factorize(keys)
+    thread_keys = keys[first_indices(columns["threads"], count)]
     del keys
     columns["external_ids"][columns["kinds"] == CALLS] = 0
-    order = in_order(columns["starts"], columns["ends"])
+    order = nesting_order(columns["starts"], columns["ends"])
     moved: dict[str, Any] = {name: columns.pop(name)[order] for name in list(columns)}
     return Host(
         **{"extras": None, "correlations": np.empty(0, np.int64), **moved},
@@ -195,15 +195,15 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
 
 def read(scope: Scope, sql: str, numbered_: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The columns of what a statement gives, as arrays; and the words of those that are numbered."""
-    from service.attribution.nesting import Numbering  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import WordEncoder  # noqa: PLC0415 - loads numba
 
     batches = scope.db.sql(sql).to_arrow_reader(_ROWS)
-    numberings = {name: Numbering() for name in batches.schema.names if name in numbered_}
+    numberings = {name: WordEncoder() for name in batches.schema.names if name in numbered_}
     parts: dict[str, list[Any]] = {name: [] for name in batches.schema.names}
     for batch in batches:
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             # as copies: one column would keep all others of its batch
-            parts[name].append(numberings[name].numbers(values) if name in numberings else values.to_numpy().copy())
+            parts[name].append(numberings[name].encode(values) if name in numberings else values.to_numpy().copy())
     empty = {
         one.name: np.empty(0, np.int32 if one.name in numberings else one.type.to_pandas_dtype())
         for one in batches.schema
@@ -217,11 +217,11 @@ def in_doubles(host: Host) -> Host:
 
     So have them tools that read JSON as Python does.
     """
-    from service.attribution.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import nesting_order  # noqa: PLC0415 - loads numba, which the server does without
 
     starts = _whole_ns(_doubles(host.starts))
     ends = starts + lasting_in_doubles(host.starts, host.durations)
-    order = in_order(starts, ends)
+    order = nesting_order(starts, ends)
     moved: dict[str, Any] = {
         name: getattr(host, name)
         for name in ("threads", "names", "kinds", "external_ids", "correlations", "rows", "extras")

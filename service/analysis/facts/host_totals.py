@@ -12,15 +12,15 @@ LONGEST = 1 << 62
 
 def host_totals(scope: Scope) -> pa.Table:
     """``name, kind, count, duration_ns`` of operators, annotations but for steps, and calls of runtimes and drivers."""
-    from service.attribution.nesting import summed, tallied  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import count_by_key, sum_by_key  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     host, names, many = slices.host, [*slices.names, None], len(slices.categories)
     keys = host.names * np.int32(many) + host.categories
-    counts = tallied(keys, len(names) * many)
+    counts = count_by_key(keys, len(names) * many)
     lasting = host.ends - host.starts
     if lasting.sum(dtype=np.float64) < LONGEST:
-        sums = summed(keys, lasting, len(counts))
+        sums = sum_by_key(keys, lasting, len(counts))
     else:
         sums = np.minimum(np.bincount(keys, lasting, len(counts)), LONGEST).astype(np.int64)
     totals: dict[tuple[str | None, str], list[int]] = {}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, SHAPES, Host, host_where
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.attribution.nesting import numbered, parents_of
+from service.attribution.nesting import factorize, parents_of
 from service.trace.summary import STEP_PREFIX
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -64,7 +64,7 @@ def _keys(ops: Any, kinds: pa.ChunkedArray) -> Ints:
 
 def _orders(keys: Ints) -> Ints:
     """The place of each key among the equal ones, from 0."""
-    groups, count = numbered(keys)
+    groups, count = factorize(keys)
     order = np.argsort(groups, kind="stable")
     firsts = np.searchsorted(groups[order], np.arange(count))
     orders = np.empty(len(keys), np.int64)

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.facts.intervals import Ints
-from service.attribution.nesting import DROPPED, NONE, Places
+from service.attribution.nesting import DROPPED, NONE, Indices
 from service.streaming.scan.compiled import compiled
 
 ALL, OWN = -1, -2
@@ -66,7 +66,7 @@ class LongestPath:
     """
 
     def __init__(
-        self, starts: Ints, ends: Ints, threads: Places, parents: Places, work: Rows, waits: Rows, callers: Places
+        self, starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows, callers: Indices
     ) -> None:
         self.work, self.waits = work, waits
         before_start = np.full(len(starts), NONE, np.int32)  # the point before, twice a slice and 1 for its end
@@ -87,9 +87,9 @@ class LongestPath:
 
 @compiled
 def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objects would cost more
-    starts: Ints, ends: Ints, threads: Places, parents: Places, work: Rows, waits: Rows,
-    lanes: Rows, streams: Ints, values: Ints, before_start: Places, before_end: Places, best: Ints,
-    callers: Places, engines: Places,
+    starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows,
+    lanes: Rows, streams: Ints, values: Ints, before_start: Indices, before_end: Indices, best: Ints,
+    callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
     """Go through time: at the same one, waits end before slices begin, and these before work does."""
     slice_, wait = 0, 0
@@ -122,8 +122,8 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objec
 
 @compiled
 def _meet(  # noqa: PLR0913, PLR0917 - likewise
-    thread: int, time: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
-    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
+    thread: int, time: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
+    lanes: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
     """End the slices that are over by a time on a thread, and on those with which it takes turns.
 
@@ -138,8 +138,8 @@ def _meet(  # noqa: PLR0913, PLR0917 - likewise
 
 @compiled
 def _end_all(  # noqa: PLR0913, PLR0917 - likewise
-    thread: int, time: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
-    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
+    thread: int, time: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
+    lanes: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
     """End the slices of a thread that are over by a time."""
     while lanes[thread, _TOP] >= 0 and ends[lanes[thread, _TOP]] <= time:
@@ -148,8 +148,8 @@ def _end_all(  # noqa: PLR0913, PLR0917 - likewise
 
 @compiled
 def _begin(  # noqa: PLR0913, PLR0917 - likewise
-    index: int, starts: Ints, threads: Places, lanes: Rows, values: Ints, before_start: Places, callers: Places,
-    engines: Places,
+    index: int, starts: Ints, threads: Indices, lanes: Rows, values: Ints, before_start: Indices, callers: Indices,
+    engines: Indices,
 ) -> None:  # fmt: skip
     """Begin a slice, after those that are over."""
     thread, start = threads[index], starts[index]
@@ -183,7 +183,7 @@ def _is_called(thread: int, lanes: Rows, caller: int) -> bool:
 
 
 @compiled
-def _returning(thread: int, time: int, lanes: Rows, callers: Places, engines: Places) -> int:
+def _returning(thread: int, time: int, lanes: Rows, callers: Indices, engines: Indices) -> int:
     """The engine's thread that has come to rest since a caller's last point, with the longest path; or -1.
 
     In a slice of the caller it must have been begun there: only then did the caller wait for it.
@@ -202,8 +202,8 @@ def _returning(thread: int, time: int, lanes: Rows, callers: Places, engines: Pl
 
 @compiled
 def _end(  # noqa: PLR0913, PLR0917 - likewise
-    index: int, starts: Ints, ends: Ints, threads: Places, parents: Places, waits: Rows,
-    lanes: Rows, before_end: Places, best: Ints, callers: Places, engines: Places,
+    index: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
+    lanes: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
     """End the topmost slice of a thread."""
     thread, wait = threads[index], NONE - 1 - before_end[index]
@@ -284,7 +284,7 @@ def _wait(starts: Ints, ends: Ints, work: Rows, waits: Rows, wait: int, streams:
 
 
 @compiled
-def _walk(point: int, work: Rows, waits: Rows, before_start: Places, before_end: Places, points: Ints) -> int:
+def _walk(point: int, work: Rows, waits: Rows, before_start: Indices, before_end: Indices, points: Ints) -> int:
     """Write the points of the path from its end, if there is room, and count them."""
     count = 0
     while point >= 0:
@@ -315,8 +315,8 @@ def _walk(point: int, work: Rows, waits: Rows, before_start: Places, before_end:
 
 @compiled
 def tell_edges(  # noqa: PLR0913, PLR0917 - likewise
-    points: Ints, starts: Ints, ends: Ints, threads: Places, parents: Places, host_names: Places, wait_of: Places,
-    waits: Rows, work: Rows, types: Places, work_names: Places, first_work_name: int, no_name: int, edges: Rows,
+    points: Ints, starts: Ints, ends: Ints, threads: Indices, parents: Indices, host_names: Indices, wait_of: Indices,
+    waits: Rows, work: Rows, types: Indices, work_names: Indices, first_work_name: int, no_name: int, edges: Rows,
 ) -> int:  # fmt: skip
     """Write the edges of a path, and count them; there are at most two for each point but the first."""
     count = 0
@@ -362,7 +362,7 @@ def _write(edges: Rows, place: int, kind: int, name: int, at: int, until: int, c
 
 @compiled
 def _host_edge(  # noqa: PLR0913, PLR0917 - likewise
-    source: int, target: int, at: int, starts: Ints, threads: Places, parents: Places, names: Places, wait_of: Places,
+    source: int, target: int, at: int, starts: Ints, threads: Indices, parents: Indices, names: Indices, wait_of: Indices,
     waits: Rows, no_name: int,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """The kind and the name of an edge to a point of the host, and whether its time counts."""

@@ -9,7 +9,15 @@ from service.analysis.facts.activity import LOADING
 from service.analysis.facts.host import OP
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.memory_use import MemoryUse, Table
-from service.attribution.nesting import NONE, Places, firsts_of, nearest, numbered, summed, tallied
+from service.attribution.nesting import (
+    NONE,
+    Indices,
+    count_by_key,
+    factorize,
+    first_indices,
+    nearest_marked,
+    sum_by_key,
+)
 
 TEMPORARY, INPUT, ACTIVATION, AUTOGRAD_DETAIL, GRADIENT, OPTIMIZER_STATE, BEFORE, UNTOLD, LAST, OLDEST = range(10)
 CATEGORIES = ("temporary", "input", "activation", "autograd_detail", "gradient", "optimizer_state")
@@ -34,10 +42,10 @@ def categories_of(use: MemoryUse) -> Any:
     root = _outermost_ops(use)
     begun, freed = (np.where(one >= 0, np.append(use.slices, NONE)[one], NONE) for one in (use.begin, use.end))
 
-    def within(around: Places, slices: Places) -> Any:
+    def within(around: Indices, slices: Indices) -> Any:
         return around[slices] != NONE
 
-    def same(around: Places) -> Any:
+    def same(around: Indices) -> Any:
         return within(around, begun) & (around[begun] == around[freed])
 
     followed = np.append(use.at, 0)[use.begin] < _last_start(use, _STEP, _ZERO)
@@ -64,12 +72,12 @@ def by_category(use: MemoryUse) -> Table:
     """The blocks of each device and category: how many, how large, and how much was held at the peak."""
     category = categories_of(use)
     device = use.device_of[use.of]
-    numbers, count = numbered(device.astype(np.int64) * (OLDEST + 1) + category)
-    held, firsts = use.held_at_peak(), firsts_of(numbers, count)
+    numbers, count = factorize(device.astype(np.int64) * (OLDEST + 1) + category)
+    held, firsts = use.held_at_peak(), first_indices(numbers, count)
     sums = (
-        tallied(numbers, count),
-        summed(numbers, use.size, count),
-        summed(numbers, np.where(held, use.size, 0), count),
+        count_by_key(numbers, count),
+        sum_by_key(numbers, use.size, count),
+        sum_by_key(numbers, np.where(held, use.size, 0), count),
     )
     rows = list(zip(*(each.tolist() for each in (device[firsts], category[firsts], *sums)), strict=True))
     rows += [(one, OLDEST, None, None, untold) for one, untold in _untold_at_peak(use, held).items() if untold > 0]
@@ -87,24 +95,24 @@ def by_category(use: MemoryUse) -> Table:
 
 def _untold_at_peak(use: MemoryUse, held: Any) -> dict[int, int]:
     """What each device had allocated at its peak beyond the blocks that the trace shows, where it tells a peak."""
-    seen = summed(use.device_of[use.of], np.where(held, use.size, 0), use.count)
+    seen = sum_by_key(use.device_of[use.of], np.where(held, use.size, 0), use.count)
     found = dict(zip(range(use.count), use.devices()["peak_bytes"], strict=True))
     addressed = set(use.device_of[use.of].tolist())
     return {one: peak - int(seen[one]) for one, peak in found.items() if peak is not None and one in addressed}
 
 
-def _around(use: MemoryUse, pattern: "re.Pattern[str]") -> Places:
+def _around(use: MemoryUse, pattern: "re.Pattern[str]") -> Indices:
     """The innermost slice of some names that encloses each, or is it; and `NONE` at the end, for what is in none."""
     rows = use.rows
     named = np.array([pattern.match(word) is not None for word in rows.words], bool)
-    return np.append(nearest(rows.parents, named[rows.host.names]), np.int32(NONE))
+    return np.append(nearest_marked(rows.parents, named[rows.host.names]), np.int32(NONE))
 
 
-def _outermost_ops(use: MemoryUse) -> Places:
+def _outermost_ops(use: MemoryUse) -> Indices:
     """The outermost operator that encloses each slice, likewise."""
     parents, is_op = use.rows.parents, use.rows.host.kinds == OP
-    inner = np.append(nearest(parents, is_op), np.int32(NONE))
-    return np.append(nearest(parents, is_op & (inner[parents] == NONE)), np.int32(NONE))
+    inner = np.append(nearest_marked(parents, is_op), np.int32(NONE))
+    return np.append(nearest_marked(parents, is_op & (inner[parents] == NONE)), np.int32(NONE))
 
 
 def _last_start(use: MemoryUse, *patterns: "re.Pattern[str]") -> int:

@@ -10,14 +10,14 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.operator_rows import OperatorRows
 from service.attribution.nesting import (
     NONE,
-    Places,
-    climbing_sums,
-    countable,
-    firsts_of,
-    innermost,
-    numbered,
-    summed,
-    tallied,
+    Indices,
+    add_to_ancestors,
+    count_by_key,
+    factorize,
+    first_indices,
+    innermost_at,
+    require_countable,
+    sum_by_key,
 )
 from service.trace.errors import NotApplicable
 
@@ -43,12 +43,12 @@ class MemoryUse:
     def __init__(self, changes: pa.Table, host: Host) -> None:
         self.rows = OperatorRows(host, plugin=False)
         self.at, self.bytes = changes["at"].to_numpy(), changes["bytes"].to_numpy()
-        countable(np.abs(self.bytes.astype(np.float64)), "What is allocated")
+        require_countable(np.abs(self.bytes.astype(np.float64)), "What is allocated")
         self.told = {name: _values(changes[name]) for name in ("allocated", "reserved", "address")}
         types, ids = changes["device_type"].to_numpy(), changes["device_id"].to_numpy()
-        (type_numbers, _), (id_numbers, ids_count) = numbered(types), numbered(ids)
-        self.device_of, self.count = numbered(type_numbers.astype(np.int64) * ids_count + id_numbers)
-        firsts = firsts_of(self.device_of, self.count)
+        (type_numbers, _), (id_numbers, ids_count) = factorize(types), factorize(ids)
+        self.device_of, self.count = factorize(type_numbers.astype(np.int64) * ids_count + id_numbers)
+        firsts = first_indices(self.device_of, self.count)
         self.types = [_TYPES[one] if 0 <= one < len(_TYPES) else str(one) for one in types[firsts].tolist()]
         self.ids = ids[firsts].tolist()
         self.order = np.argsort(self.device_of, kind="stable")
@@ -56,7 +56,7 @@ class MemoryUse:
         self.growth = np.empty(len(self.at), np.int64)
         for group in self.groups:
             self.growth[group] = np.cumsum(self.bytes[group])
-        self.slices = innermost(
+        self.slices = innermost_at(
             *(self.rows.parents, host.threads, host.starts, host.ends),
             *(_numbers_of(changes["thread"].to_numpy().view(np.int64), host.thread_keys), self.at),
         )
@@ -87,16 +87,16 @@ class MemoryUse:
         rows = []
         device, positive = self.device_of[self.of], self.bytes > 0
         unfreed, before = self.end < 0, self.begin < 0
-        addressed = tallied(self.device_of[self.told["address"][1]], self.count)
+        addressed = count_by_key(self.device_of[self.told["address"][1]], self.count)
         sums = {
-            "allocations": tallied(self.device_of[positive], self.count),
-            "frees": tallied(self.device_of[self.bytes < 0], self.count),
-            "allocated_bytes": summed(self.device_of, np.maximum(self.bytes, 0), self.count),
-            "freed_bytes": summed(self.device_of, -np.minimum(self.bytes, 0), self.count),
-            "unfreed_bytes": summed(device[unfreed], self.size[unfreed], self.count),
-            "unfreed_allocations": tallied(device[unfreed], self.count),
-            "before_bytes": summed(device[before], self.size[before], self.count),
-            "before_frees": tallied(device[before], self.count),
+            "allocations": count_by_key(self.device_of[positive], self.count),
+            "frees": count_by_key(self.device_of[self.bytes < 0], self.count),
+            "allocated_bytes": sum_by_key(self.device_of, np.maximum(self.bytes, 0), self.count),
+            "freed_bytes": sum_by_key(self.device_of, -np.minimum(self.bytes, 0), self.count),
+            "unfreed_bytes": sum_by_key(device[unfreed], self.size[unfreed], self.count),
+            "unfreed_allocations": count_by_key(device[unfreed], self.count),
+            "before_bytes": sum_by_key(device[before], self.size[before], self.count),
+            "before_frees": count_by_key(device[before], self.count),
         }
         for number, group in enumerate(self.groups):
             top = group[np.argmax(self.growth[group])]
@@ -129,7 +129,7 @@ class MemoryUse:
             raise NotApplicable("There are too many devices and operators to tell the memory of each.")
         values = np.stack([self.device_of, self.bytes, self.bytes > 0, np.maximum(self.bytes, 0)], 1).astype(np.int64)
         cells = np.zeros((self.count, rows.count, 6), np.int64)
-        climbing_sums(rows.parents, rows.own_keys, rows.all_keys, self.slices, values, cells)
+        add_to_ancestors(rows.parents, rows.own_keys, rows.all_keys, self.slices, values, cells)
         device, key = np.nonzero(cells.any(2))
         order = np.lexsort((key, -cells[device, key, 0], device))
         device, key = device[order], key[order]
@@ -139,7 +139,7 @@ class MemoryUse:
             **self.named_devices(device),
             "operator": [rows.words[one] for one in rows.host.names[first]],
             "kind": [KINDS[one] for one in rows.host.kinds[first]],
-            "calls": tallied(rows.all_keys, rows.count)[key],
+            "calls": count_by_key(rows.all_keys, rows.count)[key],
             **{name.format("self"): found[:, place] for place, name in enumerate(names)},
             **{name.format("total"): found[:, place + 3] for place, name in enumerate(names)},
         }
@@ -150,14 +150,14 @@ class MemoryUse:
         operator, caller = self._names(self.begin[held])
         many = len(self.rows.words) + 1
         device = self.device_of[self.of[held]]
-        numbers, count = numbered((device.astype(np.int64) * many + operator) * many + caller)
-        sizes, firsts = summed(numbers, self.size[held], count), firsts_of(numbers, count)
+        numbers, count = factorize((device.astype(np.int64) * many + operator) * many + caller)
+        sizes, firsts = sum_by_key(numbers, self.size[held], count), first_indices(numbers, count)
         order = np.lexsort((firsts, -sizes, device[firsts]))
         firsts = firsts[order]
         return {
             **self.named_devices(device[firsts]),
             **self._words(operator[firsts], caller[firsts]),
-            "allocations": tallied(numbers, count)[order],
+            "allocations": count_by_key(numbers, count)[order],
             "held_bytes": sizes[order],
         }
 
@@ -230,7 +230,7 @@ def _nullable(values: Ints, known: Any, chosen: Ints) -> pa.Array:
     return pa.array(values[chosen], mask=~known[chosen])
 
 
-def _numbers_of(keys: Ints, known: Ints) -> Places:
+def _numbers_of(keys: Ints, known: Ints) -> Indices:
     """The place of each key among those that are known; `NONE` for others."""
     order = np.argsort(known)
     places = np.searchsorted(known[order], keys)

@@ -14,19 +14,19 @@ from service.analysis.facts.work_owners import Work
 from service.attribution.nesting import (
     DROPPED,
     NONE,
-    Numbering,
-    Places,
-    below,
-    countable,
-    firsts_of,
-    inside,
-    merged,
-    numbered,
-    owners,
+    Indices,
+    WordEncoder,
+    child_sums,
+    count_by_key,
+    factorize,
+    first_indices,
+    first_matches,
+    match_times,
+    merge_targets,
     parents_of,
-    summed,
-    tallied,
-    within,
+    require_countable,
+    subtree_sums,
+    sum_by_key,
 )
 from service.trace.summary import STEP_PREFIX
 
@@ -46,21 +46,21 @@ class OperatorRows:
         self.plugin = plugin
         if plugin:
             host = in_doubles(host)
-        renamed = Numbering()
-        numbers = renamed.numbers(
+        renamed = WordEncoder()
+        numbers = renamed.encode(
             pa.array([_STEPS if one.startswith(STEP_PREFIX) else one for one in host.words], pa.string())
         )
         self.words = renamed.words
         self.host = host = replace(host, names=numbers[host.names]) if host.words else host
         self.parents = parents_of(host.threads, host.starts, host.ends, drop=plugin)
         is_op = host.kinds == OP
-        into = merged(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
+        into = merge_targets(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
         self.alone = into == np.arange(len(host), dtype=np.int32)
         keys = host.names.astype(np.int64) << 1 | (host.kinds == ANNOTATION)  # which torch tells apart
         if host.extras is not None:
             keys = keys * len(host.extra_words) + host.extras
-        keys_, self.count = numbered(keys)
-        self.firsts = firsts_of(keys_, self.count)
+        keys_, self.count = factorize(keys)
+        self.firsts = first_indices(keys_, self.count)
         if plugin:
             hidden = np.array([_hidden(word) for word in self.words])
             keys_[(host.kinds != OP) | (self.parents == DROPPED) | hidden[host.names]] = NONE
@@ -71,12 +71,12 @@ class OperatorRows:
 
     def add(self, name: str, own: Ints, whole: Ints) -> None:
         """Add up what slices have themselves, and with all that they enclose."""
-        self.columns[name.replace("*", "self")] = summed(self.own_keys, own, self.count)
+        self.columns[name.replace("*", "self")] = sum_by_key(self.own_keys, own, self.count)
         self.columns[name.replace("*", "total")] = self._of_alone(whole)
 
     def add_time(self, work: Work) -> None:
         """The time of slices, that of work on devices, and that of it on tensor cores."""
-        self.columns["calls"] = tallied(self.all_keys, self.count)
+        self.columns["calls"] = count_by_key(self.all_keys, self.count)
         if self.plugin:
             work = work.in_doubles()
         self._add_host_time(work.calls)
@@ -91,34 +91,34 @@ class OperatorRows:
             _, own, _ = threads.map(lambda one: self._add_work(slices, *one), times.items())
         by_name = np.array([word in OPERATORS for word in self.words], bool)
         eligible = (by_name[self.host.names] | (own > 0)).astype(np.int64)
-        self.columns["eligible"] = self._of_alone(within(self.parents, eligible))
+        self.columns["eligible"] = self._of_alone(subtree_sums(self.parents, eligible))
 
-    def _add_work(self, slices: Places, name: str, values: Ints) -> Ints:
+    def _add_work(self, slices: Indices, name: str, values: Ints) -> Ints:
         own = self._at_slices(slices, values)
-        self.add(name, own, within(self.parents, own))
+        self.add(name, own, subtree_sums(self.parents, own))
         return own
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
         lasting = self.host.durations
-        own = lasting - below(self.parents, lasting)
+        own = lasting - child_sums(self.parents, lasting)
         if self.plugin and calls:
-            own -= self._at_slices(owners(self.host.external_ids, calls["ids"]), calls["lasting"])
+            own -= self._at_slices(first_matches(self.host.external_ids, calls["ids"]), calls["lasting"])
         self.add("host_*_ns", own, lasting)
 
     def add_memory(self, changes: pa.Table) -> None:
         """What was allocated and freed while slices lasted, on any thread."""
         host, times, sizes = self.host, changes["at"].to_numpy(), changes["bytes"].to_numpy()
         on_host, shapes = changes["on_host"].to_numpy(), None if host.extras is None else "[]"
-        countable(np.abs(sizes.astype(np.float64)), "What is allocated")
+        require_countable(np.abs(sizes.astype(np.float64)), "What is allocated")
         if not len(times):
             self.columns |= dict.fromkeys(_MEMORY, np.zeros(self.count, np.int64))
             return
-        first, last, lonely = inside(host.starts, host.ends, times)
+        first, last, lonely = match_times(host.starts, host.ends, times)
         memory = {"name": "[memory]", "kind": "memory", "shapes": shapes, "calls": int(lonely.sum())}
         for side, here in (("host", on_host), ("device", ~on_host)):
             running = np.concatenate([[0], np.cumsum(sizes * here)])
             whole = running[last] - running[first]
-            self.add(f"{side}_memory_*_bytes", whole - below(self.parents, whole), whole)
+            self.add(f"{side}_memory_*_bytes", whole - child_sums(self.parents, whole), whole)
             for kind in ("self", "total"):
                 memory[f"{side}_memory_{kind}_bytes"] = int(sizes[lonely & here].sum())
         if lonely.any() and not self.plugin:
@@ -126,7 +126,7 @@ class OperatorRows:
 
     def _of_alone(self, values: Ints) -> Ints:
         """Values of what is not merged into another, added up."""
-        return summed(self.all_keys, values, self.count)
+        return sum_by_key(self.all_keys, values, self.count)
 
     def made(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """The columns of the operators' table, and of that of totals."""
@@ -157,9 +157,9 @@ class OperatorRows:
             "unattributed_ns": [device_ns - attributed],
         }
 
-    def _at_slices(self, slices: Places, values: Ints) -> Ints:
+    def _at_slices(self, slices: Indices, values: Ints) -> Ints:
         """Values of slices, added up at these."""
-        at = summed(slices, values, len(self.host))
+        at = sum_by_key(slices, values, len(self.host))
         if self.plugin:  # which forgets those of an operator into which another is merged
             at[self.parents[~self.alone]] = 0
         return at

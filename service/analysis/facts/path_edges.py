@@ -34,13 +34,13 @@ from service.attribution.nesting import (
     DROPPED,
     NONE,
     Flags,
-    countable,
-    firsts_of,
-    numbered,
-    owners,
+    count_by_key,
+    factorize,
+    first_indices,
+    first_matches,
     parents_of,
-    summed,
-    tallied,
+    require_countable,
+    sum_by_key,
 )
 from service.trace.errors import NotApplicable
 from service.trace.summary import STEP_PREFIX
@@ -81,7 +81,7 @@ class PathEdges:
             order = np.argsort(self.found["starts"], kind="stable")
             self.found = {name: column[order] for name, column in self.found.items()}
         found = self.found
-        countable(found["ends"] - found["starts"], "The time of what devices do")
+        require_countable(found["ends"] - found["starts"], "The time of what devices do")
         self.words = words["names"]
         self.host = host = host_of(scope)
         is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
@@ -94,13 +94,13 @@ class PathEdges:
             raise NotApplicable("The trace spans more than 64 bits of nanoseconds can tell.")
         self.parents = parents_of(host.threads, host.starts, host.ends, drop=True, left_out=left_out)
         del left_out, taking_part
-        (devices, _), (streams, many) = numbered(found["devices"]), numbered(found["streams"])
-        lanes, self.streams = numbered(devices.astype(np.int64) * many + streams)
-        firsts = firsts_of(lanes, self.streams)
+        (devices, _), (streams, many) = factorize(found["devices"]), factorize(found["streams"])
+        lanes, self.streams = factorize(devices.astype(np.int64) * many + streams)
+        firsts = first_indices(lanes, self.streams)
         told = zip(found["devices"][firsts].tolist(), found["streams"][firsts].tolist(), strict=True)
         self.lane_of = {lane: number for number, lane in enumerate(told)}
         correlations = np.where(self.parents == DROPPED, 0, host.correlations)
-        call = owners(correlations, found["correlations"])
+        call = first_matches(correlations, found["correlations"])
         begun = _at(host.starts, call, 0)
         launch = np.where((call >= 0) & (begun <= found["starts"]), call, NONE)
         self.launched_at = np.where(launch >= 0, begun, found["starts"])
@@ -142,8 +142,8 @@ class PathEdges:
                 waits[call] = (OWN, one)
         order = np.lexsort((self.launched_at, work[:, 2])) if told else np.empty(0, np.int64)
         bounds = np.searchsorted(work[order, 2], np.arange(self.streams + 1)) if told else order
-        calls = owners(correlations, np.array([one["call"] for one in told], np.int64)).tolist()
-        records = owners(correlations, np.array([one["record"] for one in told], np.int64)).tolist()
+        calls = first_matches(correlations, np.array([one["call"] for one in told], np.int64)).tolist()
+        records = first_matches(correlations, np.array([one["record"] for one in told], np.int64)).tolist()
         for one, call, record in zip(told, calls, records, strict=True):
             lane = self.lane_of.get((one["device"], one["stream"]))
             other = self.lane_of.get((one["device"], one["other"]))
@@ -232,16 +232,20 @@ class PathEdges:
     def by_kind(self) -> Table:
         """What the edges of each kind add to the path, that which adds most first."""
         edges, length = (
-            tallied(self.kind, len(KINDS)),
-            summed(self.kind, self.length, len(KINDS)),
+            count_by_key(self.kind, len(KINDS)),
+            sum_by_key(self.kind, self.length, len(KINDS)),
         )
         order = [one for one in np.argsort(-length, kind="stable").tolist() if edges[one]]
         return {"kind": [KINDS[one] for one in order], **self._sums(edges[order], length[order])}
 
     def by_name(self) -> Table:
         """The same for each kind and name."""
-        numbers, many = numbered(self.names * len(KINDS) + self.kind)
-        firsts, edges, length = firsts_of(numbers, many), tallied(numbers, many), summed(numbers, self.length, many)
+        numbers, many = factorize(self.names * len(KINDS) + self.kind)
+        firsts, edges, length = (
+            first_indices(numbers, many),
+            count_by_key(numbers, many),
+            sum_by_key(numbers, self.length, many),
+        )
         order = np.lexsort((firsts, -length))
         return {
             "kind": [KINDS[one] for one in self.kind[firsts[order]]],

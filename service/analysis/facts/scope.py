@@ -196,13 +196,13 @@ class Scope:
 
     def _links(self) -> "Links":
         from service.attribution.file import links_of  # noqa: PLC0415 - loads numba, which the server does without
-        from service.attribution.links import external_ids_shown, linked  # noqa: PLC0415 - likewise
+        from service.attribution.links import external_ids_in_summary, link_device_events  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
         if not self.cut:
             return links_of(self.columns, self.summary)
         clock = StepClock({**self.summary, "steps": steps_in(self.db)})
-        return linked(self._parts, clock, external_ids_shown(self.summary))
+        return link_device_events(self._parts, clock, external_ids_in_summary(self.summary))
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":
         """Some columns of the events of a selection, in order of time."""
@@ -349,10 +349,10 @@ class Scope:
         if "record_param_comms" in self.names() or self.cut:
             told = self.slices().host_named({"record_param_comms"}.__contains__)
             self.db.register("told", pa.table({"external_id": self.slices().host.external_ids[told]}))
-            linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
+            link_device_events = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
             others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._are_communicating else ""
             telling = self.table(
-                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' {linked} {others}"
+                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' {link_device_events} {others}"
             ).to_pylist()
             self.db.unregister("told")
         return telling

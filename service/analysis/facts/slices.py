@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
-from service.attribution.nesting import NONE, Flags, Places, in_order
+from service.attribution.nesting import NONE, Flags, Indices, nesting_order
 from service.store.parts import TRACK
 from service.streaming.scan.compiled import compiled
 from service.trace.errors import ExportFailed
@@ -53,10 +53,10 @@ class Rows(NamedTuple):
     ends: Ints
     correlations: Ints
     external_ids: Ints
-    names: Places
-    categories: Places
-    threads: Places
-    rows: Places
+    names: Indices
+    categories: Indices
+    threads: Indices
+    rows: Indices
 
 
 class Slices(NamedTuple):
@@ -151,7 +151,7 @@ class _Reader:
         for group, taken in self._taken.items():
             taken.add(np.flatnonzero(groups == group), columns, numbers)
 
-    def _named(self, name: "_Column", category: "_Column") -> Places:
+    def _named(self, name: "_Column", category: "_Column") -> Indices:
         """The numbers of the names of a table, by those that they have in it; -1 of functions of Python."""
         if PYTHON not in category.words:
             return _numbers(self._names, name.words)
@@ -178,7 +178,7 @@ class _Reader:
         _end(starts, lasting)
         names[names < 0] = len(self._names)
         found = Rows(starts, lasting, correlations, external_ids, names, categories, threads, rows)
-        order = in_order(found.starts, found.ends)
+        order = nesting_order(found.starts, found.ends)
         return found if isinstance(order, slice) else Rows(*(column[order] for column in found))
 
     def work(self) -> pa.Table:
@@ -200,7 +200,7 @@ class _Taken:
         self._ints = {name: np.empty(room, np.int64) for name in ints}
         self._words = {name: np.empty(room, np.int32) for name in words}
 
-    def add(self, rows: Ints, columns: Mapping[str, "_Column"], numbers: Mapping[str, Places]) -> None:
+    def add(self, rows: Ints, columns: Mapping[str, "_Column"], numbers: Mapping[str, Indices]) -> None:
         """Write some rows of a table behind those that were taken before; of words, the numbers of those in it."""
         if self._count + len(rows) > self._room:
             raise ExportFailed("The trace's columns have more slices than its summary tells.")
@@ -210,7 +210,7 @@ class _Taken:
             _take_words(columns[name].values, columns[name].valid, numbers[name], rows, words[self._count :])
         self._count += len(rows)
 
-    def columns(self) -> tuple[list[Ints], list[Places]]:
+    def columns(self) -> tuple[list[Ints], list[Indices]]:
         """What was written."""
         return [one[: self._count] for one in self._ints.values()], [one[: self._count] for one in self._words.values()]
 
@@ -233,7 +233,7 @@ class _Column:
         self.values.flags.writeable = self.valid.flags.writeable = False  # which compiled code would tell apart
 
 
-def _numbers(known: dict[str, int], words: list[str]) -> Places:
+def _numbers(known: dict[str, int], words: list[str]) -> Indices:
     """The number of each word, of which new ones get the next; and -1."""
     return np.array([*(known.setdefault(word, len(known)) for word in words), NONE], np.int32)
 
@@ -260,7 +260,9 @@ def _word(told: Any, column: int, row: int) -> int:
 
 
 @compiled
-def _sort(told: Any, in_groups: Any, is_slice: Flags, groups: Any, threads: Places, firsts: Ints, slots: Places) -> int:
+def _sort(
+    told: Any, in_groups: Any, is_slice: Flags, groups: Any, threads: Indices, firsts: Ints, slots: Indices
+) -> int:
     """Tell the group of each event, and the number of its thread in this table; count the threads.
 
     Args:
@@ -304,14 +306,14 @@ def _take(values: Ints, valid: Any, rows: Ints, into: Ints) -> None:
 
 
 @compiled
-def _take_words(codes: Places, valid: Any, numbers: Places, rows: Ints, into: Places) -> None:
+def _take_words(codes: Indices, valid: Any, numbers: Indices, rows: Ints, into: Indices) -> None:
     """Write the numbers of the words of some rows."""
     for index in range(len(rows)):
         into[index] = numbers[codes[rows[index]] if _has(valid, rows[index]) else NONE]
 
 
 @compiled
-def _mark(names: Places, named: Any, categories: Places, told: Any, python: int, marked: Flags) -> None:
+def _mark(names: Indices, named: Any, categories: Indices, told: Any, python: int, marked: Flags) -> None:
     """Mark the names that anything has but functions of Python."""
     for row in range(len(names)):
         if _has(named, row) and not (_has(told, row) and categories[row] == python):

@@ -10,7 +10,7 @@ import numpy as np
 from service.analysis.facts.host import Host, lasting_in_doubles, read
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.attribution.nesting import Places, countable, owners
+from service.attribution.nesting import Indices, first_matches, require_countable
 
 _RUNTIME = "Runtime|.*_runtime"
 _WORK = """
@@ -52,18 +52,18 @@ class Work:
     calls: dict[str, Ints] | None
 
     def __post_init__(self) -> None:
-        countable(self.lasting, "The time of what devices do")
+        require_countable(self.lasting, "The time of what devices do")
 
-    def slices(self, host: Host) -> Places:
+    def slices(self, host: Host) -> Indices:
         """The slice to which each belongs: its operator, or its launch where that lies in none; negative for none."""
         return host.places(np.where(self.operators < 0, self.launches, self.operators))
 
-    def slices_by_external_id(self, host: Host) -> Places:
+    def slices_by_external_id(self, host: Host) -> Indices:
         """The slice to which each belongs to the TensorBoard plugin: that of its External id, if it has a launch."""
         calls = self.calls or dict.fromkeys(("ids", "correlations"), np.empty(0, np.int64))
-        call = owners(calls["correlations"], self.correlations)
+        call = first_matches(calls["correlations"], self.correlations)
         ids = np.where(self.ids == 0, np.append(calls["ids"], 0)[call], self.ids)
-        return owners(host.external_ids, np.where(call < 0, 0, ids))
+        return first_matches(host.external_ids, np.where(call < 0, 0, ids))
 
     def in_doubles(self) -> "Work":
         """The same with times as they come out of doubles of microseconds."""
