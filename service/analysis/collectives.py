@@ -105,7 +105,7 @@ def _synchronizing(found: pa.Table) -> Any:
 
 def missing(scope: Scope) -> str | None:
     """A reason where nothing communicates."""
-    if scope.has_communication or scope.happens(f"cat IN {OPS} AND {scope.named(COLLECTIVE)}"):
+    if scope.has_communication or scope.has_slice(f"cat IN {OPS} AND {scope.name_matches(COLLECTIVE)}"):
         return None
     return "No NCCL kernels are in this trace, nor others that communicate, nor what a process group does on the host."
 

@@ -115,7 +115,7 @@ def answer(scope: Scope, parameters: CounterParameters) -> Tables:
 
 def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
     """Why it is not known which range is of which launch; None where it is."""
-    if scope.cut:
+    if scope.is_selection:
         return "Ranges are linked to launches by their order in the whole trace, and this is a part of it."
     if ranges != launches:
         return f"There are {ranges} ranges and {launches} launches of kernels: which is of which is not known."
@@ -162,7 +162,7 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 def missing(scope: Scope) -> str | None:
     """A reason where the range profiler counted nothing."""
-    return None if scope.has([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
+    return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 
 QUESTION = Question(

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.host import ANNOTATION, OP, host_of
-from service.analysis.facts.launches import missing_launches
+from service.analysis.facts.launches import no_launches_reason
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import RANK, count, made, ns, number, word
@@ -53,7 +53,7 @@ class SequenceParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """The most frequent sequences of a rank."""
-    scope.work(parameters, typed=False)
+    scope.define_work(parameters, typed=False)
     work = scope.table(
         "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
     )
@@ -124,6 +124,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
     tables={"sequences": SEQUENCES},
     parameters=SequenceParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

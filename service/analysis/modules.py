@@ -35,7 +35,7 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
     from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
-    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})")
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
     is_module = host.kinds == PYTHON
     modules = np.flatnonzero(is_module)
@@ -90,7 +90,7 @@ def missing(scope: Scope) -> str | None:
     """A reason where no module was recorded."""
     return (
         None
-        if scope.has(["python_function"]) and scope.happens(IS_MODULE)
+        if scope.has_categories(["python_function"]) and scope.has_slice(IS_MODULE)
         else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
     )
 

@@ -82,7 +82,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
     plugin = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"
-    if plugin or by_shapes or scope.has(["python_function"]):
+    if plugin or by_shapes or scope.has_categories(["python_function"]):
         host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
     else:
         host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
@@ -104,16 +104,15 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there are no operators."""
-    return None if scope.has(HOST_CATEGORIES) else "No operators are in this trace."
+    return None if scope.has_categories(HOST_CATEGORIES) else "No operators are in this trace."
 
 
 def _nodes(scope: Scope, plugin: bool) -> str:
     """SQL for what is nested."""
     if not plugin:
         left_out = ", ".join(f"'{name}'" for name in sorted(NOT_OPERATORS))
-        return (
-            f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.calls}) AND coalesce(name NOT IN ({left_out}), true)"
-        )
+        kinds = f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.is_call})"
+        return f"{kinds} AND coalesce(name NOT IN ({left_out}), true)"
     collectives = ", ".join(f"'{name}'" for name in _COLLECTIVES)
     return f"""(
         {IS_OP} OR {IS_PYTHON} AND starts_with(name, 'nn.Module: ') OR cat = 'user_annotation' AND (

@@ -65,7 +65,7 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """What the rules find in a rank, what of that is to be done, and what the rank communicates with others."""
     windows, lengths, kernels, devices = _steps(scope, parameters)
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     as_tensorboard = parameters.rules == "tensorboard"
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]

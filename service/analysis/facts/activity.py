@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.launches import calls_of, first_places
+from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.analysis.question import WorkParameters
 from service.store.census import END
@@ -123,13 +123,13 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
         rules: whose.
         categories: whether it is wanted what is spent on what; where there are steps, the rest is there sooner without.
     """
-    return scope.once(("activity", rules, categories), lambda: _activity(scope, rules, categories))
+    return scope.cached(("activity", rules, categories), lambda: _activity(scope, rules, categories))
 
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     numbers, steps = steps_of(scope)
     categories = categories or not len(numbers)
-    scope.work(WorkParameters(), typed=categories)
+    scope.define_work(WorkParameters(), typed=categories)
     communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
     found = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
     work, kinds = Spans.of(found), found["category"].fill_null(-1).to_numpy()
@@ -182,7 +182,7 @@ def category_of(name: str, rules: Rules) -> int:
 
 def steps_of(scope: Scope) -> tuple[Ints, Spans]:
     """The numbers and the annotations of a rank's steps, in order of time."""
-    if scope.cut or scope.summary["ranks"]:
+    if scope.is_selection or scope.summary["ranks"]:
         found = scope.table(_STEPS)
         return found["step"].to_numpy(), Spans.of(found)
     told = scope.summary["steps"]  # ingest has looked already
@@ -193,5 +193,5 @@ def steps_of(scope: Scope) -> tuple[Ints, Spans]:
 def _launches(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
     """The place of the first call with the correlation of each piece of work, or -1."""
     known = np.flatnonzero(calls.is_valid().to_numpy())
-    places = first_places(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
+    places = first_positions(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
     return np.where(correlations.is_valid().to_numpy() & (places >= 0), np.append(known, -1)[places], -1)

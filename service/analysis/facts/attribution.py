@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from service.analysis.facts.intervals import share
+from service.analysis.facts.intervals import percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.table import RANK, Columns, count, made, ns, pct, word
 
@@ -33,5 +33,5 @@ def attribution_of(scope: Scope) -> pa.Table:
     scope.slices()
     found = scope.table(_RULES).to_pydict()
     whole = sum(found["time_ns"])
-    shares = [share(time, whole) for time in found["time_ns"]]
+    shares = [percentage(time, whole) for time in found["time_ns"]]
     return made(ATTRIBUTION, {**found, "rank": [scope.rank] * len(shares), "time_pct": shares})

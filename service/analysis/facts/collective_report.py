@@ -19,7 +19,7 @@ from service.analysis.facts.collective_tables import (
     STEPS,
     WAITS,
 )
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.ranks_together import Together, late_at_launch, main_causes
 from service.analysis.question import Tables
@@ -165,7 +165,7 @@ class CollectiveReport:
                 "rank": self._numbers[one], "collectives": counts[one], "complete": complete[one],
                 "straggler": ("yes" if one in late else "no") if complete[one] or one in late else None,
                 "mean_wait_ns": columns["wait_ns"][one] / complete[one] if complete[one] else None,
-                "last_pct": share(columns["times_last"][one], int(several.sum())) if complete[one] else None,
+                "last_pct": percentage(columns["times_last"][one], int(several.sum())) if complete[one] else None,
                 "late_cause": self._cause_of(one), "communication_ns": all_ns[one],
                 "note": _note_of_rank(counts[one], complete[one]),
             }  # fmt: skip

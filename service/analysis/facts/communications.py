@@ -10,11 +10,11 @@ import pyarrow as pa
 from service.analysis.facts.activity import COLLECTIVE, OPS, TB_COLLECTIVES, steps_of
 from service.analysis.facts.bandwidths import size_of
 from service.analysis.facts.launch_metadata import (
+    COLLECTIVE_ARGS,
     FIELDS,
-    TOLD,
     Launch,
     inputs_of,
-    launches_of,
+    launches_by_correlation,
     operation_of,
 )
 from service.analysis.facts.scope import Scope
@@ -66,7 +66,7 @@ _BY_NAME = f"""CASE
     WHEN contains({_PLAIN}, 'broadcast') THEN 'broadcast' WHEN contains({_PLAIN}, 'reduce') THEN 'reduce' END"""
 
 _KERNELS = f"""
-SELECT position, start_ns, end_ns, stream, correlation, step, {_BY_NAME} AS by_name, {TOLD} FROM work
+SELECT position, start_ns, end_ns, stream, correlation, step, {_BY_NAME} AS by_name, {COLLECTIVE_ARGS} FROM work
 WHERE type = 'COMM' ORDER BY start_ns, position
 """
 _NUMBERED = """
@@ -111,14 +111,14 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
     plugin = rules == "tensorboard"
     annotations = scope.table(
         _ANNOTATIONS.format(
-            named=f"name IN {TB_COLLECTIVES}" if plugin else scope.named(COLLECTIVE),
+            named=f"name IN {TB_COLLECTIVES}" if plugin else scope.name_matches(COLLECTIVE),
             external_id="external_id" if plugin else "NULL",
         )
     ).to_pylist()
     annotations.sort(key=lambda one: (one["start_ns"], -one["end_ns"]))
     ranges: Mapping[int, list[tuple[int, int]]] = {}
     if plugin:
-        scope.work(WorkParameters(), typed=False)
+        scope.define_work(WorkParameters(), typed=False)
         kernels = scope.table(_OF_ANNOTATIONS).to_pylist()
         ranges = {
             key: [(one["start_ns"], one["end_ns"]) for one in found]
@@ -129,9 +129,9 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
 
 def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
     """Kernels that communicate, with what they or their launches tell."""
-    scope.work(WorkParameters(), args=True)
+    scope.define_work(WorkParameters(), args=True)
     kernels = scope.table(_KERNELS).to_pylist()
-    launches = launches_of(scope, telling=any(one["collective"] is None for one in kernels))
+    launches = launches_by_correlation(scope, with_slices=any(one["collective"] is None for one in kernels))
     for place, one in enumerate(kernels):
         launch = launches.get(one["correlation"])
         one |= {"place": place, "launch_ns": launch and launch.start_ns, **_told(one, launch)}

@@ -106,7 +106,7 @@ def host_of(
     Raises:
         NotApplicable: their durations add up to more than can be counted.
     """
-    host = scope.once("host", lambda: _host(scope))
+    host = scope.cached("host", lambda: _host(scope))
     of_names = np.array([named(word) for word in host.words], bool)
     of_kinds = np.array([kind in kinds for kind in range(len(KINDS))], bool)
     chosen = of_kinds[host.kinds] & of_names[host.names]

@@ -31,7 +31,7 @@ _WORK = "SELECT start_ns, end_ns FROM work WHERE {} ORDER BY start_ns"
 def covers_of(scope: Scope, communications: pa.Table) -> pa.Table:
     """When a rank loads data or synchronizes; and what its device does between a launch and its communication."""
     slices = scope.slices()
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     known = communications.filter(communications["launch_ns"].is_valid())
     launches = known["launch_ns"].to_numpy()
     queued = Coverage(launches, np.maximum(known["start_ns"].to_numpy(), launches))

@@ -362,8 +362,8 @@ def _write(edges: Rows, place: int, kind: int, name: int, at: int, until: int, c
 
 @compiled
 def _host_edge(  # noqa: PLR0913, PLR0917 - likewise
-    source: int, target: int, at: int, starts: Ints, threads: Indices, parents: Indices, names: Indices, wait_of: Indices,
-    waits: Rows, no_name: int,
+    source: int, target: int, at: int, starts: Ints, threads: Indices, parents: Indices, names: Indices,
+    wait_of: Indices, waits: Rows, no_name: int,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """The kind and the name of an edge to a point of the host, and whether its time counts."""
     index, ends_here = target >> 2, target & 3 == HOST_END

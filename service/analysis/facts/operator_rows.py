@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, in_doubles
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.tensor_cores import OPERATORS
 from service.analysis.facts.work_owners import Work
 from service.attribution.nesting import (
@@ -145,8 +145,8 @@ class OperatorRows:
                 column.append(memory.get(name, 0))
         host_ns, attributed = sum(values["host_self_ns"]), sum(values["device_self_ns"])
         values["tensor_cores_eligible"] = ["yes" if one else "no" for one in values["eligible"]]
-        values["host_self_pct"] = [share(one, host_ns) for one in values["host_self_ns"]]
-        values["device_self_pct"] = [share(one, device_ns) for one in values["device_self_ns"]]
+        values["host_self_pct"] = [percentage(one, host_ns) for one in values["host_self_ns"]]
+        values["device_self_pct"] = [percentage(one, device_ns) for one in values["device_self_ns"]]
         values["host_mean_us"] = [
             whole / calls / 1000 for whole, calls in zip(values["host_total_ns"], values["calls"], strict=True)
         ]

@@ -7,7 +7,7 @@ import numpy as np
 
 from service.analysis.facts.handovers import callers_of, threads_of
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
     ALL,
     AT,
@@ -107,7 +107,7 @@ class PathEdges:
         self.work = np.zeros((len(launch), 10), np.int64)
         for column, values in enumerate([found["starts"], found["ends"], lanes, launch, NONE, self.launched_at]):
             self.work[:, column] = values
-        is_told = scope.has(["cuda_sync"])
+        is_told = scope.has_categories(["cuda_sync"])
         waits = self._waits(scope.table(_TOLD).to_pylist() if is_told else [], correlations)
         if not is_told:
             self._infer_events()
@@ -223,7 +223,7 @@ class PathEdges:
         return {
             "span_ns": [span],
             "length_ns": [length],
-            "length_pct": [share(length, span)],
+            "length_pct": [percentage(length, span)],
             "start_ns": [int(self.at[0])] if len(self.at) else [None],
             "end_ns": [int(self.until[-1])] if len(self.at) else [None],
             "edges": [len(self.at)],
@@ -282,7 +282,7 @@ class PathEdges:
 
     def _sums(self, edges: Ints, length: Ints) -> Table:
         whole = int(self.length.sum())
-        shares = [share(one, whole) for one in length.tolist()]
+        shares = [percentage(one, whole) for one in length.tolist()]
         return {"edges": edges, "length_ns": length, "length_pct": shares}
 
 

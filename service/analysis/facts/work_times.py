@@ -41,14 +41,14 @@ def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
     """The times of the work that parameters count."""
     small = scope.summary["events"]["kept"] < _FEW
     every = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
-    if small and every and not scope.cut:
+    if small and every and not scope.is_selection:
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         with closing(Parts(scope.columns / EVENTS)) as parts:
             found = _read(parts, _COPIES | _MEMSETS if parameters.memset == "mem" else _COPIES)
         if found:
             return found
-    scope.work(parameters)
+    scope.define_work(parameters)
     told = scope.table("SELECT device, type, start_ns, end_ns FROM work")
     return WorkTimes(
         told["device"], codes(told["type"], TYPES), *(told[name].to_numpy() for name in ("start_ns", "end_ns"))
