@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.checks import Check, Evidence, Place
+from service.analysis.facts.checks import Check, Evidence, TimelineSpan
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import OPERATORS, on_tensor_cores
@@ -89,7 +89,7 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
     if wanting and not as_tensorboard and not precisions & (_REDUCED | _FULL):
         wanting = None
     at = scope.table(_AT, position=found["longest"]).to_pylist() if wanting else []
-    place = Place(at[0]["name"], at[0]["start_ns"], at[0]["end_ns"]) if at else None
+    place = TimelineSpan(at[0]["name"], at[0]["start_ns"], at[0]["end_ns"]) if at else None
     yield Check(
         "tensor_cores", wanting, value, 0,
         f"{value or 0:.0f} % of the time of kernels is in those of operators that could use tensor cores; none does.",

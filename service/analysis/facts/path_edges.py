@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.handovers import callers_of, threads_of
+from service.analysis.facts.autograd_threads import callers_of, threads_of
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
