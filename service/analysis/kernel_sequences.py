@@ -103,7 +103,7 @@ def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tupl
     inner = np.append(nearest_marked(parents, chosen), NONE)  # so that the parent NONE has none either
     outermost = chosen & (inner[parents] == NONE)
     root = np.append(nearest_marked(parents, outermost), NONE)
-    call = host.places(work["launch"].to_numpy())
+    call = host.indices_of(work["launch"].to_numpy())
     at = np.flatnonzero(outermost)
     roots = {
         "root": at,

@@ -32,7 +32,7 @@ _PREFIX = "nn.Module: "
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
     """The modules of a rank."""
-    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    from service.analysis.facts.work_owners import device_work  # noqa: PLC0415 - likewise
     from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")
@@ -52,16 +52,16 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     lasting = host.durations
     total = nesting.sum_by_key(rows, lasting[modules], many)
     alone = (lasting - nesting.child_sums(parents, lasting))[modules]
-    work = work_of(scope)
-    launch = host.places(np.where(work.launches < 0, work.operators, work.launches))
+    work = device_work(scope)
+    launch = host.indices_of(np.where(work.launches < 0, work.operators, work.launches))
     rows_of_work = row_of[launch]
     forward = np.append(forward_operators(scope, host), nesting.NONE)
     backward = np.append(nesting.nearest_marked(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
-        host.places(work.operators)
+        host.indices_of(work.operators)
     ]
     rows_of_work = np.where(rows_of_work < 0, row_of[forward[backward]], rows_of_work)
-    device = nesting.sum_by_key(rows_of_work, work.lasting, many)
-    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.lasting, many)
+    device = nesting.sum_by_key(rows_of_work, work.durations, many)
+    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, many)
     device_total = nesting.subtree_sums(callers, device)
     within = np.append(nesting.nearest_marked(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
     outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module

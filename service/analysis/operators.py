@@ -78,7 +78,7 @@ class OperatorParameters(Parameters):
 def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     """The operators of a rank."""
     from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    from service.analysis.facts.work_owners import device_work  # noqa: PLC0415 - likewise
 
     plugin = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"
@@ -88,12 +88,12 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
         host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     with ThreadPoolExecutor(1, "rows") as thread:
         making = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs beside what the database reads
-        work = work_of(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
+        work = device_work(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
         changes = scope.table(CHANGES)
     rows = making.result()
     rows.add_time(work)
     rows.add_memory(changes)
-    operators, totals = rows.made()
+    operators, totals = rows.tables()
     operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
     return {
         "operators": made(OPERATORS, operators),

@@ -14,8 +14,8 @@ from service.analysis.facts.activity import (
     DATALOADER,
     KERNEL,
     TB_NAMES,
+    Intervals,
     Rules,
-    Spans,
     activity_of,
     category_of,
 )
@@ -124,7 +124,7 @@ def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
     return waiting._replace(place=TimelineSpan(latest["collective"], start - latest["late_ns"], start))
 
 
-def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Spans, Ints]:
+def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:
     """The steps, what their time goes to, and all kernels with their devices; of the rest nothing is kept."""
     activity = activity_of(scope, parameters.rules)
     windows = windows_of(activity, parameters)
@@ -174,7 +174,7 @@ def _at(slices: "Slices", row: int) -> TimelineSpan:
     return TimelineSpan(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
 
 
-def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Check]:
+def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator[Check]:
     """Whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     for device in np.unique(devices).tolist():

@@ -28,7 +28,7 @@ SELECT DISTINCT {THREAD} AS engine
 FROM (SELECT * FROM events WHERE ph = 'X' AND {IS_OP} AND contains(args, '"Fwd thread id"') LIMIT 200_000)
 WHERE regexp_matches(args, '"Fwd thread id"\\s*:\\s*[1-9]')
 """
-"""SQL for threads whose operators name a forward thread (forward operators name thread 0). The first operators suffice."""
+"""SQL for threads whose operators name a forward thread other than 0. The first operators suffice."""
 
 Pair = tuple[int, int]
 """An engine thread and its caller."""

@@ -52,12 +52,12 @@ SCHEMA = pa.schema(
 Communications of several ranks form one collective if they agree in ``process_group, by_seq, number, occurrence``. The
 number is the sequence number of the process group (``Seq``) if it is recorded, else the index within the group.
 ``source`` is the source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group
-size is that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels of an annotation
-that counts itself.
+size is that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels of an
+annotation that counts itself.
 """
 
 KERNEL, LAUNCH, ANNOTATION, NAME = "kernel", "launch", "annotation", "name"
-"""Sources of metadata: arguments of a kernel; those of `record_param_comms` around its launch; an annotation; a name."""
+"""Sources of metadata: a kernel's arguments; `record_param_comms` around its launch; an annotation; a kernel's name."""
 
 _PLAIN = "regexp_replace(lower(name), '[^a-z0-9]', '', 'g')"
 _BY_NAME = f"""CASE

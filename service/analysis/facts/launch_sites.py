@@ -40,7 +40,7 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
     work = scope.table(_WORK)
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION})", SHAPES)
     parents = parents_of(host.threads, host.starts, host.ends)
-    ops = host.places(work["operator_row"].to_numpy())
+    ops = host.indices_of(work["operator_row"].to_numpy())
     work_orders = _orders(_keys(ops, work["kind"]))
     chosen = np.flatnonzero((ops >= 0) & np.isin(work["name"].to_numpy(), list(names)))
     place, exact_place = _places(host, parents, ops[chosen])

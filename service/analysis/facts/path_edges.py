@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from service.analysis.facts.autograd_threads import callers_of, threads_of
-from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read
+from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read_arrays
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
     ALL,
@@ -76,7 +76,7 @@ class PathEdges:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self.found, words = read(scope, _WORK, {"names"})
+        self.found, words = read_arrays(scope, _WORK, {"names"})
         if (np.diff(self.found["starts"]) < 0).any():
             order = np.argsort(self.found["starts"], kind="stable")
             self.found = {name: column[order] for name, column in self.found.items()}
