@@ -32,7 +32,7 @@ _PREFIX = "nn.Module: "
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
     """The modules of a rank."""
-    from service.analysis.facts.work_owners import device_work  # noqa: PLC0415 - likewise
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
     from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")

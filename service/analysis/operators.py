@@ -77,8 +77,8 @@ class OperatorParameters(Parameters):
 
 def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     """The operators of a rank."""
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
     from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.work_owners import device_work  # noqa: PLC0415 - likewise
 
     plugin = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"

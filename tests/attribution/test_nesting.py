@@ -15,7 +15,7 @@ Slices = list[tuple[int, int, int]]
 """Thread, start and end of each slice."""
 
 slices = st.lists(
-    st.builds(lambda thread, start, lasting: (thread, start, start + lasting),
+    st.builds(lambda thread, start, duration: (thread, start, start + duration),
               st.integers(0, 2), st.integers(0, 12), st.integers(0, 9)),
     max_size=20,
 )  # fmt: skip

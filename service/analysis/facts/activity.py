@@ -182,12 +182,13 @@ def category_of(name: str, rules: Rules) -> int:
 
 def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     """Return the numbers and the annotations of a rank's steps, in order of time."""
-    if scope.is_selection or scope.summary["ranks"]:
+    steps = scope.recorded_steps
+    if steps is None:
         table = scope.table(_STEPS)
         return table["step"].to_numpy(), Intervals.of(table)
-    steps = scope.summary["steps"]  # of a whole trace of one rank, ingest has recorded the steps
-    numbers, *times = (np.array([step[name] for step in steps], np.int64) for name in ("number", "start_ns", "end_ns"))
-    return numbers, Intervals(*times)
+    starts, ends = [step["start_ns"] for step in steps], [step["end_ns"] for step in steps]
+    numbers = np.array([step["number"] for step in steps], np.int64)
+    return numbers, Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
 
 
 def _calls_of_work(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:

@@ -62,7 +62,7 @@ def _root_caller(callers: Indices, thread: int) -> int:
 
 def _pairs_by_flows(scope: Scope, host: Host) -> list[Pair]:
     """Return engine threads with their callers by flows; the caller has most of the thread's forward operators."""
-    if not scope.summary["counts"].get(f"f|{FLOW}"):
+    if not scope.event_count("f", FLOW):
         return []
     number = _thread_numbers(host)
     caller_of: dict[int, int] = {}

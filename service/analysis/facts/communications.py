@@ -106,7 +106,7 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
         rules: `exact` takes kernels that communicate or, without any, the annotations of process groups; `tensorboard`
             takes these annotations with the kernels of the same External id.
     """
-    groups = ProcessGroups.listed(scope.envelope, scope.rank, scope.summary.get("world_size"))
+    groups = ProcessGroups.listed(scope.envelope, scope.rank, scope.world_size)
     if rules == "exact" and scope.has_communication:
         return _kernels(scope, groups)
     plugin = rules == "tensorboard"

@@ -224,7 +224,7 @@ def read_arrays(scope: Scope, sql: str, encoded: Collection[str] = ()) -> tuple[
 
 
 def with_double_times(host: Host) -> Host:
-    """Round the times of slices to doubles of microseconds, as tools read JSON in Python.
+    """Round the times of slices to doubles of microseconds, as tools that parse JSON in Python have them.
 
     Times since the epoch are 250 ns apart in these.
     """

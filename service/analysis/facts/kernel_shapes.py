@@ -56,7 +56,7 @@ def kernel_shapes(scope: Scope) -> Iterator[None]:
 
 
 def _create_tables(scope: Scope) -> None:
-    """Tell shapes apart by the tail of arguments or, if that lacks the shape of a kernel, by the parsed arguments."""
+    """Group kernels by the tail of their arguments or, if a tail lacks the launch shape, by the parsed arguments."""
     with closing(scope.sibling()) as own:
         for shape in (_TAIL, f"({_READ}, {_BLOCKS}, {_OCCUPANCY})"):
             own.db.execute(_KERNEL_SHAPES.format(shape))

@@ -36,9 +36,9 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
     """
     slices = scope.slices()
     scope.define_work(WorkParameters())
-    known = communications.filter(communications["launch_ns"].is_valid())
-    launches = known["launch_ns"].to_numpy()
-    queued = Coverage(launches, np.maximum(known["start_ns"].to_numpy(), launches))
+    launched = communications.filter(communications["launch_ns"].is_valid())
+    launches = launched["launch_ns"].to_numpy()
+    queued = Coverage(launches, np.maximum(launched["start_ns"].to_numpy(), launches))
     covers = []
     for cause, pattern in ((LOADS, LOADING), (SYNCHRONIZES, "Synchronize")):
         chosen = slices.host_named(re.compile(pattern).search)
@@ -85,8 +85,8 @@ class DelaySplitter:
         on_host = self._split_windows(begins, host_ends, (LOADS, SYNCHRONIZES), HOST)
         on_device = self._split_windows(host_ends, starts, (COMPUTES, COMMUNICATES), DELAY)
         parts = {BEFORE: begins - expected, **on_host, **on_device}
-        known = {cause: np.where(launched, length, 0) for cause, length in parts.items()}
-        return {**known, UNKNOWN: np.where(launched, 0, starts - expected)}
+        launched_parts = {cause: np.where(launched, length, 0) for cause, length in parts.items()}
+        return {**launched_parts, UNKNOWN: np.where(launched, 0, starts - expected)}
 
     def _split_windows(self, starts: Ints, ends: Ints, causes: tuple[str, ...], rest: str) -> dict[str, Ints]:
         """Split windows by cause: a time counts for its first cause, and for `rest` without one."""

@@ -43,7 +43,7 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
     ops = host.indices_of(work["operator_row"].to_numpy())
     work_orders = _orders(_keys(ops, work["kind"]))
     chosen = np.flatnonzero((ops >= 0) & np.isin(work["name"].to_numpy(), list(names)))
-    place, exact_place = _places(host, parents, ops[chosen])
+    place, exact_place = _path_hashes(host, parents, ops[chosen])
     shapes = _hashes(host.extra_words)[np.asarray(host.extras)[ops[chosen]]]
     own = _combined(shapes, work_orders[chosen].astype(np.uint64))
     sites = work.select(["name", "kind", "dur_ns"]).take(pa.array(chosen))
@@ -72,7 +72,7 @@ def _orders(keys: Ints) -> Ints:
     return orders
 
 
-def _places(host: Host, parents: Any, ops: Any) -> tuple[Any, Any]:
+def _path_hashes(host: Host, parents: Any, ops: Any) -> tuple[Any, Any]:
     """Hash each op's path from the root, without the order among siblings and with it."""
     is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words])
     names = _hashes(["ProfilerStep" if step else word for word, step in zip(host.words, is_step, strict=True)])

@@ -97,11 +97,13 @@ def category_table(use: MemoryUse) -> Table:
 
 def _unseen_at_peak(use: MemoryUse, held: Any) -> dict[int, int]:
     """Return the bytes allocated at each device's peak beyond the blocks in the trace, if the peak is known."""
-    seen = sum_by_key(use.device_of[use.change_of], np.where(held, use.size, 0), use.count)
+    block_bytes = sum_by_key(use.device_of[use.change_of], np.where(held, use.size, 0), use.count)
     peaks = dict(zip(range(use.count), use.devices()["peak_bytes"], strict=True))
     addressed = set(use.device_of[use.change_of].tolist())
     return {
-        device: peak - int(seen[device]) for device, peak in peaks.items() if peak is not None and device in addressed
+        device: peak - int(block_bytes[device])
+        for device, peak in peaks.items()
+        if peak is not None and device in addressed
     }
 
 

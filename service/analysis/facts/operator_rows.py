@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from service.analysis.facts.device_work import DeviceWork
 from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, with_double_times
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.tensor_cores import OPERATORS
-from service.analysis.facts.work_owners import DeviceWork
 from service.attribution.nesting import (
     DROPPED,
     NONE,

@@ -199,6 +199,6 @@ def _rank_text(rank: int | None) -> str:
 
 def _rank_list(rows: list[Row]) -> str:
     """Return the distinct ranks of rows, separated by commas."""
-    known = sorted({row["rank"] for row in rows if row["rank"] is not None})
+    ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
     unknown = ["unknown"] if any(row["rank"] is None for row in rows) else []
-    return ", ".join([*map(str, known), *unknown])
+    return ", ".join([*map(str, ranks), *unknown])

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import duckdb
 import pyarrow as pa
@@ -82,6 +82,14 @@ FROM work_read
 _BATCH_ROWS = 1 << 15
 
 
+class StepRecord(TypedDict):
+    """A step in a trace's summary; times in ns."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+
+
 class Scope:
     """The view that one question has of a rank, or of a selection of it.
 
@@ -128,9 +136,33 @@ class Scope:
         """Members of the trace's document other than its events; empty if they cannot be read as an object."""
         return envelope_of(self.columns)
 
+    @property
+    def trace_events(self) -> int:
+        """Number of events in the whole trace."""
+        return self._database.events
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks of the job, if the trace records it."""
+        size: int | None = self.summary.get("world_size")
+        return size
+
+    @property
+    def recorded_steps(self) -> Sequence[StepRecord] | None:
+        """Steps that ingest recorded, in order of time; None for selections and merged traces, which differ."""
+        if self.is_selection or self.summary["ranks"]:
+            return None
+        steps: Sequence[StepRecord] = self.summary["steps"]
+        return steps
+
+    def event_count(self, phase: str, category: str) -> int:
+        """Return the number of events of a phase and category in the whole trace."""
+        count: int = self.summary["counts"].get(f"{phase}|{category}", 0)
+        return count
+
     def slice_count(self, category: str) -> int:
         """Return the number of slices of a category in the whole trace."""
-        return self._slice_counts.get(category, 0)
+        return self.event_count("X", category)
 
     @cached_property
     def _slice_counts(self) -> dict[str, int]:

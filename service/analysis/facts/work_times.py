@@ -39,7 +39,7 @@ class WorkTimes(NamedTuple):
 
 def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
     """Return the times of the work that the parameters count."""
-    small = scope.summary["events"]["kept"] < _FEW
+    small = scope.trace_events < _FEW
     all_work = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
     if small and all_work and not scope.is_selection:
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
