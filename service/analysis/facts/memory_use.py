@@ -38,6 +38,17 @@ class MemoryUse:
     Args:
         changes: allocations and frees in order of time, as from `CHANGES`.
         host: operators and annotations.
+
+    Attributes:
+        rows: sums by operator, with the slices of the host.
+        at: time of each change.
+        slices: innermost slice around each change on its thread, or `NONE`.
+        device_of: index of each change's device.
+        count: number of devices.
+        begin: change that allocates each block, or -1 for a block from before the trace.
+        end: change that frees each block, or -1.
+        change_of: one of these two changes.
+        size: size of each block in bytes.
     """
 
     def __init__(self, changes: pa.Table, host: Host) -> None:

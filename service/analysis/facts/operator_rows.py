@@ -40,6 +40,15 @@ class OperatorRows:
     Args:
         host: slices of the host.
         plugin: whether to follow the TensorBoard plugin's rules.
+
+    Attributes:
+        host: slices of the host, with the names of steps unified.
+        words: names of slices by code.
+        parents: parent of each slice.
+        count: number of keys, one for each row of the table.
+        firsts: first slice of each key.
+        own_keys: key of each slice for its own values; that of the slice into which it merges, or `NONE` if hidden.
+        all_keys: key of each slice for its totals; `NONE` if it is merged or hidden.
     """
 
     def __init__(self, host: Host, plugin: bool) -> None:

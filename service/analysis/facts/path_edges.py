@@ -73,6 +73,19 @@ class PathEdges:
     Args:
         scope: scope of the rank, with the view ``work``.
 
+    Attributes:
+        host: slices of the host.
+        work: rows of work, as `LongestPath` takes them.
+        work_columns: columns of the same work.
+        at: start of each edge, in order of time.
+        until: end of each edge.
+        length: length that each edge adds to the path.
+        kind: kind of each edge, an index into `KINDS`.
+        names: name of each edge, an index into `all_words`.
+        sources: point from which each edge leads.
+        targets: point to which each edge leads.
+        on_work: edges that lie on work rather than on the host.
+
     Raises:
         NotApplicable: the times do not fit in 64 bits.
     """
