@@ -74,21 +74,21 @@ class AnnotationParameters(Parameters):
 
 def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     """The regions of a rank."""
-    from service.attribution.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import child_sums, nesting_order, parents_of, path_codes  # noqa: PLC0415 - loads numba
 
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
     sides = [[column[host] for column in slices.host], slices.regions]
     starts, ends, _, _, names, _, threads, _ = (np.concatenate(each) for each in zip(*sides, strict=True))
     gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
-    rows = np.arange(len(starts))[in_order(starts, ends)]
+    rows = np.arange(len(starts))[nesting_order(starts, ends)]
     if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:
         rows = rows[starts[rows] < start]
     starts, ends, names, threads, gpu = (column[rows] for column in (starts, ends, names, threads, gpu))
     lasting = ends - starts
     parents = parents_of(threads * 2 + gpu, starts, ends)
-    own = lasting - below(parents, lasting)
-    numbers, _ = paths(parents, names * 2 + gpu)
+    own = lasting - child_sums(parents, lasting)
+    numbers, _ = path_codes(parents, names * 2 + gpu)
     words = pa.array([*slices.names, ""])
     regions = {
         "side": pa.array(["host", "gpu"]).take(gpu),

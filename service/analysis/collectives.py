@@ -12,10 +12,10 @@ from service.analysis.facts.bandwidths import SYNCHRONIZING, kind_of
 from service.analysis.facts.collective_report import CollectiveReport
 from service.analysis.facts.collective_tables import TABLES
 from service.analysis.facts.communications import NAME, communications_of
-from service.analysis.facts.hta_stragglers import late_as_hta
+from service.analysis.facts.hta_stragglers import hta_stragglers
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.lateness import covers_of
-from service.analysis.facts.ranks_together import Together
+from service.analysis.facts.lateness import delay_intervals
+from service.analysis.facts.matched_collectives import MatchedCollectives
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Parameters, Question, Tables
@@ -58,7 +58,7 @@ def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
         about |= {"first_ns": int(windows.host_starts[0]), "last_ns": int(windows.ends[-1]), "steps": len(windows)}
     return {
         "communications": found,
-        "covers": covers_of(scope, found),
+        "covers": delay_intervals(scope, found),
         "about": pa.Table.from_pylist([about], schema=_ABOUT),
     }
 
@@ -75,24 +75,24 @@ def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Table
     if parameters.collectives == "synchronizing":
         chosen = _synchronizing(found)
         found, who = found.filter(pa.array(chosen)), who[chosen]
-    every = Together(found, who, shifts)
-    causes = every.causes([one["covers"] for one in answers], [one["begins_ns"] for one in abouts])
-    report = CollectiveReport(every, [one["rank"] for one in abouts], causes)
-    return report.tables(all_ns, _late(every, abouts, shifts, parameters))
+    matched = MatchedCollectives(found, who, shifts)
+    causes = matched.delays_by_cause([one["covers"] for one in answers], [one["begins_ns"] for one in abouts])
+    report = CollectiveReport(matched, [one["rank"] for one in abouts], causes)
+    return report.tables(all_ns, _late(matched, abouts, shifts, parameters))
 
 
 def _late(
-    every: Together, abouts: Sequence[dict[str, Any]], shifts: Ints, parameters: CollectiveParameters
+    matched: MatchedCollectives, abouts: Sequence[dict[str, Any]], shifts: Ints, parameters: CollectiveParameters
 ) -> list[int]:
     """The ranks that are late."""
     if parameters.stragglers == "wait":
-        return every.waiting_least(parameters.candidates)
+        return matched.least_waiting_ranks(parameters.candidates)
     times = ("first_ns", "last_ns")
     shifted = [
         {**one, **{name: one[name] + shift for name in times}}
         for one, shift in zip(abouts, shifts.tolist(), strict=True)
     ]
-    return late_as_hta(every, shifted, parameters.candidates)
+    return hta_stragglers(matched, shifted, parameters.candidates)
 
 
 def _synchronizing(found: pa.Table) -> Any:
@@ -105,7 +105,7 @@ def _synchronizing(found: pa.Table) -> Any:
 
 def missing(scope: Scope) -> str | None:
     """A reason where nothing communicates."""
-    if scope.has_communication or scope.happens(f"cat IN {OPS} AND {scope.named(COLLECTIVE)}"):
+    if scope.has_communication or scope.has_slice(f"cat IN {OPS} AND {scope.name_matches(COLLECTIVE)}"):
         return None
     return "No NCCL kernels are in this trace, nor others that communicate, nor what a process group does on the host."
 

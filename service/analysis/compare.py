@@ -91,7 +91,7 @@ class CompareParameters(StepParameters):
 def answer(scope: Scope, parameters: CompareParameters) -> Tables:
     """What is done in a trace, by name, and its steps."""
     found = steps.answer(scope, parameters)
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     on_host = host_totals(scope)
     is_call = pc.is_in(on_host["kind"], _OF_CALLS)
     return {

@@ -115,7 +115,7 @@ def answer(scope: Scope, parameters: CounterParameters) -> Tables:
 
 def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
     """Why it is not known which range is of which launch; None where it is."""
-    if scope.cut:
+    if scope.is_selection:
         return "Ranges are linked to launches by their order in the whole trace, and this is a part of it."
     if ranges != launches:
         return f"There are {ranges} ranges and {launches} launches of kernels: which is of which is not known."
@@ -124,14 +124,14 @@ def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
 
 def _launches(scope: Scope) -> _Launches:
     """The calls that launch kernels, but for those that are made for another one."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
     parents = parents_of(host.threads, host.starts, host.ends)
     launching = np.array([_LAUNCH.match(word) is not None for word in host.words], bool)
     calls = (host.kinds == CALLS) & launching[host.names]
-    above = np.append(nearest(parents, calls), NONE)[parents]
-    ops = np.append(nearest(parents, host.kinds == OP), NONE)
+    above = np.append(nearest_marked(parents, calls), NONE)[parents]
+    ops = np.append(nearest_marked(parents, host.kinds == OP), NONE)
     found = np.flatnonzero(calls & (above == NONE))
     stacks = []
     for at in found.tolist():
@@ -162,7 +162,7 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 def missing(scope: Scope) -> str | None:
     """A reason where the range profiler counted nothing."""
-    return None if scope.has([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
+    return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 
 QUESTION = Question(

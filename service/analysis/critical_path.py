@@ -65,7 +65,7 @@ def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
     """The critical path of a rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
 
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     edges = PathEdges(scope)
     found = {
         "summary": edges.by_kind(),
@@ -81,9 +81,9 @@ def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where the trace does not show both sides."""
-    if reason := scope.missing_work:
+    if reason := scope.no_work_reason:
         return reason
-    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
+    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.is_call}) LIMIT 1")
     return None if len(some) else "Neither operators nor calls of a runtime are in this trace."
 
 

@@ -2,7 +2,7 @@
 
 from service.analysis.facts.activity import LOADING, OPS, activity_of
 from service.analysis.facts.coverage import Coverage
-from service.analysis.facts.intervals import share
+from service.analysis.facts.intervals import percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Question, Tables
@@ -41,7 +41,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """How long each step waits for data while no device works, and how long each loader makes it wait."""
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
-    found = scope.table(_CALLS.format(loading=scope.named(LOADING)))
+    found = scope.table(_CALLS.format(loading=scope.name_matches(LOADING)))
     starts, ends = (found[name].to_numpy() for name in ("start_ns", "end_ns"))
     loading, working = Coverage(starts, ends), activity.work.covered()
     either = loading.with_more(working)
@@ -58,7 +58,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         "hidden_ns": loads - exposed,
     }
     for name, part in (("loading", loads), ("exposed", exposed)):
-        steps[f"{name}_pct"] = [share(*one) for one in zip(part.tolist(), totals.tolist(), strict=True)]
+        steps[f"{name}_pct"] = [percentage(*one) for one in zip(part.tolist(), totals.tolist(), strict=True)]
     hidden = working.between(starts, ends)
     names = found["name"].to_pylist()
     places: dict[str, list[int]] = {}
@@ -78,8 +78,8 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where the program waits for no loader."""
-    loading = scope.named(LOADING)
-    if loading != "false" and scope.happens(f"cat IN {OPS} AND {loading}"):
+    loading = scope.name_matches(LOADING)
+    if loading != "false" and scope.has_slice(f"cat IN {OPS} AND {loading}"):
         return None
     return "No step in this trace waits for a DataLoader: there is no enumerate(DataLoader)#….__next__."
 

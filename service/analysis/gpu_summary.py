@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
-from service.analysis.facts.intervals import Ints, covered, share
+from service.analysis.facts.intervals import Ints, covered, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
@@ -73,7 +73,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         busy = activity.work.only(activity.devices == device).covered()
         busy_ns = int(busy.between(windows.starts[:1], windows.ends[-1:])[0])
         kernel_ns, *estimates = kernels.of(device)
-        shares = (share(kernel_ns, last - first), share(busy_ns, last - first), *estimates)
+        shares = (percentage(kernel_ns, last - first), percentage(busy_ns, last - first), *estimates)
         rows.append([scope.rank, None if device < 0 else device, *facts, first, last, kernel_ns, busy_ns, *shares])
     return {"gpus": rows_made(COLUMNS, rows)}
 
@@ -114,10 +114,12 @@ class _Kernels:
         lasting, placed, timed = ends - starts, blocks > 0, occupancy >= 0
         efficient = efficiency(starts[placed], ends[placed], blocks[placed]) if placed.any() else None
         known = float(lasting[timed].sum())
-        used, unknown = (share(float(lasting[self.uses[mine] == use].sum()), float(lasting.sum())) for use in (1, -1))
+        used, unknown = (
+            percentage(float(lasting[self.uses[mine] == use].sum()), float(lasting.sum())) for use in (1, -1)
+        )
         return (
             covered(starts, ends),
-            None if efficient is None else share(efficient, self.whole),
+            None if efficient is None else percentage(efficient, self.whole),
             float((occupancy[timed] * lasting[timed]).sum()) / known if known else None,
             used,
             unknown,
@@ -132,7 +134,7 @@ def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    return scope.no_work_reason
 
 
 QUESTION = Question(

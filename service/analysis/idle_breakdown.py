@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, groups, lasting
-from service.analysis.facts.launches import launched
+from service.analysis.facts.intervals import Ints, durations_of, group_rows
+from service.analysis.facts.launches import launched_work
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, SPREAD, count, made, ns, number, pct, word
@@ -50,13 +50,13 @@ class IdleParameters(WorkParameters):
 def answer(scope: Scope, parameters: IdleParameters) -> Tables:
     """The gaps of each stream."""
     hta = parameters.types == "hta"
-    found = launched(scope, parameters, where="kind <> 'other'" if hta else "true")
+    found = launched_work(scope, parameters, where="kind <> 'other'" if hta else "true")
     starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
     calls = found["call_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
     rows, before = _before(found, starts, ends, running=not hta)
     with_gap = starts[rows] > before
     gaps = np.where(
-        with_gap, np.minimum(lasting(before, starts[rows]), _LONGEST).astype(np.int64), starts[rows] - before
+        with_gap, np.minimum(durations_of(before, starts[rows]), _LONGEST).astype(np.int64), starts[rows] - before
     )
     category = np.where(calls[rows] > before, 0, np.where(gaps < parameters.kernel_wait_ns, 1, 2))
     counted = slice(None) if hta else gaps > 0
@@ -79,7 +79,7 @@ def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tupl
     """Rows that follow others of their stream, and when what is before them ends: all of it, or the row before."""
     followers, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     every = np.arange(len(starts))
-    for _, mine in groups(found["device"], found["stream"]):
+    for _, mine in group_rows(found["device"], found["stream"]):
         over = np.maximum.accumulate(ends[mine]) if running else ends[mine]
         followers.append(every[mine][1:])
         before.append(over[:-1])
@@ -88,7 +88,7 @@ def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tupl
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    return scope.no_work_reason
 
 
 QUESTION = Question(

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
-from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
+from service.analysis.facts.intervals import Ints, clamp_int64, durations_of, group_rows, merge_intervals, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
@@ -80,7 +80,7 @@ _NAMED_GROUPS = """
 CREATE OR REPLACE TEMP TABLE named AS
 SELECT
     counted.* EXCLUDE (shape, position, op), work.name, op_names.name AS op,
-    shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy)
+    shapes.* EXCLUDE (shape, in_tail, estimated_blocks, estimated_occupancy)
 FROM counted
 LEFT JOIN shapes USING (shape)
 LEFT JOIN op_names USING (op)
@@ -126,7 +126,7 @@ class KernelParameters(WorkParameters):
 def answer(scope: Scope, parameters: KernelParameters) -> Tables:
     """The tables of a rank."""
     with kernel_shapes(scope):
-        scope.work(parameters)
+        scope.define_work(parameters)
     _group(scope)
     kernels = _AGGREGATED.format(
         within="type",
@@ -176,11 +176,11 @@ def _matrix_cores(scope: Scope) -> pa.Table:
 
 def _ops(scope: Scope) -> pa.Table:
     """The number of the name of each operator that launched work, by its row."""
-    from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     rows = scope.table(_WANTED)["operator_row"].to_numpy()
-    ops = slices.host.names[places_of(slices.host.rows, rows)]
+    ops = slices.host.names[row_indices(slices.host.rows, rows)]
     named = ops < len(slices.names)
     return pa.table({"operator_row": rows[named], "op": ops[named]})
 
@@ -194,10 +194,10 @@ def _at_once(scope: Scope) -> list[list[Any]]:
     found = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
     kinds, starts, ends = codes(found["type"], _NAMED), found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
     rows: list[list[Any]] = []
-    for (device,), mine in groups(found["device"]):
+    for (device,), mine in group_rows(found["device"]):
         times = _combined(kinds[mine], starts[mine], ends[mine])
         for running, time in sorted(times.items(), key=lambda one: -one[1]):
-            rows.append([scope.rank, device, running, bounded(time), share(time, sum(times.values()))])
+            rows.append([scope.rank, device, running, clamp_int64(time), percentage(time, sum(times.values()))])
     return rows
 
 
@@ -205,13 +205,15 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
     """How long exactly these types of work run, of each combination that occurs."""
     edges, changes = [], []
     for kind in range(len(_NAMED)):
-        for times, change in zip(united(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
+        for times, change in zip(merge_intervals(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
             edges.append(times)
             changes.append(np.full(len(times), change << kind))
     at = np.concatenate(edges)
     order = np.argsort(at, kind="stable")
     at, running = at[order], np.cumsum(np.concatenate(changes)[order])[:-1]
-    lengths = {state: int(lasting(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))}
+    lengths = {
+        state: int(durations_of(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))
+    }
     return {
         " + ".join(name for kind, name in enumerate(_NAMED) if state >> kind & 1): time
         for state, time in lengths.items()
@@ -221,7 +223,7 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    return scope.no_work_reason
 
 
 QUESTION = Question(

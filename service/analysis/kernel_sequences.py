@@ -7,7 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.host import ANNOTATION, OP, host_of
-from service.analysis.facts.launches import missing_launches
+from service.analysis.facts.launches import no_launches_reason
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import RANK, count, made, ns, number, word
@@ -53,7 +53,7 @@ class SequenceParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """The most frequent sequences of a rank."""
-    scope.work(parameters, typed=False)
+    scope.define_work(parameters, typed=False)
     work = scope.table(
         "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
     )
@@ -94,16 +94,16 @@ def _told(names: list[str], length: int) -> str:
 
 def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
     """The wanted operators that lie in no other wanted one; and for each work that which launched it, or a negative."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
     wanted = np.array([parameters.operator in word for word in host.words], bool)
     chosen = wanted[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
     parents = parents_of(host.threads, host.starts, host.ends)
-    inner = np.append(nearest(parents, chosen), NONE)  # so that the parent NONE has none either
+    inner = np.append(nearest_marked(parents, chosen), NONE)  # so that the parent NONE has none either
     outermost = chosen & (inner[parents] == NONE)
-    root = np.append(nearest(parents, outermost), NONE)
-    call = host.places(work["launch"].to_numpy())
+    root = np.append(nearest_marked(parents, outermost), NONE)
+    call = host.indices_of(work["launch"].to_numpy())
     at = np.flatnonzero(outermost)
     roots = {
         "root": at,
@@ -124,6 +124,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
     tables={"sequences": SEQUENCES},
     parameters=SequenceParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.facts.intervals import bounded, share
+from service.analysis.facts.intervals import clamp_int64, percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Tables, concatenated
 from service.analysis.table import count, ns, number, pct, rows_made, word
@@ -106,13 +106,13 @@ def _kernels(ranks: Sequence[list[_Row]], top: int) -> pa.Table:
     for key in sorted(found, key=lambda key: (key[0], -found[key].sum, key[1], key[2] or "")):
         one, (_, type_, name) = found[key], key
         each = one.sum / one.count, min(one.shortest), max(one.longest)
-        of_rank = one.sum / len(one.of_ranks), bounded(max(one.of_ranks.values()))
+        of_rank = one.sum / len(one.of_ranks), clamp_int64(max(one.of_ranks.values()))
         rows.append([type_, name, *_sums(one, whole), *each, *of_rank])
     return rows_made(TOTAL_KERNELS, rows)
 
 
 def _sums(total: _Total, whole: int) -> list[Any]:
-    return [len(total.of_ranks), total.count, bounded(total.sum), share(total.sum, whole)]
+    return [len(total.of_ranks), total.count, clamp_int64(total.sum), percentage(total.sum, whole)]
 
 
 def _added(ranks: Sequence[list[_Row]], key_of: Callable[[_Row], Any]) -> dict[Any, _Total]:

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.intervals import quarters, total
-from service.analysis.facts.launches import launched, linked, missing_launches
+from service.analysis.facts.intervals import quartiles, saturating_sum
+from service.analysis.facts.launches import launched_work, no_launches_reason, with_known_call
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, rows_made, word
@@ -119,8 +119,8 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     """The launches of a rank."""
     calls = HTA_CALLS if parameters.types == "hta" else None
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
-    scope.work(parameters, typed=False)
-    found = linked(launched(scope, parameters, calls=calls, where=counted))
+    scope.define_work(parameters, typed=False)
+    found = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
     scope.db.register("found", found)
     scope.db.execute(_LAUNCHED)
     scope.db.unregister("found")
@@ -139,8 +139,8 @@ def _summary(scope: Scope) -> list[list[Any]]:
     found = scope.table(f"SELECT {', '.join(f'{time}_ns' for time in _TIMES)} FROM launched")
     return [
         [
-            *(scope.rank, time, len(values), total(values), float(values.mean())),
-            *(float(values.std(ddof=1)) if len(values) > 1 else 0.0, int(values.min()), *quarters(values)),
+            *(scope.rank, time, len(values), saturating_sum(values), float(values.mean())),
+            *(float(values.std(ddof=1)) if len(values) > 1 else 0.0, int(values.min()), *quartiles(values)),
             int(values.max()),
         ]
         for time, values in ((time, found[f"{time}_ns"].to_numpy()) for time in _TIMES)
@@ -161,6 +161,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
     tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
     parameters=LaunchParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

@@ -101,7 +101,7 @@ class MemoryParameters(Parameters):
 
 def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
     """The memory of a rank."""
-    from service.analysis.facts.memory_categories import by_category, told_of  # noqa: PLC0415 - loads numba
+    from service.analysis.facts.memory_categories import category_table, largest_block_categories  # noqa: PLC0415 - loads numba
     from service.analysis.facts.memory_use import MemoryUse  # noqa: PLC0415 - loads numba, which the server does without
 
     use = MemoryUse(scope.table(CHANGES), host_of(scope, {OP, ANNOTATION}))
@@ -110,8 +110,8 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
         "curve": use.curve(parameters.points),
         "operators": use.operators(),
         "at_peak": use.at_peak(),
-        "blocks": use.blocks(parameters.top) | {"category": told_of(use, parameters.top)},
-        "categories": by_category(use),
+        "blocks": use.blocks(parameters.top) | {"category": largest_block_categories(use, parameters.top)},
+        "categories": category_table(use),
     }
     return {
         name: made(TABLES[name], {**values, "rank": [scope.rank] * len(values["device"])})

@@ -8,7 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, covered, groups, peaks, quarters, series, total
+from service.analysis.facts.intervals import (
+    Ints,
+    clamp_int64,
+    concat_groups,
+    covered,
+    group_rows,
+    peak_indices,
+    quartiles,
+    saturating_sum,
+)
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, count, made, ns, number, rows_made, word
@@ -68,10 +77,10 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     """The transfers of a rank."""
     hta = parameters.types == "hta"
     wanted = "type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"
-    scope.work(parameters, typed=hta)
+    scope.define_work(parameters, typed=hta)
     found = scope.table(_TRANSFERS.format(wanted))
     if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
-        scope.work(parameters, typed=False, args=True)  # which may tell what can't be worked out
+        scope.define_work(parameters, typed=False, args=True)  # which may tell what can't be worked out
         found = scope.table(_TRANSFERS.format(wanted))
     names = sorted(found["transfer"].unique().to_pylist())
     kinds = pc.index_in(found["transfer"], pa.array(names, pa.string())).cast(pa.int64())
@@ -89,7 +98,7 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     summary: list[list[Any]] = []
     times_told: list[Ints] = []
     rates_told: list[Doubles] = []
-    for (device, kind), mine in groups(found["device"], kinds):
+    for (device, kind), mine in group_rows(found["device"], kinds):
         name = names[kind or 0]
         times, running = _at_once(starts[mine], ends[mine], rates[mine], exact=not hta)
         known = np.isfinite(sizes[mine]) & (lasting[mine] > 0)
@@ -97,15 +106,19 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
         summary.append(
             [
                 *(scope.rank, device, name, len(starts[mine])),
-                *(total(whole[mine]), total(lasting[mine]), bounded(covered(starts[mine], ends[mine]))),
+                *(
+                    saturating_sum(whole[mine]),
+                    saturating_sum(lasting[mine]),
+                    clamp_int64(covered(starts[mine], ends[mine])),
+                ),
                 *(moved / took if took else None, *_statistics(running[running > 0])),
             ]
         )
-        chosen = peaks(running, parameters.points)
+        chosen = peak_indices(running, parameters.points)
         times_told.append(times[chosen])
         rates_told.append(running[chosen])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "kind"))}
-    points = series(keys, {"at_ns": times_told, "bandwidth_gbps": rates_told})
+    points = concat_groups(keys, {"at_ns": times_told, "bandwidth_gbps": rates_told})
     return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
 
 
@@ -138,7 +151,7 @@ def _statistics(values: Doubles) -> list[int | float | None]:
             float(values.mean()),
             deviation,
             float(values.min()),
-            *quarters(values),
+            *quartiles(values),
             float(values.max()),
         ]
 

@@ -32,40 +32,40 @@ _PREFIX = "nn.Module: "
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
     """The modules of a rank."""
-    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
     from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
-    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})")
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
     is_module = host.kinds == PYTHON
     modules = np.flatnonzero(is_module)
-    module_of = nesting.nearest(parents, is_module)
+    module_of = nesting.nearest_marked(parents, is_module)
     outer = np.append(module_of, nesting.NONE)[parents[modules]]
     outer[outer >= 0] = np.searchsorted(modules, outer[outer >= 0])
-    rows, many = nesting.paths(outer, host.names[modules])
-    firsts = nesting.firsts_of(rows, many)
+    rows, many = nesting.path_codes(outer, host.names[modules])
+    firsts = nesting.first_indices(rows, many)
     callers = np.append(rows, np.int32(nesting.NONE))[outer[firsts]]
     row_of = np.full(len(host) + 1, nesting.NONE, np.int32)
     row_of[modules] = rows
     row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # of all slices, and -1 of none
 
     lasting = host.durations
-    total = nesting.summed(rows, lasting[modules], many)
-    alone = (lasting - nesting.below(parents, lasting))[modules]
-    work = work_of(scope)
-    launch = host.places(np.where(work.launches < 0, work.operators, work.launches))
+    total = nesting.sum_by_key(rows, lasting[modules], many)
+    alone = (lasting - nesting.child_sums(parents, lasting))[modules]
+    work = device_work(scope)
+    launch = host.indices_of(np.where(work.launches < 0, work.operators, work.launches))
     rows_of_work = row_of[launch]
     forward = np.append(forward_operators(scope, host), nesting.NONE)
-    backward = np.append(nesting.nearest(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
-        host.places(work.operators)
+    backward = np.append(nesting.nearest_marked(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
+        host.indices_of(work.operators)
     ]
     rows_of_work = np.where(rows_of_work < 0, row_of[forward[backward]], rows_of_work)
-    device = nesting.summed(rows_of_work, work.lasting, many)
-    in_backward = nesting.summed(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.lasting, many)
-    device_total = nesting.within(callers, device)
-    within = np.append(nesting.nearest(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
+    device = nesting.sum_by_key(rows_of_work, work.durations, many)
+    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, many)
+    device_total = nesting.subtree_sums(callers, device)
+    within = np.append(nesting.nearest_marked(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
     outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
-    calls_made = nesting.tallied(rows, many)
+    calls_made = nesting.count_by_key(rows, many)
     table = {
         "rank": [scope.rank] * many,
         "id": range(many),
@@ -73,13 +73,13 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
         "depth": _depths(callers.tolist()),
         "name": [host.words[one].removeprefix(_PREFIX) for one in host.names[modules[firsts]]],
         "calls": calls_made,
-        "operators": nesting.tallied(row_of[:-1][outermost], many),
+        "operators": nesting.count_by_key(row_of[:-1][outermost], many),
         "host_total_ns": total,
-        "host_self_ns": total - nesting.summed(callers, total, many),
-        "host_python_ns": nesting.summed(rows, alone, many),
+        "host_self_ns": total - nesting.sum_by_key(callers, total, many),
+        "host_python_ns": nesting.sum_by_key(rows, alone, many),
         "device_total_ns": device_total,
         "device_self_ns": device,
-        "device_backward_ns": nesting.within(callers, in_backward),
+        "device_backward_ns": nesting.subtree_sums(callers, in_backward),
         "host_mean_us": total / calls_made / 1000,
         "device_mean_us": device_total / calls_made / 1000,
     }
@@ -90,7 +90,7 @@ def missing(scope: Scope) -> str | None:
     """A reason where no module was recorded."""
     return (
         None
-        if scope.has(["python_function"]) and scope.happens(IS_MODULE)
+        if scope.has_categories(["python_function"]) and scope.has_slice(IS_MODULE)
         else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
     )
 

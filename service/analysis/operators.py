@@ -77,23 +77,23 @@ class OperatorParameters(Parameters):
 
 def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     """The operators of a rank."""
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
     from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
 
     plugin = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"
-    if plugin or by_shapes or scope.has(["python_function"]):
+    if plugin or by_shapes or scope.has_categories(["python_function"]):
         host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
     else:
         host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     with ThreadPoolExecutor(1, "rows") as thread:
         making = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs beside what the database reads
-        work = work_of(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
+        work = device_work(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
         changes = scope.table(CHANGES)
     rows = making.result()
     rows.add_time(work)
     rows.add_memory(changes)
-    operators, totals = rows.made()
+    operators, totals = rows.tables()
     operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
     return {
         "operators": made(OPERATORS, operators),
@@ -104,16 +104,15 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there are no operators."""
-    return None if scope.has(HOST_CATEGORIES) else "No operators are in this trace."
+    return None if scope.has_categories(HOST_CATEGORIES) else "No operators are in this trace."
 
 
 def _nodes(scope: Scope, plugin: bool) -> str:
     """SQL for what is nested."""
     if not plugin:
         left_out = ", ".join(f"'{name}'" for name in sorted(NOT_OPERATORS))
-        return (
-            f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.calls}) AND coalesce(name NOT IN ({left_out}), true)"
-        )
+        kinds = f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.is_call})"
+        return f"{kinds} AND coalesce(name NOT IN ({left_out}), true)"
     collectives = ", ".join(f"'{name}'" for name in _COLLECTIVES)
     return f"""(
         {IS_OP} OR {IS_PYTHON} AND starts_with(name, 'nn.Module: ') OR cat = 'user_annotation' AND (

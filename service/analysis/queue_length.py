@@ -5,8 +5,17 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, series, share
-from service.analysis.facts.launches import launched, linked, missing_launches
+from service.analysis.facts.intervals import (
+    Ints,
+    clamp_int64,
+    concat_groups,
+    durations_of,
+    group_rows,
+    peak_indices,
+    percentage,
+    quartiles,
+)
+from service.analysis.facts.launches import launched_work, no_launches_reason, with_known_call
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, rows_made
@@ -61,27 +70,27 @@ class QueueParameters(WorkParameters):
 def answer(scope: Scope, parameters: QueueParameters) -> Tables:
     """The queues of a rank."""
     calls = HTA_CALLS if parameters.types == "hta" else None
-    found = linked(launched(scope, parameters, calls=calls))
+    found = with_known_call(launched_work(scope, parameters, calls=calls))
     began, ended = found["call_start_ns"].to_numpy(), found["start_ns"].to_numpy()
     summary: list[list[Any]] = []
     times_told: list[Ints] = []
     lengths_told: list[Ints] = []
-    for (device, stream), mine in groups(found["device"], found["stream"]):
+    for (device, stream), mine in group_rows(found["device"], found["stream"]):
         times, lengths = _lengths(began[mine], ended[mine])
-        held = lasting(times, np.append(times[1:], times[-1:]))
+        held = durations_of(times, np.append(times[1:], times[-1:]))
         full, whole = int(held[lengths >= parameters.full].sum()), int(held.sum())
         summary.append(
             [
                 *(scope.rank, device, stream, len(times), lengths.mean(), lengths.std(ddof=1), int(lengths.min())),
-                *(*quarters(lengths), int(lengths.max())),
-                *(float(lengths @ (held / whole)) if whole else None, bounded(full), share(full, whole)),
+                *(*quartiles(lengths), int(lengths.max())),
+                *(float(lengths @ (held / whole)) if whole else None, clamp_int64(full), percentage(full, whole)),
             ]
         )
-        told = peaks(lengths, parameters.points)
+        told = peak_indices(lengths, parameters.points)
         times_told.append(times[told])
         lengths_told.append(lengths[told])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "stream"))}
-    points = series(keys, {"at_ns": times_told, "length": lengths_told})
+    points = concat_groups(keys, {"at_ns": times_told, "length": lengths_told})
     return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
 
 
@@ -101,6 +110,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=QueueParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from service.analysis.facts.reading import Reading
+from service.analysis.facts.rank_database import RankDatabase
 from service.trace.selection import Selection
 
 THREADS = 2
@@ -60,15 +60,15 @@ class Readings:
         self._events_max = events_max
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._kept: dict[bytes, Reading] = {}
+        self._kept: dict[bytes, RankDatabase] = {}
         self._users: dict[bytes, int] = {}
 
     @contextmanager
-    def of(self, asked: Asked) -> Iterator[Reading]:
+    def of(self, asked: Asked) -> Iterator[RankDatabase]:
         """The reading of a trace, which others may use at the same time."""
         key = asked.key
         with self._lock:
-            reading = self._kept.pop(key, None) or Reading(
+            reading = self._kept.pop(key, None) or RankDatabase(
                 asked.columns,
                 asked.summary,
                 asked.selection,

@@ -14,17 +14,24 @@ from service.analysis.facts.activity import (
     DATALOADER,
     KERNEL,
     TB_NAMES,
+    Intervals,
     Rules,
-    Spans,
     activity_of,
     category_of,
 )
-from service.analysis.facts.checks import TABLES, UNTOLD, Check, Evidence, Place, tables_of
+from service.analysis.facts.checks import (
+    TABLES,
+    UNSPLIT_COMMUNICATION_ADVICE,
+    Check,
+    Evidence,
+    TimelineSpan,
+    check_tables,
+)
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.matrix_core_check import is_reduced, matrix_core_check
-from service.analysis.facts.run_checks import Waiting, run_checks
+from service.analysis.facts.run_checks import RunWaits, run_checks
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables, WorkParameters, concatenated
@@ -65,14 +72,14 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """What the rules find in a rank, what of that is to be done, and what the rank communicates with others."""
     windows, lengths, kernels, devices = _steps(scope, parameters)
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     as_tensorboard = parameters.rules == "tensorboard"
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
         checks = [_not_refuted(one, scope) for one in checks]
-    tables = tables_of(scope.rank, checks)
+    tables = check_tables(scope.rank, checks)
     if not as_tensorboard and collectives.missing(scope) is None:
         tables |= collectives.answer(scope, CollectiveParameters())
     return tables
@@ -81,7 +88,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 def _not_refuted(check: Check, scope: Scope) -> Check:
     """A check whose advice the trace does not refute."""
     if check.rule == "communication":
-        return replace(check, advice=UNTOLD)
+        return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
     if check.rule == "memory" and check.applies and is_reduced(scope):
         return replace(check, advice="Checkpoint activations, or use smaller batches.")
     return check
@@ -93,19 +100,19 @@ def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
     if len(answers) == 1 or parameters.rules == "tensorboard":
         return concatenated(own)
     communicating = [{name: one[name] for name in _EXCHANGED} for one in answers if _EXCHANGED[0] in one]
-    of_run = tables_of(None, run_checks(own, _waiting(communicating)))
+    of_run = check_tables(None, run_checks(own, _waiting(communicating)))
     of_ranks = concatenated(own)
     return {**of_run, "checks": concatenated([of_run, of_ranks])["checks"]}
 
 
-def _waiting(communicating: Sequence[Tables]) -> Waiting | None:
+def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
     """How the ranks wait for each other."""
     if not communicating:
         return None
     together = collectives.joined(communicating, CollectiveParameters())
     rows = {name: together[name].to_pylist() for name in ("ranks", "lateness", "steps", "waits")}
-    waiting = Waiting(rows["ranks"], rows["lateness"], rows["steps"], None)
-    late = waiting.late
+    waiting = RunWaits(rows["ranks"], rows["lateness"], rows["steps"], None)
+    late = waiting.most_waited_for
     mine = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
     if not mine:
         return waiting
@@ -114,10 +121,10 @@ def _waiting(communicating: Sequence[Tables]) -> Waiting | None:
     bases = {one["rank"]: one["base_ns"] for one in abouts}
     first, own = abouts[0]["base_ns"], bases[latest["rank"]]
     start = latest["start_ns"] - (own - first if None not in bases.values() else 0)
-    return waiting._replace(place=Place(latest["collective"], start - latest["late_ns"], start))
+    return waiting._replace(place=TimelineSpan(latest["collective"], start - latest["late_ns"], start))
 
 
-def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Spans, Ints]:
+def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:
     """The steps, what their time goes to, and all kernels with their devices; of the rest nothing is kept."""
     activity = activity_of(scope, parameters.rules)
     windows = windows_of(activity, parameters)
@@ -149,11 +156,11 @@ def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: S
         )  # fmt: skip
 
 
-def _place(found: Mapping[str, Any]) -> Place:
-    return Place(found["name"], found["start_ns"], found["end_ns"])
+def _place(found: Mapping[str, Any]) -> TimelineSpan:
+    return TimelineSpan(found["name"], found["start_ns"], found["end_ns"])
 
 
-def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
+def _longest(scope: Scope, category: int, rules: Rules) -> TimelineSpan | None:
     """The longest operator or annotation of a category."""
     slices = scope.slices()
     rows = np.flatnonzero(
@@ -163,11 +170,11 @@ def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
     return _at(slices, int(rows[np.argmax((slices.host.ends - slices.host.starts)[rows])])) if len(rows) else None
 
 
-def _at(slices: "Slices", row: int) -> Place:
-    return Place(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
+def _at(slices: "Slices", row: int) -> TimelineSpan:
+    return TimelineSpan(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
 
 
-def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Check]:
+def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator[Check]:
     """Whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     for device in np.unique(devices).tolist():
@@ -191,12 +198,12 @@ def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Che
         )
 
 
-def _longest_gap(cover: Coverage, first: int, last: int) -> Place:
+def _longest_gap(cover: Coverage, first: int, last: int) -> TimelineSpan:
     """The longest time between `first` and `last` that is not covered."""
     starts = np.clip(np.append(cover.starts, last), first, last)
     ends = np.clip(np.concatenate([[first], cover.ends]), first, last)
     longest = int((starts - ends).argmax())
-    return Place("no kernel", int(ends[longest]), int(starts[longest]))
+    return TimelineSpan("no kernel", int(ends[longest]), int(starts[longest]))
 
 
 def _of_memory(scope: Scope) -> Iterator[Check]:
@@ -206,7 +213,7 @@ def _of_memory(scope: Scope) -> Iterator[Check]:
     for row in told:
         size = sizes.get(row["device"])
         value = 100 * row["allocated"] / size if size else None
-        peak = Place("[memory]", row["peak_ns"], row["peak_ns"])
+        peak = TimelineSpan("[memory]", row["peak_ns"], row["peak_ns"])
         yield Check(
             "memory", None if value is None else value > MEMORY_MAX, value, MEMORY_MAX,
             f"{value or 0:.1f} % of the {(size or 0) / 2**30:.1f} GiB are allocated at the peak.",
@@ -221,7 +228,7 @@ def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Ite
     """Whether the program uses several GPUs as it should."""
     parallel, distributed = "DataParallel.forward", "DistributedDataParallel.forward"
     slices = scope.slices()
-    places: dict[str, Place] = {}
+    places: dict[str, TimelineSpan] = {}
     for name in (parallel, distributed):
         named = np.flatnonzero(slices.of_categories(OP_CATEGORIES.__contains__) & slices.host_named(name.__eq__))
         if len(named):

@@ -12,7 +12,7 @@ from service.analysis.facts.activity import (
     activity_of,
 )
 from service.analysis.facts.coverage import Coverage
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.scope import WORK, Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables
@@ -73,7 +73,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     steps |= {f"{category}_ns": length for category, length in zip(CATEGORIES, lengths, strict=True)}
     means = [sum(each.tolist()) / len(windows) for each in (totals, *lengths)]
     average = [
-        [scope.rank, category, mean, share(mean, means[0])]
+        [scope.rank, category, mean, percentage(mean, means[0])]
         for category, mean in zip(("total", *CATEGORIES), means, strict=True)
     ]
     return {
@@ -100,7 +100,7 @@ def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is neither work of a device nor anything that a host does."""
-    some = scope.happens(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.calls})")
+    some = scope.has_slice(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.is_call})")
     return None if some else "Nothing in this trace takes time."
 
 

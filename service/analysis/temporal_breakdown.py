@@ -1,6 +1,6 @@
 """Is the GPU computing, communicating, copying, or idle?"""
 
-from service.analysis.facts.intervals import Ints, bounded, common, covered, groups, share
+from service.analysis.facts.intervals import Ints, clamp_int64, covered, group_rows, overlap_length, percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
@@ -30,7 +30,9 @@ COLUMNS = (
 def answer(scope: Scope, parameters: WorkParameters) -> Tables:
     """The time of each device."""
     devices, types, starts, ends = work_times(scope, parameters)
-    rows = [[scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in groups(devices)]
+    rows = [
+        [scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in group_rows(devices)
+    ]
     return {"breakdown": rows_made(COLUMNS, rows)}
 
 
@@ -38,7 +40,7 @@ def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
     """The columns from the span on, of work of these types."""
     compute, comm, mem = ((starts[kinds == kind], ends[kinds == kind]) for kind in range(3))
     computing, communicating, copying = covered(*compute), covered(*comm), covered(*mem)
-    both = common(compute, comm)
+    both = overlap_length(compute, comm)
     either = computing + communicating - both
     span, busy = int(ends.max()) - int(starts.min()), covered(starts, ends)
     times = (
@@ -46,14 +48,17 @@ def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
         *(both, either - computing, busy - either, busy - computing),
     )
     return [
-        *map(bounded, times),
-        *(share(part, span) for part in (span - busy, computing, busy - computing, either - computing, busy - either)),
+        *map(clamp_int64, times),
+        *(
+            percentage(part, span)
+            for part in (span - busy, computing, busy - computing, either - computing, busy - either)
+        ),
     ]
 
 
 def missing(scope: Scope) -> str | None:
     """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    return scope.no_work_reason
 
 
 QUESTION = Question(

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from service.attribution.file import make_links
-from service.attribution.links import external_ids_shown
+from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import Cuts, part_envelope
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
@@ -159,7 +159,7 @@ def described(written: Writing, name: str, summary: Mapping[str, Any], *, select
     found.events = {"in": written.rows, "kept": written.rows, "refused": 0}
     found.rank = summary["rank"]
     found.health = health.as_dict(refused=0)
-    found.attribution = make_links(written.folder, asdict(found), external_ids_shown(summary)).told()
+    found.attribution = make_links(written.folder, asdict(found), external_ids_in_summary(summary)).summary()
     found = bounded(found, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

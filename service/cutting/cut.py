@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.attribution.links import external_ids_shown
+from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import Clip
 from service.cutting.envelope import whole_of, with_facts
 from service.cutting.rows import Rows, nothing_selected, rows_at
@@ -107,6 +107,6 @@ def part_envelope(text: bytes, selection: Selection, source: str, summary: Mappi
     part = {
         "of": whole_of(text) or source,
         "selection": selection.as_dict(),
-        "external_ids": external_ids_shown(summary),
+        "external_ids": external_ids_in_summary(summary),
     }
     return with_facts(text, {"part": part})

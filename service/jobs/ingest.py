@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from service.attribution.file import make_links
-from service.attribution.links import external_ids_told
+from service.attribution.links import external_ids_in_envelope
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
@@ -87,7 +87,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary = take_census(folder, members, document.health, file_name=file_name, packed=packed)
     summary.events = {"in": document.kept + document.refused, "kept": document.kept, "refused": document.refused}
     summary.health = document.health.as_dict(refused=document.refused)
-    summary.attribution = make_links(folder, asdict(summary), external_ids_told(members)).told()
+    summary.attribution = make_links(folder, asdict(summary), external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
     summary = bounded(summary, folder)
     with (folder / EVENTS).open("rb") as file:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from service.analysis.answers import question_of, ranks_of
-from service.analysis.facts.reading import Reading
+from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.analysis.question import WorkParameters
 from service.analysis.readings import Asked
@@ -51,12 +51,12 @@ def _path(rank: Asked, spill: Path, tid: int) -> pa.Table:
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise
 
-    reading = Reading(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
+    reading = RankDatabase(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
     try:
         with scope_of(reading) as scope:
             if reason := question_of(QUESTION).missing(scope):
                 raise NotApplicable(reason)
-            scope.work(WorkParameters())
+            scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)
     finally:
         reading.close()

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from service.attribution.links import external_ids_shown
+from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
 from service.rendering.account import GroupOfRank, Rendered
 from service.rendering.base import base_of
@@ -54,7 +54,7 @@ def rendering(
     """
     summary = whole_summary(summary, columns)
     shown = ShownTracks(summary)
-    rendered.external_ids = external_ids_shown(summary)
+    rendered.external_ids = external_ids_in_summary(summary)
     with closing(Parts(columns / EVENTS)) as parts:
         rendered.base_ns = base_of(parts)
         events = SafeEvents(shown, rendered, args)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.analysis.facts.reading import Reading
+from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.readings import KEPT_MAX, Asked, Readings
 from service.cutting.source import Source
 from service.trace.selection import Selection
@@ -25,7 +25,7 @@ def of_rank(asked: Asked, rank: int, events: int = 1) -> Asked:
     return Asked(asked.columns, {**asked.summary, "rank": rank, "events": {"kept": events}})
 
 
-def open_readings(readings: Readings, *wanted: Asked) -> list[Reading]:
+def open_readings(readings: Readings, *wanted: Asked) -> list[RankDatabase]:
     found = []
     for one in wanted:
         with readings.of(one) as reading:
@@ -78,18 +78,18 @@ def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: As
         return len(found)
 
     with Readings(tmp_path).of(asked) as reading, ThreadPoolExecutor(2) as threads:
-        first = threads.submit(reading.once, "key", find)
+        first = threads.submit(reading.cached, "key", find)
         assert begun.wait(20)
-        second = threads.submit(reading.once, "key", lambda: 0)
+        second = threads.submit(reading.cached, "key", lambda: 0)
         go_on.set()
         for one in (first, second):
             with pytest.raises(ValueError, match="the first time"):
                 one.result(20)
-        assert [reading.once("key", find) for _ in range(2)] == [2, 2]
+        assert [reading.cached("key", find) for _ in range(2)] == [2, 2]
 
 
 def test_databases_put_what_does_not_fit_into_memory_apart(asked: Asked, tmp_path: Path) -> None:
-    def filled(reading: Reading, start: int) -> Any:
+    def filled(reading: RankDatabase, start: int) -> Any:
         with reading.database() as db:
             db.execute("SET memory_limit = '40MB'")
             db.execute(f"CREATE TABLE t AS SELECT range AS a, hash(range) AS b FROM range({start}, {start} + 4000000)")

@@ -276,7 +276,7 @@ def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
     [row] = [row for row in told["recommendations"] if row["rule"] == "late_rank"]
     assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
     assert "rank 7" in row["advice"]
-    assert "Rank 0, as one of them, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
+    assert "Rank 0, for example, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
     assert row["end_ns"] - row["start_ns"] == 7_624_000
     shares = {(one["rank"], one["measure"]): one["value"] for one in told["evidence"] if one["rule"] == "late_rank"}
     assert shares[0, "transfer in collectives"] == 217_000
@@ -349,5 +349,5 @@ def test_what_several_ranks_are_advised_is_one_advice(ask: Ask, tmp_path: Path) 
     told = ask("recommendations", *paths)
     [row] = [row for row in told["recommendations"] if row["rule"] == "utilization"]
     assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
-    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. Of rank 1: A kernel runs in 10.0 % of the steps."
+    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the steps."
     assert {one["rank"] for one in told["evidence"]} == {0, 1}

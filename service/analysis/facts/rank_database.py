@@ -1,4 +1,4 @@
-"""A trace that is being asked: its database, and what was found out about it, for all questions together."""
+"""The database of one rank and a cache of facts about it, shared by all questions to that rank."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -16,20 +16,20 @@ from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.trace.selection import Selection
 
-Found = TypeVar("Found")
+Fact = TypeVar("Fact")
 
 
-class Reading:
-    """One rank of a trace, or of a selection of it, and what was found out about it.
+class RankDatabase:
+    """The database of one rank of a trace, or of a selection of it, with a cache of facts about it.
 
-    All questions that are asked of it share that: at once, or one after the other.
+    All questions to the rank share it, concurrently or one after the other.
 
     Args:
-        columns: the folder that ingest made of the whole trace.
-        summary: of the whole trace, as the catalog has it.
-        selection: what of it, or None.
-        spill: the folder for what does not fit into memory.
-        threads: how many may work.
+        columns: folder of the whole trace's columns, as ingest writes it.
+        summary: summary of the whole trace, as in the catalog.
+        selection: selection of the trace's events; None for the whole trace.
+        spill: folder to which DuckDB spills what does not fit in memory.
+        threads: number of threads of the database.
     """
 
     def __init__(
@@ -41,42 +41,45 @@ class Reading:
         self._spill = spill
         self._threads = threads
         self._lock = threading.Lock()
-        self._found: dict[Hashable, Future[Any]] = {}
+        self._facts: dict[Hashable, Future[Any]] = {}
         self._db: duckdb.DuckDBPyConnection | None = None
 
     @property
     def events(self) -> int:
-        """How many the whole trace has."""
+        """Number of events in the whole trace."""
         kept: int = self.summary["events"]["kept"]
         return kept
 
-    def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
-        """What was found under a key; who asks first finds it, and others wait for that."""
+    def cached(self, key: Hashable, compute: Callable[[], Fact]) -> Fact:
+        """Return the cached fact of a key; the first caller computes it, and concurrent callers wait for it.
+
+        An error is not cached: the next caller computes again.
+        """
         with self._lock:
-            known: Future[Found] | None = self._found.get(key)
-            finding = self._found[key] = known or Future()
-        if known is None:
+            cached: Future[Fact] | None = self._facts.get(key)
+            future = self._facts[key] = cached or Future()
+        if cached is None:
             try:
-                finding.set_result(find())
+                future.set_result(compute())
             except BaseException as error:
                 with self._lock:
-                    del self._found[key]
-                finding.set_exception(error)
+                    del self._facts[key]
+                future.set_exception(error)
                 raise
-        return finding.result()
+        return future.result()
 
     def database(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to a database in which ``events`` is, which is opened when it is first asked for."""
-        return self.once("database", self._open).cursor()
+        """Return a new connection to the database with ``events``; the first call opens the database."""
+        return self.cached("database", self._open).cursor()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB makes the folder, but none above
+        self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB creates the folder, but not its parents
         self._db = db = connected(self._spill, threads=self._threads)
         path = self.columns / EVENTS
         if self.selection is None:
             name = str(path).replace("'", "''")
-            db.execute("SET parquet_metadata_cache = true")  # these are read with each statement
-            db.execute("SET enable_external_file_cache = false")  # the system keeps files in memory
+            db.execute("SET parquet_metadata_cache = true")  # otherwise each statement reads the metadata again
+            db.execute("SET enable_external_file_cache = false")  # the system's page cache serves already
             rows = f"read_parquet('{name}', file_row_number = true)"
             db.execute(f"CREATE VIEW events AS SELECT * RENAME (file_row_number AS row) FROM {rows}")
             return db
@@ -92,14 +95,14 @@ class Reading:
         return db
 
     def close(self) -> None:
-        """Forget all that was found."""
-        self._found.clear()
+        """Drop the cached facts and close the database."""
+        self._facts.clear()
         if self._db:
             self._db.close()
 
 
 def _numbered(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The events of tables, with their places among all of them."""
+    """Add to each table's events their row number among all events."""
     first = 0
     for table in tables:
         rows = pa.array(np.arange(first, first + len(table)))
