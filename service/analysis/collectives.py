@@ -124,4 +124,5 @@ QUESTION = Question(
     missing=missing,
     answer=answer,
     joined=joined,
+    cost=1,
 )

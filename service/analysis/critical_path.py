@@ -109,4 +109,5 @@ QUESTION = Question(
     parameters=CriticalPathParameters,
     missing=missing,
     answer=answer,
+    cost=7,
 )

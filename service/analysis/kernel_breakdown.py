@@ -238,4 +238,5 @@ QUESTION = Question(
     missing=missing,
     answer=answer,
     joined=lambda answers, parameters: joined(answers, parameters.top),
+    cost=6,
 )

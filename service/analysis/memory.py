@@ -149,4 +149,5 @@ QUESTION = Question(
     parameters=MemoryParameters,
     missing=missing,
     answer=answer,
+    cost=4,
 )

@@ -114,4 +114,5 @@ QUESTION = Question(
     tables={"modules": MODULES, "attribution": ATTRIBUTION},
     missing=missing,
     answer=answer,
+    cost=3,
 )

@@ -135,4 +135,5 @@ QUESTION = Question(
     parameters=OperatorParameters,
     missing=missing,
     answer=answer,
+    cost=5,
 )

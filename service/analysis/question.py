@@ -51,6 +51,8 @@ class Question:
         parameters: what may be chosen.
         joined: the answer for several ranks from those of each; by default all rows, rank by rank.
         compared: the answer for two sides from those of the ranks of each; None where it is not about two sides.
+        cost: relative duration on a large trace. Of the questions that wait, the costliest begins first, so that all
+            of them end soonest.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Question:
     parameters: type[Parameters] = Parameters
     joined: Callable[[Sequence[Tables], Any], Tables] | None = None
     compared: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
+    cost: int = 0
 
     @property
     def traces(self) -> int:

@@ -116,4 +116,5 @@ QUESTION = Question(
     parameters=StepParameters,
     missing=missing,
     answer=answer,
+    cost=2,
 )

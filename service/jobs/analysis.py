@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from service.analysis.answers import answered, applicable, parameters_of, question_of
+from service.analysis.catalogue import QUESTIONS
 from service.analysis.readings import Asked, Readings
 from service.jobs.fair_queue import Entry, FairQueue
 from service.rendering.opening import Opening, opening_of
@@ -31,8 +32,6 @@ AT_ONCE, PER_CLIENT = 3, 2
 
 They share what has been read, and wait for one another's reading.
 """
-LONGEST = ("critical_path", "kernel_breakdown", "operators", "memory", "modules", "steps", "collectives")
-"""Of those that wait, these begin before others: so all are answered soonest."""
 
 _BROKE = ExportFailed("The analysis broke; the server's log says more.")
 
@@ -100,8 +99,8 @@ class Answering:
         elif "opening" in told:
             self._openings.put(Entry(0, told["id"], told["client"], told))
         else:
-            turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
-            self._questions.put(Entry(turn, told["id"], told["client"], told))
+            question = QUESTIONS.get(told["question"])
+            self._questions.put(Entry(-question.cost if question else 0, told["id"], told["client"], told))
 
     def _work(self, requests: FairQueue[dict[str, Any]]) -> None:
         while True:
