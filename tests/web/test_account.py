@@ -136,7 +136,7 @@ def test_while_an_engine_loads_the_page_tells_how_far_it_is(
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
     ask(page, "select 6 * 7 as answer")
     expect(panel.get_by_test_id("engine-state")).to_have_text("loading")
-    said = re.compile(r"It takes in 8 events: [\d.]+ k?B so far\.")
+    said = re.compile(r"Loading 8 events: [\d.]+ k?B so far\.")
     expect(panel.get_by_test_id("engine-row")).to_contain_text(said)
     expect(page.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
     expect(page.get_by_test_id("sql-status")).to_contain_text(said)
@@ -159,7 +159,7 @@ def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
     expect(row.get_by_test_id("engine-state")).to_have_text("failed")
     expect(row).to_contain_text("out of luck")
     row.get_by_test_id("engine-again").click()
-    expect(row.get_by_test_id("engine-facts")).to_contain_text("died 1 time lately")
+    expect(row.get_by_test_id("engine-facts")).to_contain_text("died 1 time recently")
     row.get_by_test_id("engine-close").click()
     expect(panel.get_by_test_id("engine-none")).to_be_visible()
 
@@ -218,12 +218,12 @@ def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
     )
     expect(whole).to_contain_text("its time 0 is 4611686018427387905 ns")
     expect(torn).to_contain_text("11,950,000 of 11,950,003 events shown")
-    expect(torn).to_contain_text("Not all has come through: 11,950,000 of 11,950,003 slices")
+    expect(torn).to_contain_text("Not all events are shown: 11,950,000 of 11,950,003 slices")
     expect(torn).to_contain_text(re.compile("12,345 . Slices that end before they begin have no duration. negative"))
-    expect(torn).to_contain_text(re.compile("3 . The engine's importer tells of an error: An event could not be read."))
+    expect(torn).to_contain_text(re.compile("3 . The engine's importer reports an error: An event could not be read."))
     expect(waiting).to_contain_text("step 4611686018427387905")
-    expect(waiting).to_contain_text("It waits until engines that make room for it have ended.")
-    expect(loading).to_contain_text("It takes in 11,950,003 events: 123 MB so far.")
+    expect(waiting).to_contain_text("Waiting until other engines have ended and freed memory.")
+    expect(loading).to_contain_text("Loading 11,950,003 events: 123 MB so far.")
 
 
 def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, large: str) -> None:

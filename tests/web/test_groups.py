@@ -54,7 +54,7 @@ def test_two_traces_of_a_rank_are_shown_as_two_cycles(page: Page, server: Server
     page.goto(f"{server.url}/groups/{told['group']['id']}")
 
     facts = page.get_by_test_id("group-facts")
-    expect(facts).to_contain_text("Cycles2, told by their steps")
+    expect(facts).to_contain_text("Cycles2, distinguished by their steps")
     expect(facts).to_contain_text("cycle 1: 1")
     rows = page.get_by_test_id("group-table").locator("tbody tr")
     expect(rows).to_have_count(3)
