@@ -5,7 +5,7 @@ from pydantic import Field
 from service.analysis.facts.host import IS_OP
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables, WorkParameters
-from service.analysis.table import RANK, count, made, ns, pct, word
+from service.analysis.table import RANK, count, ns, pct, table_of, word
 
 KIND = word(
     "kind",
@@ -43,48 +43,48 @@ PATH = (
     RANK,
     count("number", "of the edge in the path, from 0"),
     KIND,
-    word("name", "likewise"),
+    word("name", "of the slice, work or call, as in `names`"),
     ns("start", "of the edge; the end of the one before"),
     ns("end", "of the edge"),
     ns("length", "what it adds to the path: its time, or nothing"),
-    count("thread", "of the host, by its id: that on which the edge is or to which it leads; of work null"),
+    count("thread", "id of the host thread on which the edge is or to which it leads; null for work"),
     count("device", "of work"),
     count("stream", "of work"),
 )
 
 
 class CriticalPathParameters(Parameters):
-    """How much is told."""
+    """Parameters of `critical_path`."""
 
     edges: int = Field(
-        10_000, ge=0, le=10_000_000, description="how many edges are told: the longest, in order of time"
+        10_000, ge=0, le=10_000_000, description="most edges that are listed: the longest, in order of time"
     )
 
 
 def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
-    """The critical path of a rank."""
+    """Return the critical path of a rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
 
     scope.work(WorkParameters())
     edges = PathEdges(scope)
-    found = {
+    columns = {
         "summary": edges.by_kind(),
         "total": edges.total(),
         "names": edges.by_name(),
         "path": edges.longest(parameters.edges),
     }
     return {
-        name: made(TABLES[name], {**values, "rank": [scope.rank] * len(values["length_ns"])})
-        for name, values in found.items()
+        name: table_of(TABLES[name], {**values, "rank": [scope.rank] * len(values["length_ns"])})
+        for name, values in columns.items()
     }
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where the trace does not show both sides."""
+    """Return a reason if the trace does not have both host events and work on a device."""
     if reason := scope.missing_work:
         return reason
-    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
-    return None if len(some) else "Neither operators nor calls of a runtime are in this trace."
+    slices = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
+    return None if len(slices) else "Neither operators nor calls of a runtime are in this trace."
 
 
 TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import Answer, answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import Answer, answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.conftest import SHARED
@@ -85,7 +85,7 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str]
 @pytest.fixture(scope="session")
 def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Asks a question of traces: files, or lists of events."""
-    readings = Readings(tmp_path_factory.mktemp("spill"))
+    readings = ReadingCache(tmp_path_factory.mktemp("spill"))
 
     def asked(
         name: str,
@@ -100,9 +100,9 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         ]
         question = question_of(name)
         wanted = [
-            Asked(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
+            AnalysisInput(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
             for place, one in enumerate(sources)
         ]
-        return Told(answered(question, parameters_of(question, parameters), wanted, readings))
+        return Told(answer_question(question, parameters_of(question, parameters), wanted, readings))
 
     return asked

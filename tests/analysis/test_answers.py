@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from service.analysis.answers import answered, applicable, parameters_of, question_of
+from service.analysis.answers import answer_question, applicable, parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
-from service.analysis.readings import Asked, Readings
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source
 from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
@@ -145,9 +145,9 @@ def test_the_order_of_ranks_does_not_matter(
     asked = []
     for rank in range(3):
         one = read_once(text_of(generated(rank)))
-        asked.append(Asked(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
+        asked.append(AnalysisInput(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
     answers = [
-        answered(question, parameters_of(question, {}), traces, Readings(tmp_path))
+        answer_question(question, parameters_of(question, {}), traces, ReadingCache(tmp_path))
         for traces in (asked, [asked[2], asked[0], asked[1]])
     ]
     told = [sorted_rows(Told(answer)) for answer in answers]
@@ -183,7 +183,7 @@ def test_what_applies_is_told_with_all_that_can_be_chosen(
     read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     one = read_once(text_of([OP]))
-    listed = applicable(Asked(one.columns, one.summary), Readings(tmp_path))["analyses"]
+    listed = applicable(AnalysisInput(one.columns, one.summary), ReadingCache(tmp_path))["analyses"]
     assert [one["name"] for one in listed] == [*QUESTIONS]
     [temporal] = [one for one in listed if one["name"] == "temporal_breakdown"]
     assert not temporal["applies"]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.analysis.answers import answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, golden, real
@@ -225,8 +225,11 @@ def test_ranks_in_one_trace_are_as_they_are_apart(
     apart = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
     one = merged([read_once(path) for path in apart], tmp_path)
     question = question_of(name)
-    together = answered(
-        question, parameters_of(question, {}), [Asked(one.columns, one.summary)], Readings(tmp_path / "spill")
+    together = answer_question(
+        question,
+        parameters_of(question, {}),
+        [AnalysisInput(one.columns, one.summary)],
+        ReadingCache(tmp_path / "spill"),
     )
     assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *apart)
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import share
 from service.analysis.facts.scope import Scope
-from service.analysis.table import RANK, Columns, count, made, ns, pct, word
+from service.analysis.table import RANK, Columns, count, ns, pct, table_of, word
 
 ATTRIBUTION: Columns = (
     RANK,
@@ -34,4 +34,4 @@ def attribution_of(scope: Scope) -> pa.Table:
     found = scope.table(_RULES).to_pydict()
     whole = sum(found["time_ns"])
     shares = [share(time, whole) for time in found["time_ns"]]
-    return made(ATTRIBUTION, {**found, "rank": [scope.rank] * len(shares), "time_pct": shares})
+    return table_of(ATTRIBUTION, {**found, "rank": [scope.rank] * len(shares), "time_pct": shares})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from service.analysis.question import Tables
-from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
+from service.analysis.table import RANK, Columns, count, ns, number, table_of_rows, word
 
 _FOUND = (
     word("rule", "that was checked"),
@@ -145,7 +145,7 @@ def tables_of(rank: int | None, checks: Iterable[Check]) -> Tables:
                 place = figure.place or (None, None, None)
                 figures.append([own, one.rule, device, figure.measure, figure.value, figure.unit, *place])
     return {
-        "recommendations": rows_made(RECOMMENDATIONS, advised),
-        "checks": rows_made(CHECKS, checked),
-        "evidence": rows_made(EVIDENCE, figures),
+        "recommendations": table_of_rows(RECOMMENDATIONS, advised),
+        "checks": table_of_rows(CHECKS, checked),
+        "evidence": table_of_rows(EVIDENCE, figures),
     }

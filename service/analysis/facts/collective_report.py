@@ -23,7 +23,7 @@ from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.ranks_together import Together, late_at_launch, main_causes
 from service.analysis.question import Tables
-from service.analysis.table import Columns, made, rows_made
+from service.analysis.table import Columns, table_of, table_of_rows
 
 _BYTES_MAX = 1 << 62
 
@@ -76,7 +76,7 @@ class CollectiveReport:
         waits, transfers = every.summed(every.waits)[shown], every.summed(every.transfers())[shown]
         durations = every.shortest[shown]
         several = complete & (every.taking_part[shown] > 1)
-        return made(
+        return table_of(
             COLLECTIVES,
             {
                 **values,
@@ -122,7 +122,7 @@ class CollectiveReport:
         values: dict[str, Any] = {name: every.found[name] for name in copied}
         shifts = pa.array(every.starts - every.found["start_ns"].to_numpy())
         launched = known & every.found["launch_ns"].is_valid().to_numpy()
-        return made(
+        return table_of(
             WAITS,
             {
                 **values,
@@ -170,7 +170,7 @@ class CollectiveReport:
                 "note": _note_of_rank(counts[one], complete[one]),
             }  # fmt: skip
             rows.append([told[column.name] for column in RANKS])
-        return rows_made(RANKS, rows)
+        return table_of_rows(RANKS, rows)
 
     def _cause_of(self, rank: int) -> str | None:
         """What delays a rank most."""
@@ -193,7 +193,7 @@ class CollectiveReport:
             for cause, late in self._lengths(mine).items():
                 if late:
                     rows.append([number, cause, late, int((main[as_last] == cause).sum()), lengths[cause]])
-        return rows_made(LATENESS, rows)
+        return table_of_rows(LATENESS, rows)
 
     def operations(self) -> pa.Table:
         """The table of what each rank does, by name."""
@@ -205,7 +205,7 @@ class CollectiveReport:
             known = mine[(sizes[mine] >= 0) & (calls[mine] > 0)]
             size = min(sum(sizes[known].tolist()), _BYTES_MAX) if len(known) else None
             rows.append([self._numbers[who], name, int(calls[mine].sum()), size, *every.times(mine)])
-        return rows_made(OPERATIONS, rows)
+        return table_of_rows(OPERATIONS, rows)
 
     def steps(self) -> pa.Table:
         """The table of how long each rank transfers and waits, by step."""
@@ -215,7 +215,7 @@ class CollectiveReport:
             latency, transfer = every.times(mine)
             waiting = None if transfer is None else latency - transfer
             rows.append([self._numbers[who], step, latency, transfer, waiting])
-        return rows_made(STEPS, rows)
+        return table_of_rows(STEPS, rows)
 
 
 def _note(complete: bool, seen: int, group: int, assumed: int, largest: int, least: int) -> str | None:
@@ -274,7 +274,7 @@ def _sizes(collectives: pa.Table) -> pa.Table:
     for kind in ("mean", "stddev"):
         for column in spread.values():
             columns[f"{kind}_{column}"] = total[f"{column}_{kind}"]
-    whole = made(SIZES, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(SIZES, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("latency_ns", "descending")])
 
 
@@ -296,7 +296,7 @@ def _kernels(waits: pa.Table) -> pa.Table:
         "mean_algorithm_gb_per_s": total["algorithm_gb_per_s_mean"],
         "mean_bus_gb_per_s": total["bus_gb_per_s_mean"],
     }
-    whole = made(KERNELS, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(KERNELS, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("rank", "ascending"), ("duration_ns", "descending")])
 
 

@@ -1,4 +1,4 @@
-"""Readings are shared by who asks for the same, kept for a while, and given up for others, but not while in use."""
+"""ReadingCache are shared by who asks for the same, kept for a while, and given up for others, but not while in use."""
 
 import threading
 from collections.abc import Callable
@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from service.analysis.facts.reading import Reading
-from service.analysis.readings import KEPT_MAX, Asked, Readings
+from service.analysis.reading_cache import KEPT_MAX, AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.analysis.test_answers import KERNEL, text_of
 
 
 @pytest.fixture
-def asked(read_once: Callable[[Path | str], Source]) -> Asked:
+def asked(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
     one = read_once(text_of([KERNEL]))
-    return Asked(one.columns, one.summary)
+    return AnalysisInput(one.columns, one.summary)
 
 
-def of_rank(asked: Asked, rank: int, events: int = 1) -> Asked:
-    return Asked(asked.columns, {**asked.summary, "rank": rank, "events": {"kept": events}})
+def of_rank(asked: AnalysisInput, rank: int, events: int = 1) -> AnalysisInput:
+    return AnalysisInput(asked.columns, {**asked.summary, "rank": rank, "events": {"kept": events}})
 
 
-def open_readings(readings: Readings, *wanted: Asked) -> list[Reading]:
+def open_readings(readings: ReadingCache, *wanted: AnalysisInput) -> list[Reading]:
     found = []
     for one in wanted:
         with readings.of(one) as reading:
@@ -33,17 +33,21 @@ def open_readings(readings: Readings, *wanted: Asked) -> list[Reading]:
     return found
 
 
-def test_the_same_is_read_once(asked: Asked, tmp_path: Path) -> None:
-    readings = Readings(tmp_path)
+def test_the_same_is_read_once(asked: AnalysisInput, tmp_path: Path) -> None:
+    readings = ReadingCache(tmp_path)
     one, again, part, other = open_readings(
-        readings, asked, asked, Asked(asked.columns, asked.summary, Selection(names=["gemm"])), of_rank(asked, 3)
+        readings,
+        asked,
+        asked,
+        AnalysisInput(asked.columns, asked.summary, Selection(names=["gemm"])),
+        of_rank(asked, 3),
     )
     assert one is again
     assert len({id(each) for each in (one, part, other)}) == 3
 
 
-def test_what_was_not_asked_for_longest_makes_room(asked: Asked, tmp_path: Path) -> None:
-    readings = Readings(tmp_path, events_max=10)
+def test_what_was_not_asked_for_longest_makes_room(asked: AnalysisInput, tmp_path: Path) -> None:
+    readings = ReadingCache(tmp_path, events_max=10)
     first, second = (of_rank(asked, rank, events=5) for rank in range(2))
     kept, gone = open_readings(readings, first, second)
     open_readings(readings, first, of_rank(asked, 2, events=5))
@@ -51,21 +55,21 @@ def test_what_was_not_asked_for_longest_makes_room(asked: Asked, tmp_path: Path)
     assert open_readings(readings, second) != [gone]
 
 
-def test_only_so_many_databases_are_open(asked: Asked, tmp_path: Path) -> None:
-    readings = Readings(tmp_path)
+def test_only_so_many_databases_are_open(asked: AnalysisInput, tmp_path: Path) -> None:
+    readings = ReadingCache(tmp_path)
     found = open_readings(readings, *(of_rank(asked, rank) for rank in range(KEPT_MAX + 1)))
     assert open_readings(readings, of_rank(asked, 0)) != found[:1]
     assert open_readings(readings, of_rank(asked, KEPT_MAX)) == found[-1:]
 
 
-def test_what_is_in_use_stays(asked: Asked, tmp_path: Path) -> None:
-    readings = Readings(tmp_path, events_max=1)
+def test_what_is_in_use_stays(asked: AnalysisInput, tmp_path: Path) -> None:
+    readings = ReadingCache(tmp_path, events_max=1)
     with readings.of(asked) as reading:
         open_readings(readings, of_rank(asked, 1, events=5), of_rank(asked, 2, events=5))
         assert reading.database().sql("SELECT count(*) FROM events").fetchall() == [(1,)]
 
 
-def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: Asked, tmp_path: Path) -> None:
+def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: AnalysisInput, tmp_path: Path) -> None:
     found: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -77,7 +81,7 @@ def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: As
             raise ValueError("the first time")
         return len(found)
 
-    with Readings(tmp_path).of(asked) as reading, ThreadPoolExecutor(2) as threads:
+    with ReadingCache(tmp_path).of(asked) as reading, ThreadPoolExecutor(2) as threads:
         first = threads.submit(reading.once, "key", find)
         assert begun.wait(20)
         second = threads.submit(reading.once, "key", lambda: 0)
@@ -88,14 +92,14 @@ def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: As
         assert [reading.once("key", find) for _ in range(2)] == [2, 2]
 
 
-def test_databases_put_what_does_not_fit_into_memory_apart(asked: Asked, tmp_path: Path) -> None:
+def test_databases_put_what_does_not_fit_into_memory_apart(asked: AnalysisInput, tmp_path: Path) -> None:
     def filled(reading: Reading, start: int) -> Any:
         with reading.database() as db:
             db.execute("SET memory_limit = '40MB'")
             db.execute(f"CREATE TABLE t AS SELECT range AS a, hash(range) AS b FROM range({start}, {start} + 4000000)")
             return db
 
-    readings = Readings(tmp_path / "spill")
+    readings = ReadingCache(tmp_path / "spill")
     with readings.of(asked) as one, readings.of(of_rank(asked, 1)) as other:
         filled(one, 0)
         filled(other, 10**9)
