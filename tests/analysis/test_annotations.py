@@ -32,7 +32,7 @@ def same(found: Rows, side: str, expected: Rows | None, tolerance: float) -> Non
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_they_are_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_annotations_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
     found = ask("annotations", real(name), **HTA)["annotations"]
     same(found, "gpu", expected["user_annotation_gpu"], 0.5)
@@ -40,7 +40,7 @@ def test_they_are_htas_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_they_are_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_annotations_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "dlrm_8_ranks")
     found = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
     same(found, "gpu", expected["user_annotation_gpu"], 1e-6)
@@ -55,7 +55,7 @@ def on_gpu(name: str, start: float, dur: float) -> Event:
     return {**work(start, dur, "gpu_user_annotation", name), "args": {"External id": 1}}
 
 
-def test_regions_are_told_with_what_is_nested_in_them(ask: Ask) -> None:
+def test_regions_are_listed_with_their_nested_regions(ask: Ask) -> None:
     trace = [
         *(step(1, 0, 100), region("forward", 0, 40), region("layer", 10, 10), region("layer", 20, 15)),
         *(region("backward", 50, 30), region("layer", 60, 5), region("backward", 55, 99, tid=2)),
@@ -88,7 +88,7 @@ def test_regions_are_told_with_what_is_nested_in_them(ask: Ask) -> None:
     assert [row["path"] for row in few["nested"]] == ["ProfilerStep#1", "backward"]
 
 
-def test_the_last_step_may_be_left_out(ask: Ask) -> None:
+def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
     trace = [step(1, 0, 10), region("a", 1, 2), step(2, 10, 10), region("a", 11, 3), on_gpu("ProfilerStep#2", 15, 5)]
     for types, names in {"exact": {"ProfilerStep#1": 1, "a": 1}, "hta": {"ProfilerStep#1": 1, "a": 2}}.items():
         found = ask("annotations", trace, last_step="drop", types=types)["annotations"]
@@ -96,18 +96,18 @@ def test_the_last_step_may_be_left_out(ask: Ask) -> None:
         assert counts == names  # HTA takes the last step to begin where it does on the GPU
 
 
-def test_a_trace_without_regions_is_told_so(ask: Ask) -> None:
+def test_trace_without_regions_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No regions"):
         ask("annotations", [work(0, 1)])
 
 
-def test_a_trace_of_the_cpu_has_regions(ask: Ask) -> None:
+def test_cpu_trace_has_regions(ask: Ask) -> None:
     found = ask("annotations", DATA / "cpu_train_steps.pt.trace.json.gz")["annotations"]
     assert any(row["name"].startswith("ProfilerStep#") for row in found)
     assert {row["side"] for row in found} == {"host"}
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(region("a", 0, -5), region("a", -9e14, 9e14), region("a", 9e14, 9e14), step(1, 2, 0)),
         *(region("a", 0, 10), region("b", 5, 10), {"ph": "X", "cat": "user_annotation", "ts": 1, "args": []}),
@@ -118,7 +118,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=10))
-def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[str, int, int]]) -> None:
+def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[str, int, int]]) -> None:
     durations: dict[str, list[int]] = {}
     for name, _, dur in parts:
         durations.setdefault(name, []).append(dur * 1000)

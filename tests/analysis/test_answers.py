@@ -82,12 +82,12 @@ def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> Told | None:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("events", ODD.values(), ids=ODD)
-def test_an_odd_trace_gives_an_answer_or_a_reason(name: str, events: list[Event], ask: Ask) -> None:
+def test_odd_trace_yields_an_answer_or_a_reason(name: str, events: list[Event], ask: Ask) -> None:
     answer_or_reason(ask, name, events)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_many_streams_are_no_more_than_many_rows(name: str, ask: Ask, streams: list[Event]) -> None:
+def test_many_streams_only_add_rows(name: str, ask: Ask, streams: list[Event]) -> None:
     answer_or_reason(ask, name, streams)
 
 
@@ -101,7 +101,7 @@ def streams() -> list[Event]:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_tables_are_as_they_are_described(name: str, ask: Ask) -> None:
+def test_tables_have_the_described_columns(name: str, ask: Ask) -> None:
     question, events = QUESTIONS[name], generated(0)
     told = ask(name, *([events] * (2 if name == "compare" else 1)))
     assert [*told] == [*question.tables]
@@ -131,14 +131,14 @@ def sorted_rows(told: Told) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_order_of_events_does_not_matter(name: str, ask: Ask) -> None:
+def test_answers_do_not_depend_on_the_order_of_events(name: str, ask: Ask) -> None:
     events = generated(0)
     shuffled = Random(5).sample(events, len(events))
     assert sorted_rows(ask(name, shuffled)) == sorted_rows(ask(name, events))
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_order_of_ranks_does_not_matter(
+def test_answers_do_not_depend_on_the_order_of_ranks(
     name: str, read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     question = question_of(name)
@@ -157,18 +157,18 @@ def test_the_order_of_ranks_does_not_matter(
 # -- how they are asked ---------------------------------------------------------------------------------------------
 
 
-def test_ranks_without_an_answer_are_told(ask: Ask) -> None:
+def test_ranks_without_an_answer_are_skipped_with_a_reason(ask: Ask) -> None:
     told = ask("temporal_breakdown", [KERNEL], [OP])
     assert len(told["breakdown"]) == 1
     assert [one["reason"] for one in told.answer.skipped] == ["Nothing in this trace runs on a GPU."]
 
 
-def test_no_rank_with_an_answer_is_a_reason(ask: Ask) -> None:
+def test_question_without_any_answer_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("temporal_breakdown", [OP], [OP, OP])
 
 
-def test_what_can_not_be_asked_is_refused(ask: Ask) -> None:
+def test_unknown_questions_and_parameters_are_refused(ask: Ask) -> None:
     with pytest.raises(UnknownQuestion):
         ask("horoscope", [KERNEL])
     with pytest.raises(BadQuestion, match="memset"):
@@ -179,7 +179,7 @@ def test_what_can_not_be_asked_is_refused(ask: Ask) -> None:
         ask("temporal_breakdown", [KERNEL]).answer.form("csv", "none")
 
 
-def test_what_applies_is_told_with_all_that_can_be_chosen(
+def test_applicable_questions_are_listed_with_their_parameters(
     read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     one = read_once(text_of([OP]))

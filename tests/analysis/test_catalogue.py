@@ -10,12 +10,12 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_readme_lists_each_question(name: str) -> None:
+def test_readme_lists_each_question(name: str) -> None:
     assert f"| `{name}` | {QUESTIONS[name].answers} |" in README
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_each_parameter_and_each_column_says_what_it_is(name: str) -> None:
+def test_each_parameter_and_column_has_a_description(name: str) -> None:
     question = QUESTIONS[name]
     assert question.definition.endswith(".")
     assert question.source.startswith("https://")

@@ -45,7 +45,7 @@ def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
 
 
 @needs_shared
-def test_collectives_are_as_tracelens_has_them(ask: Ask) -> None:
+def test_collectives_equal_tracelens(ask: Ask) -> None:
     """It knows no sizes of the DLRM ranks, whose launches tell them."""
     told = asked(ask, "dlrm_8_ranks_nccl")
     waits = {(row["process_group"], row["index"], row["rank"]): row for row in told["waits"]}
@@ -66,7 +66,7 @@ def test_collectives_are_as_tracelens_has_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_bandwidths_are_as_tracelens_has_them(ask: Ask) -> None:
+def test_bandwidths_equal_tracelens(ask: Ask) -> None:
     """It has one rank of eight: what TraceLens calls latency is the duration of the only kernel that is seen."""
     told = asked(ask, "mi300_resnet_nccl")
     for row, expected in zip(told["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
@@ -95,7 +95,7 @@ UNKNOWN_OF_ONE_RANK = {
 
 @needs_shared
 @pytest.mark.parametrize("name", [MI300, "a100_nccl_3_steps", "b200_eager_rank0_of_8", "gloo_cpu_rank34_of_300"])
-def test_of_one_rank_of_many_it_is_unknown_who_waits(name: str, ask: Ask) -> None:
+def test_one_rank_of_many_has_unknown_waits(name: str, ask: Ask) -> None:
     told = ask("collectives", real(name))
     for table, columns in UNKNOWN_OF_ONE_RANK.items():
         assert told[table]
@@ -134,7 +134,7 @@ def of_dlrm(path: Path) -> list[tuple[int, int, str, str, int]]:
 
 
 @needs_shared
-def test_of_each_dlrm_rank_the_size_and_the_bandwidth_of_each_collective_are_known(ask: Ask) -> None:
+def test_dlrm_ranks_have_the_size_and_bandwidth_of_each_collective(ask: Ask) -> None:
     told, bytes_of = ask("collectives", *DLRM), {"float": 4, "int": 4, "long int": 8}
     expected = {rank: of_dlrm(path) for rank, path in enumerate(DLRM)}
     assert {len(one) for one in expected.values()} == {8}
@@ -156,7 +156,7 @@ def test_of_each_dlrm_rank_the_size_and_the_bandwidth_of_each_collective_are_kno
 
 
 @needs_shared
-def test_of_the_dlrm_ranks_the_seventh_is_late_before_it_launches(ask: Ask) -> None:
+def test_dlrm_rank_7_is_late_before_its_launches(ask: Ask) -> None:
     told = ask("collectives", *DLRM)
     worst = told["ranks"][0]
     assert (worst["rank"], worst["straggler"], worst["times_last"]) == (7, "yes", 5)
@@ -171,7 +171,7 @@ def test_of_the_dlrm_ranks_the_seventh_is_late_before_it_launches(ask: Ask) -> N
 
 
 @needs_shared
-def test_late_ranks_are_as_tracelens_has_them(ask: Ask) -> None:
+def test_late_ranks_equal_tracelens(ask: Ask) -> None:
     name = "dlrm_8_ranks_nccl"
     for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
         assert row["rank"] == int(expected["rank"])
@@ -185,7 +185,7 @@ def test_late_ranks_are_as_tracelens_has_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
+def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
     """Of the DLRM ranks it knows no names, and puts all together; latencies of one rank of eight are none."""
     rows = asked(ask, "mi300_resnet_nccl")["sizes"]
     expected_rows = {row["In msg nelems"]: row for row in lens("mi300_resnet_nccl", "nccl_summary_implicit_sync")}
@@ -204,7 +204,7 @@ def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
+def test_kernel_sums_equal_tracelens(ask: Ask) -> None:
     for name, traces in (("mi300_resnet_nccl", [real(MI300)]), ("dlrm_8_ranks_nccl", DLRM)):
         expected = lens(name, "nccl_long")
         assert [(row["rank"], row["index"], row["start_ns"], row["duration_ns"], row["stream"]) for row in
@@ -227,7 +227,7 @@ def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
+def test_transfers_equal_tensorboard(ask: Ask) -> None:
     expected = golden("tensorboard", "dlrm_8_ranks_distributed")
     told = ask("collectives", *DLRM, rules="tensorboard")
     assert {
@@ -250,7 +250,7 @@ def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("by", ["wait", "hta"])
-def test_stragglers_are_those_of_hta(by: str, ask: Ask) -> None:
+def test_stragglers_equal_hta(by: str, ask: Ask) -> None:
     rows = ask("collectives", *DLRM, stragglers=by)["ranks"]
     late = golden("hta_default", "dlrm_8_ranks")["potential_stragglers_2"]
     assert sorted(row["rank"] for row in rows if row["straggler"] == "yes") == late == [2, 7]
@@ -282,7 +282,9 @@ times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(times, max_size=4), min_size=2, max_size=3).filter(all), st.booleans())
-def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool) -> None:
+def test_collectives_equal_a_plain_loop(
+    ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool
+) -> None:
     """With their numbers reversed, collectives are told by these and not by their place."""
     taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     traces = []
@@ -318,7 +320,7 @@ def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list
     assert {row["rank"]: row["wait_ns"] for row in told["ranks"]} == waits
 
 
-def test_a_bus_carries_more_or_less_than_the_algorithm(ask: Ask, tmp_path: Path) -> None:
+def test_bus_bandwidth_follows_the_factor_of_the_collective(ask: Ask, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"In msg nelems": 1000, "Out msg nelems": 4000, "dtype": "Float", "Group size": 4}
     names = [
         "allreduce",
@@ -347,7 +349,7 @@ def step(number: int, start: int, end: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_to_hta_those_are_late_that_start_the_last_long_one_last(ask: Ask, tmp_path: Path) -> None:
+def test_hta_stragglers_start_the_last_long_collective_last(ask: Ask, tmp_path: Path) -> None:
     """Rank 2 is late for the long sends; in all, with the short ones, which HTA leaves out, rank 0 waits least."""
     send = "ncclDevKernel_SendRecv"
     traces = [
@@ -372,7 +374,7 @@ def test_to_hta_those_are_late_that_start_the_last_long_one_last(ask: Ask, tmp_p
     assert [row["rank"] for row in by_wait if row["straggler"] == "yes"] == [0]
 
 
-def test_to_tensorboard_kernels_belong_to_the_annotation_of_their_id(ask: Ask, tmp_path: Path) -> None:
+def test_tensorboard_rules_assign_kernels_to_annotations_by_external_id(ask: Ask, tmp_path: Path) -> None:
     def annotation(start: int, end: int, ident: int) -> dict[str, Any]:
         args = {"External id": ident, "Input Dims": [[2, 3], [4]], "Input type": ["c10::Half", "long int"]}
         return {**step(0, start, end), "name": "nccl:all_reduce", "args": args}
@@ -387,7 +389,7 @@ def test_to_tensorboard_kernels_belong_to_the_annotation_of_their_id(ask: Ask, t
             told["operations"]] == [(0, 2, 88, 90, 35), (1, 2, 88, 45, 35)]  # fmt: skip
 
 
-def test_process_groups_count_for_themselves(ask: Ask, tmp_path: Path) -> None:
+def test_process_groups_are_counted_separately(ask: Ask, tmp_path: Path) -> None:
     def one(start: int, group: str) -> dict[str, Any]:
         return nccl(start, start + 10, Process_Group_Name=group, Collective_name="allreduce", dtype="Float")
 
@@ -398,21 +400,21 @@ def test_process_groups_count_for_themselves(ask: Ask, tmp_path: Path) -> None:
     assert found == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
 
 
-def test_clocks_that_start_at_different_times_are_one(ask: Ask, tmp_path: Path) -> None:
+def test_clocks_with_different_bases_are_aligned(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(100, 200)], base=1_000_000)
     second = of_rank(tmp_path, 1, [nccl(50, 90)], base=1_000_060)
     [row] = ask("collectives", first, second)["collectives"]
     assert (row["start_ns"], row["end_ns"], row["start_skew_ns"], row["last_rank"]) == (100, 200, 10, 1)
 
 
-def test_ranks_that_tell_different_things_may_not_belong_together(ask: Ask, tmp_path: Path) -> None:
+def test_ranks_with_contradicting_collectives_are_not_matched(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(0, 10, Collective_name="allreduce", dtype="Float")])
     second = of_rank(tmp_path, 1, [nccl(0, 10, Collective_name="allgather", dtype="Float")])
     [row] = ask("collectives", first, second)["collectives"]
     assert row["consistent"] == "no"
 
 
-def test_gloo_communicates_on_the_host(ask: Ask) -> None:
+def test_gloo_collectives_run_on_the_host(ask: Ask) -> None:
     told = ask("collectives", *(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)))
     assert {(row["collective"], row["ranks"], row["consistent"]) for row in told["collectives"]} == {
         ("gloo:all_reduce", 2, "yes")
@@ -422,21 +424,21 @@ def test_gloo_communicates_on_the_host(ask: Ask) -> None:
 
 
 @needs_shared
-def test_what_it_takes_tells_the_size_on_the_host(ask: Ask) -> None:
+def test_input_shapes_give_the_size_on_the_host(ask: Ask) -> None:
     rows = ask("collectives", real("gloo_cpu_rank34_of_300"))["operations"]
     assert [(row["collective"], row["calls"], row["size_bytes"]) for row in rows] == [
         ("gloo:all_reduce", 10, 5 * 4 * (321_271 + 2_082_411))
     ]
 
 
-def test_of_a_rank_alone_it_is_unknown_how_long_it_waits(ask: Ask) -> None:
+def test_single_rank_has_unknown_waits(ask: Ask) -> None:
     told = ask("collectives", [nccl(0, 10), nccl(20, 40)])
     [row] = told["ranks"]
     assert (row["straggler"], row["wait_ns"], row["communication_ns"]) == (None, None, 30)
     assert "of one rank of an unknown number" in told["collectives"][0]["note"]
 
 
-def test_a_group_of_one_rank_waits_for_none(ask: Ask) -> None:
+def test_group_of_one_rank_does_not_wait(ask: Ask) -> None:
     told = ask("collectives", [nccl(0, 10, Group_size=1, Collective_name="allreduce")])
     [row] = told["ranks"]
     assert (row["straggler"], row["wait_ns"], row["times_last"], row["note"]) == ("no", 0, 0, None)
@@ -444,7 +446,7 @@ def test_a_group_of_one_rank_waits_for_none(ask: Ask) -> None:
     assert (row["latency_ns"], row["last_rank"], row["start_skew_ns"]) == (10, None, 0)
 
 
-def test_some_ranks_of_a_group_do_not_tell_who_waits(ask: Ask, tmp_path: Path) -> None:
+def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
     """A send and a receive are of two ranks, however many the group has."""
     names = {"allreduce": 4, "send": 4, "barrier": 2}
     ranks = [
@@ -485,7 +487,7 @@ def recorded(start: int, end: int, elements: int, tid: int = 5) -> dict[str, Any
     )  # fmt: skip
 
 
-def test_what_is_around_the_launch_tells_of_a_kernel_that_does_not(ask: Ask) -> None:
+def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: Ask) -> None:
     """The innermost on the thread of the launch; of a kernel that tells itself, the launch tells nothing more."""
     annotation = {"Input Dims": [[3, 5], []], "Input type": ["c10::Half", ""]}
     rows = ask(
@@ -511,7 +513,7 @@ def test_what_is_around_the_launch_tells_of_a_kernel_that_does_not(ask: Ask) -> 
     assert rows[0]["seq"] == 8
 
 
-def test_the_trace_lists_what_it_knows_of_its_groups(ask: Ask, tmp_path: Path) -> None:
+def test_process_group_ranks_come_from_the_trace(ask: Ask, tmp_path: Path) -> None:
     """Without a group's name its size is known where all groups are of one size, and that of the job without groups."""
 
     def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
@@ -529,7 +531,7 @@ def test_the_trace_lists_what_it_knows_of_its_groups(ask: Ask, tmp_path: Path) -
     assert sizes("none listed but told", events=[unnamed, named]) == [(None, None, False)] * 2
 
 
-def test_an_all_gather_is_as_large_as_all_that_it_gathers(ask: Ask) -> None:
+def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
     dims = {"Input Dims": [[3, 5]], "Input type": ["float"]}
     events = [
         {**on_host("nccl:_all_gather_base", 0, 20, "user_annotation"), "args": dims},
@@ -552,7 +554,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pa
     covers=st.tuples(spans, spans, spans, spans),
     launch=st.none() | st.integers(0, 100), start=st.integers(2, 100), begins=st.integers(0, 40),
 )  # fmt: skip
-def test_each_nanosecond_of_a_late_start_has_one_cause(
+def test_each_nanosecond_of_a_late_start_has_exactly_one_cause(
     ask: Ask, tmp_path: Path, covers: Any, launch: int | None, start: int, begins: int
 ) -> None:  # fmt: skip
     """Rank 0 starts at 0, and rank 1 at `start`."""
@@ -604,12 +606,12 @@ def test_each_nanosecond_of_a_late_start_has_one_cause(
         assert row["late_at_launch_ns"] is None
 
 
-def test_without_communication_it_says_so(ask: Ask) -> None:
+def test_trace_without_communication_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No NCCL kernels are in this trace"):
         ask("collectives", DATA / "cpu_train_steps.pt.trace.json.gz")
 
 
-def test_64_ranks_are_no_trouble(ask: Ask, tmp_path: Path) -> None:
+def test_64_ranks_are_answered(ask: Ask, tmp_path: Path) -> None:
     kernels = [nccl(at * 100, at * 100 + 50, Seq=at, Process_Group_Name=str(at % 3)) for at in range(200)]
     told = ask("collectives", *(of_rank(tmp_path, rank, kernels) for rank in range(64)))
     assert len(told["collectives"]) == 200

@@ -32,7 +32,7 @@ kernels = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_si
 
 @settings(max_examples=12)
 @given(kernels, kernels, st.integers(1, 3))
-def test_each_name_is_counted_in_both(
+def test_each_name_is_counted_on_both_sides(
     ask: Ask, base: list[tuple[str, float]], other: list[tuple[str, float]], steps: int
 ) -> None:
     rows = by_name(ask("compare", trace(*base), trace(*other, steps=steps))["kernels"])
@@ -52,7 +52,7 @@ def test_each_name_is_counted_in_both(
             assert row["verdict"] == ("gone" if counts[0][name] else "new")
 
 
-def test_what_differs_most_is_first(ask: Ask) -> None:
+def test_largest_difference_comes_first(ask: Ask) -> None:
     rows = ask("compare", trace(("a", 5), ("b", 5), ("c", 5)), trace(("a", 6), ("b", 1), ("c", 5)))["kernels"]
     assert [(row["name"], row["verdict"], row["difference_pct"]) for row in rows] == [
         ("b", "faster", pytest.approx(-80)),
@@ -67,7 +67,7 @@ def verdict(ask: Ask, base: list[dict[str, Any]], other: list[dict[str, Any]], *
     return told
 
 
-def test_a_difference_counts_beyond_both_a_share_and_a_time(ask: Ask) -> None:
+def test_difference_counts_beyond_both_a_share_and_a_time(ask: Ask) -> None:
     base, other = trace(("a", 50)), trace(("a", 55))
     assert verdict(ask, base, other) == "slower"
     assert verdict(ask, other, base) == "faster"
@@ -77,14 +77,14 @@ def test_a_difference_counts_beyond_both_a_share_and_a_time(ask: Ask) -> None:
     assert verdict(ask, base, other, least_ns=4999) == "slower"
 
 
-def test_durations_are_compared_by_step_in_all_or_by_call(ask: Ask) -> None:
+def test_durations_are_compared_per_step_in_total_or_per_call(ask: Ask) -> None:
     base, other = trace(("a", 50)), trace(("a", 30), ("a", 30), steps=2)
     assert verdict(ask, base, other) == "faster"
     assert verdict(ask, base, other, by="total") == "slower"
     assert verdict(ask, base, other, by="mean") == "faster"
 
 
-def test_steps_are_compared_by_what_they_spend_and_by_place(ask: Ask) -> None:
+def test_steps_are_compared_by_category_and_by_place(ask: Ask) -> None:
     told = ask("compare", trace(("a", 40)), trace(("a", 60), steps=2), bounds="host")
     rows = {row["category"]: row for row in told["steps"]}
     assert (rows["total"]["base_mean_ns"], rows["total"]["mean_ns"], rows["total"]["verdict"]) == (100e3, 100e3, "same")
@@ -94,7 +94,7 @@ def test_steps_are_compared_by_what_they_spend_and_by_place(ask: Ask) -> None:
     assert places == [(0, 0, 0, "same"), (1, None, 1, "new")]
 
 
-def test_a_trace_is_the_same_as_itself(ask: Ask) -> None:
+def test_trace_compared_with_itself_is_the_same(ask: Ask) -> None:
     told = ask("compare", TRAIN, TRAIN)
     assert {row["verdict"] for rows in told.values() for row in rows} == {"same"}
     assert told["kernels"] == []
@@ -103,7 +103,7 @@ def test_a_trace_is_the_same_as_itself(ask: Ask) -> None:
     assert not any(row["name"].startswith("ProfilerStep") for row in told["ops"])
 
 
-def test_the_other_way_round_new_is_gone_and_slower_faster(ask: Ask) -> None:
+def test_swapped_sides_swap_the_verdicts(ask: Ask) -> None:
     back = {"new": "gone", "gone": "new", "same": "same"}
     there, again = (by_name(ask("compare", *pair, by="total", threshold_pct=0)["ops"])
                     for pair in ((TRAIN, STACKS), (STACKS, TRAIN)))  # fmt: skip
@@ -124,7 +124,7 @@ def test_ranks_of_two_jobs_are_compared_together(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("given", [1, 3, 8])
-def test_it_takes_exactly_two_sides_and_says_what_was_given(ask: Ask, given: int) -> None:
+def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, given: int) -> None:
     with pytest.raises(BadQuestion, match=rf"exactly two sides, and {given} traces? w.* given .*`base`"):
         ask("compare", *[TRAIN] * given)
     with pytest.raises(BadQuestion, match="only a base was given"):
@@ -137,7 +137,7 @@ def of_rank(rank: int | None, events: list[dict[str, Any]], **more: Any) -> str:
     return json.dumps({**told, **more, "traceEvents": events})
 
 
-def test_ranks_are_matched_by_rank_and_those_without_a_counterpart_are_left_out_and_told(ask: Ask) -> None:
+def test_ranks_without_a_counterpart_are_skipped_with_a_reason(ask: Ask) -> None:
     base = [of_rank(rank, trace(("a", 10 * (rank + 1)))) for rank in (0, 1, 2)]
     other = [of_rank(rank, trace(("a", 10 * (rank + 2)))) for rank in (2, 1, 3)]
     told = ask("compare", *other, base=base)
@@ -162,7 +162,7 @@ def test_cycles_of_a_rank_are_matched_by_their_order(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(("swapped", "verdict", "says"), [(False, "new", "Only the other"), (True, "gone", "Only the")])
-def test_a_gpu_trace_against_one_of_a_cpu_is_said(ask: Ask, swapped: bool, verdict: str, says: str) -> None:
+def test_comparison_of_gpu_with_cpu_has_a_note(ask: Ask, swapped: bool, verdict: str, says: str) -> None:
     sides = [trace(), trace(("a", 5))]
     told = ask("compare", *(sides[::-1] if swapped else sides))
     assert {row["verdict"] for row in told["kernels"]} == {verdict}
@@ -254,7 +254,7 @@ def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
     assert sum(row["duration_difference_ns"] for row in told["kernels"]) == whole[1] - whole[0]
 
 
-def test_of_the_same_op_and_shapes_the_order_among_siblings_decides(ask: Ask) -> None:
+def test_order_among_siblings_decides_between_equal_ops_and_shapes(ask: Ask) -> None:
     def model(*names: str) -> list[dict[str, Any]]:
         layers = (op("aten::mm", launch(name), shapes=[[4, 4]]) for name in names)
         return Program().run(region("forward", *layers))
@@ -263,7 +263,7 @@ def test_of_the_same_op_and_shapes_the_order_among_siblings_decides(ask: Ask) ->
     assert matches(told) == {("a1", "a2", "op", 2, 2), ("b1", "b2", "op", 1, 1)}
 
 
-def test_the_place_in_the_call_tree_decides_and_steps_are_of_one_name(ask: Ask) -> None:
+def test_place_in_the_call_tree_decides_whatever_the_step_number(ask: Ask) -> None:
     def model(first: int, count: int, names: tuple[str, str]) -> list[dict[str, Any]]:
         def layer(module: str, name: str) -> tuple[Any, ...]:
             linear = op("aten::mm", launch(name), shapes=[[4, 4]])
@@ -279,7 +279,7 @@ def test_the_place_in_the_call_tree_decides_and_steps_are_of_one_name(ask: Ask) 
     assert matches(told) == {("h1", "h2", "op", 2, 3), ("t1", "t2", "op", 2, 3)}
 
 
-def test_what_no_op_launches_and_other_shapes_are_no_match(ask: Ask) -> None:
+def test_work_without_an_op_or_with_other_shapes_is_not_matched(ask: Ask) -> None:
     base = Program().run(launch("a1"), op("aten::mm", launch("b1"), shapes=[[4, 4]]))
     other = Program().run(launch("a2"), op("aten::mm", launch("b2"), shapes=[[8, 8]]))
     assert {row["matched_by"] for row in ask("compare", base, other)["kernels"]} == {None}
@@ -287,7 +287,7 @@ def test_what_no_op_launches_and_other_shapes_are_no_match(ask: Ask) -> None:
 
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from(["mm", "add", "relu"]), st.integers(1, 3)), min_size=1, max_size=12))
-def test_a_run_whose_kernels_are_all_renamed_is_matched_with_itself(ask: Ask, ops: list[tuple[str, int]]) -> None:
+def test_run_with_all_kernels_renamed_matches_itself(ask: Ask, ops: list[tuple[str, int]]) -> None:
     def model(suffix: str) -> list[dict[str, Any]]:
         nodes = (
             op(f"aten::{name}", *(launch(f"{name}{size}_{piece}{suffix}") for piece in range(2)), shapes=[[size]])
@@ -302,7 +302,7 @@ def test_a_run_whose_kernels_are_all_renamed_is_matched_with_itself(ask: Ask, op
 
 @needs_shared
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "h100_timesformer"])
-def test_the_kernels_of_a_real_trace_are_matched_when_all_are_renamed(ask: Ask, name: str) -> None:
+def test_real_trace_with_all_kernels_renamed_is_matched(ask: Ask, name: str) -> None:
     document = json.loads(gzip.decompress(real(name).read_bytes()))
     for one in document["traceEvents"]:
         if one.get("cat") == "kernel":
@@ -314,7 +314,7 @@ def test_the_kernels_of_a_real_trace_are_matched_when_all_are_renamed(ask: Ask, 
 
 
 @needs_shared
-def test_real_traces_differ(ask: Ask) -> None:
+def test_real_traces_have_differences(ask: Ask) -> None:
     told = ask("compare", real("h100_timesformer"), real("h100_bert_small"))
     assert {row["verdict"] for row in told["kernels"]} >= {"new", "gone"}
     total = sum(row["duration_difference_ns"] for row in told["kernels"])

@@ -38,7 +38,7 @@ def _edges(told: Told) -> list[tuple[str, str | None, int, int, int]]:
     ]
 
 
-def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask) -> None:
+def test_path_goes_from_host_to_work_and_back_at_a_waiting_call(ask: Ask) -> None:
     told = ask(
         "critical_path",
         [
@@ -72,7 +72,7 @@ def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask)
     ]  # fmt: skip
 
 
-def test_a_call_that_did_not_have_to_wait_is_the_hosts_time(ask: Ask) -> None:
+def test_call_that_did_not_wait_counts_as_host_time(ask: Ask) -> None:
     told = ask(
         "critical_path",
         [_call("cudaLaunchKernel", 0, 5, 1), _work(6, 8, 1), _call("cudaStreamSynchronize", 20, 60)],
@@ -80,13 +80,13 @@ def test_a_call_that_did_not_have_to_wait_is_the_hosts_time(ask: Ask) -> None:
     assert ("host", "cudaStreamSynchronize", 20, 60, 40) in _edges(told)
 
 
-def test_a_copy_that_the_host_waits_for_returns_to_its_call(ask: Ask) -> None:
+def test_synchronous_copy_returns_to_its_call(ask: Ask) -> None:
     told = ask("critical_path", [_call("cudaMemcpyAsync", 0, 50, 1), {**_work(10, 40, 1), "cat": "gpu_memcpy"}])
     assert [edge[0] for edge in _edges(told)] == ["launch", "memory", "return"]
     assert told["total"][0]["length_ns"] == 50_000
 
 
-def test_work_on_a_stream_that_was_told_to_wait_follows_that_of_the_other(ask: Ask) -> None:
+def test_stream_wait_orders_work_of_two_streams(ask: Ask) -> None:
     waits = {"stream": 8, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 11, "correlation": 12}
     told = ask(
         "critical_path",
@@ -104,7 +104,7 @@ def test_work_on_a_stream_that_was_told_to_wait_follows_that_of_the_other(ask: A
     assert told["total"][0]["length_ns"] == 99_000
 
 
-def test_a_stream_is_waited_for_alone_where_the_trace_tells_it(ask: Ask) -> None:
+def test_stream_synchronization_waits_for_one_stream_if_recorded(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 1, 1),
         _call("cudaLaunchKernel", 1, 2, 2),
@@ -118,7 +118,7 @@ def test_a_stream_is_waited_for_alone_where_the_trace_tells_it(ask: Ask) -> None
     assert edge == ("return", "cudaStreamSynchronize", 30, 52, 22)
 
 
-def test_the_longest_edges_are_told_in_order_of_time(ask: Ask) -> None:
+def test_longest_edges_are_listed_by_time(ask: Ask) -> None:
     events = [_slice(f"a{number}", number * 10, number * 10 + number) for number in range(1, 9)]
     events += [_call("cudaLaunchKernel", 200, 201, 1), _work(205, 206, 1)]
     told = ask("critical_path", events, edges=3)
@@ -126,14 +126,14 @@ def test_the_longest_edges_are_told_in_order_of_time(ask: Ask) -> None:
     assert sum(row["length_ns"] for row in told["names"]) == told["total"][0]["length_ns"]
 
 
-def test_both_sides_are_needed(ask: Ask) -> None:
+def test_path_needs_host_and_device_events(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="GPU"):
         ask("critical_path", [_slice("a", 0, 1)])
     with pytest.raises(NotApplicable, match="Neither"):
         ask("critical_path", [_work(0, 1, 1)])
 
 
-def test_odd_values_do_no_harm(ask: Ask) -> None:
+def test_odd_values_yield_an_answer(ask: Ask) -> None:
     told = ask(
         "critical_path",
         [
@@ -153,7 +153,7 @@ def test_odd_values_do_no_harm(ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "v100_ddp_epoch_us", "h100_timesformer", "vllm_cuda_graphs"])
-def test_real_paths_are_contiguous_and_no_longer_than_their_time(name: str, ask: Ask) -> None:
+def test_real_paths_are_contiguous_and_no_longer_than_their_span(name: str, ask: Ask) -> None:
     _check(ask("critical_path", real(name), edges=10_000_000))
 
 
@@ -186,7 +186,7 @@ _WORKS = st.builds(
 
 @given(host=st.lists(_HOST, min_size=1, max_size=9), work=st.lists(_WORKS, min_size=1, max_size=6))
 @settings(max_examples=20, deadline=None)
-def test_it_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
+def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
     told = ask("critical_path", [*host, *work])
     _check(told)
     assert told["total"][0]["length_ns"] == 1000 * _longest(host, work)

@@ -47,7 +47,7 @@ _DEVICE = [_call("cudaLaunchKernel", 1, 2, 99), _work(3, 4, 99)]
 """Something on a device, without which there is no critical path."""
 
 
-def test_a_path_goes_into_the_engines_thread_and_back(ask: Ask) -> None:
+def test_path_enters_the_autograd_thread_and_returns(ask: Ask) -> None:
     told = ask(
         "critical_path",
         [
@@ -72,7 +72,7 @@ def test_a_path_goes_into_the_engines_thread_and_back(ask: Ask) -> None:
     assert told["total"][0]["length_ns"] == 80_000
 
 
-def test_a_slice_in_which_the_engine_is_called_counts_before_and_after_it(ask: Ask) -> None:
+def test_calling_slice_counts_before_and_after_the_autograd_thread(ask: Ask) -> None:
     events = [*_DEVICE, _slice("backward", 0, 100), _slice("MmBackward0", 30, 80, tid=2), _slice("aten::mm", 0, 1)]
     told = ask("critical_path", events)
     assert [edge for edge in _edges(told) if edge[0] == "handover" or edge[1] == "MmBackward0"] == [
@@ -83,14 +83,14 @@ def test_a_slice_in_which_the_engine_is_called_counts_before_and_after_it(ask: A
     assert told["total"][0]["length_ns"] == 100_000
 
 
-def test_names_of_operators_tell_the_engine_where_no_flow_does(ask: Ask) -> None:
+def test_operator_names_identify_the_autograd_thread_without_flows(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("MmBackward0", 30, 80, tid=2), _slice("aten::add_", 90, 99)]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 79_000
     other_process = [{**event, "pid": 3} if event["tid"] == 2 else event for event in events]
     assert ask("critical_path", other_process)["total"][0]["length_ns"] == 50_000
 
 
-def test_operators_that_tell_of_a_forward_thread_are_the_engines(ask: Ask) -> None:
+def test_operators_with_a_forward_thread_identify_the_autograd_thread(ask: Ask) -> None:
     told: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}
     events = [
         *_DEVICE,
@@ -101,7 +101,7 @@ def test_operators_that_tell_of_a_forward_thread_are_the_engines(ask: Ask) -> No
     assert ask("critical_path", events)["total"][0]["length_ns"] == 79_000
 
 
-def test_a_forward_pass_that_is_run_again_in_the_backward_pass_hides_no_caller(ask: Ask) -> None:
+def test_recomputed_forward_pass_does_not_hide_the_caller(ask: Ask) -> None:
     """As activation checkpoints do: then most arrows lead from the engine's thread to itself."""
     events = [
         *_DEVICE,
@@ -115,7 +115,7 @@ def test_a_forward_pass_that_is_run_again_in_the_backward_pass_hides_no_caller(a
         assert ask("critical_path", [*events, *linked])["total"][0]["length_ns"] == (20 + 4 + 40 + 9) * 1000
 
 
-def test_a_backward_pass_within_a_backward_pass_is_called_by_the_first_caller(ask: Ask) -> None:
+def test_nested_backward_pass_belongs_to_the_first_caller(ask: Ask) -> None:
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20),
@@ -133,19 +133,19 @@ def test_a_backward_pass_within_a_backward_pass_is_called_by_the_first_caller(as
     ]
 
 
-def test_threads_that_do_not_take_turns_are_paths_of_their_own(ask: Ask) -> None:
+def test_concurrent_threads_have_separate_paths(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("aten::add", 30, 80, tid=2), _slice("aten::mul", 90, 99)]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 50_000
 
 
-def test_the_engine_does_not_return_while_it_works(ask: Ask) -> None:
+def test_autograd_thread_returns_only_at_rest(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("MmBackward0", 30, 95, tid=2), _slice("aten::add_", 90, 120)]
     edges = _edges(ask("critical_path", events))
     assert [edge[0] for edge in edges].count("handover") == 1
     assert edges[-1] == ("host", "MmBackward0", 30, 95, 65)
 
 
-def test_a_launching_call_counts_also_where_work_waits_for_its_stream(ask: Ask) -> None:
+def test_launching_call_counts_while_work_waits_for_its_stream(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 10, 1),
         _call("cudaLaunchKernel", 20, 40, 2),
@@ -162,7 +162,7 @@ def test_a_launching_call_counts_also_where_work_waits_for_its_stream(ask: Ask) 
     ]
 
 
-def test_without_sync_events_a_stream_waits_for_the_event_recorded_last(ask: Ask) -> None:
+def test_stream_waits_for_the_last_recorded_event_without_sync_events(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 1, 1),
         _call("cudaEventRecord", 2, 3, 11),
@@ -180,7 +180,7 @@ def test_without_sync_events_a_stream_waits_for_the_event_recorded_last(ask: Ask
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_generated_steps_lead_through_all_threads_and_streams(shape: str, ask: Ask) -> None:
+def test_path_of_generated_steps_uses_all_threads_and_streams(shape: str, ask: Ask) -> None:
     events = Training(**SHAPES[shape]).events
     told = ask("critical_path", events)
     _check(told)
@@ -198,7 +198,7 @@ def test_generated_steps_lead_through_all_threads_and_streams(shape: str, ask: A
 
 @needs_shared
 @pytest.mark.parametrize("step", A100_ON_ONE_THREAD)
-def test_a_real_step_leads_through_its_backward_pass(step: int, ask: Ask) -> None:
+def test_path_of_a_real_step_includes_its_backward_pass(step: int, ask: Ask) -> None:
     told = ask("critical_path", real("a100_nccl_3_steps"), selection=Selection(steps=(step,)), edges=1_000_000)
     _check(told)
     length = told["total"][0]["length_ns"]
@@ -217,7 +217,7 @@ class TestHta:
     pytestmark = needs_hta
 
     @pytest.mark.parametrize("shape", SHAPES)
-    def test_generated_steps_are_as_long_as_in_hta(self, shape: str, ask: Ask, tmp_path: Path) -> None:
+    def test_paths_of_generated_steps_are_as_long_as_in_hta(self, shape: str, ask: Ask, tmp_path: Path) -> None:
         events = Training(**SHAPES[shape]).events
         for place, variant in enumerate((events, on_one_thread(events), without_sync_events(events))):
             theirs = _hta(variant, tmp_path / f"{place}.json")
@@ -226,7 +226,7 @@ class TestHta:
                 told = ask("critical_path", variant, selection=Selection(steps=(number,)))
                 assert told["total"][0]["length_ns"] == pytest.approx(1000 * one["length_us"], rel=0.03)
 
-    def test_hta_does_not_cross_threads_of_the_host(self, ask: Ask, tmp_path: Path) -> None:
+    def test_hta_does_not_cross_host_threads(self, ask: Ask, tmp_path: Path) -> None:
         """It has the longest of them alone, unless work leads past them all."""
         events = [
             _slice("ProfilerStep#0", 0, 400, "user_annotation"),
@@ -253,7 +253,7 @@ class TestHta:
         assert ask("critical_path", events)["total"][0]["length_ns"] == 80_000
 
     @needs_shared
-    def test_a_real_trace_has_these_figures(self, tmp_path: Path) -> None:
+    def test_real_trace_has_known_figures(self, tmp_path: Path) -> None:
         import gzip  # noqa: PLC0415 - for this alone
 
         events = json.loads(gzip.decompress(real("a100_nccl_3_steps").read_bytes()))["traceEvents"]
@@ -281,7 +281,7 @@ _TURNS = st.builds(
 
 @given(host=st.lists(_TURNS, min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_it_is_the_longest_path_of_two_threads_that_take_turns(ask: Ask, host: list[Event]) -> None:
+def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event]) -> None:
     """An engine's thread, known by a flow, and its caller; work takes no part, since it takes no time."""
     far = [_slice("aten::mm", -30, -29), _slice("MmBackward0", -28, -27, tid=2)]
     linked = [_flow("s", 1, -30), _flow("f", 2, -28), _work(-40, -40, 5)]

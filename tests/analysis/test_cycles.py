@@ -26,7 +26,7 @@ def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_rank(name: str, ask: Ask) -> None:
+def test_answer_for_two_cycles_is_that_of_each_with_a_cycle_column(name: str, ask: Ask) -> None:
     cycles = [[generated(rank, cycle) for rank in range(2)] for cycle in range(2)]
     try:
         alone = [ask(name, *traces) for traces in cycles]
@@ -46,7 +46,7 @@ def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_ra
     assert all("cycle" in [column["name"] for column in table["columns"]] for table in told["tables"].values())
 
 
-def test_a_step_is_asked_of_the_cycle_that_has_it(ask: Ask) -> None:
+def test_selected_step_is_answered_by_its_cycle(ask: Ask) -> None:
     traces = [generated(rank, cycle) for cycle in range(2) for rank in range(2)]
     told = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
     assert [(row["rank"], row["cycle"]) for row in told["breakdown"]] == [(0, 1), (1, 1)]
@@ -54,7 +54,7 @@ def test_a_step_is_asked_of_the_cycle_that_has_it(ask: Ask) -> None:
     assert all("13" in one["reason"] for one in told.answer.skipped)
 
 
-def test_what_has_no_answer_is_told_with_its_cycle(ask: Ask) -> None:
+def test_skipped_ranks_are_listed_with_their_cycle(ask: Ask) -> None:
     events = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#90", "pid": 1, "tid": 1, "ts": 1, "dur": 9}]
     on_host = json.dumps({"distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": events})
     told = ask("temporal_breakdown", generated(0, 0), generated(1, 0), on_host)
@@ -63,7 +63,7 @@ def test_what_has_no_answer_is_told_with_its_cycle(ask: Ask) -> None:
 
 
 @needs_shared
-def test_totals_of_kernels_are_those_of_all_ranks(ask: Ask) -> None:
+def test_kernel_totals_cover_all_ranks(ask: Ask) -> None:
     told = ask("kernel_breakdown", *DLRM, top=1000)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     types: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -89,7 +89,7 @@ def test_totals_of_kernels_are_those_of_all_ranks(ask: Ask) -> None:
 
 
 @needs_shared
-def test_the_ranks_of_a_real_run_twice_are_two_cycles_and_its_collectives_do_not_mix(ask: Ask) -> None:
+def test_repeated_real_run_is_two_cycles_with_separate_collectives(ask: Ask) -> None:
     once, twice = ask("collectives", *DLRM), ask("collectives", *DLRM, *DLRM)
     assert twice.answer.cycles == 2
     for cycle in range(2):

@@ -24,7 +24,7 @@ times = st.tuples(st.integers(0, LIMIT - 1), st.integers(0, 20))
 
 @settings(max_examples=20)
 @given(st.lists(times, min_size=1, max_size=4), st.lists(times, max_size=4), st.integers(1, LIMIT - 1))
-def test_exposed_is_waiting_with_no_work(
+def test_exposed_time_is_loading_without_device_work(
     ask: Ask, loads: list[tuple[int, int]], works: list[tuple[int, int]], border: int
 ) -> None:
     windows = [(0, border), (border, LIMIT)]
@@ -55,7 +55,7 @@ def test_exposed_is_waiting_with_no_work(
     assert loader["max_ns"] == max(length for _, length in loads)
 
 
-def test_loaders_are_told_apart_the_costliest_first(ask: Ask) -> None:
+def test_loaders_are_listed_costliest_first(ask: Ask) -> None:
     pipe = "enumerate(DataPipe)#Batcher"
     found = [loading(0, 5), loading(10, 2), loading(20, 30, pipe), event("kernel", "gemm", 19, 30)]
     rows = ask("dataloader", found)["loaders"]
@@ -77,13 +77,13 @@ def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
     )
 
 
-def test_without_a_gpu_all_of_it_is_exposed(ask: Ask) -> None:
+def test_all_loading_is_exposed_without_a_gpu(ask: Ask) -> None:
     [row] = ask("dataloader", [loading(0, 5), event("cpu_op", "aten::mm", 4, 6)])["steps"]
     assert (row["step"], row["loading_ns"], row["exposed_ns"], row["exposed_pct"]) == (None, 5000, 5000, 50)
 
 
 @needs_shared
-def test_without_a_loader_it_says_so(ask: Ask) -> None:
+def test_trace_without_a_loader_is_not_applicable(ask: Ask) -> None:
     for trace in (real("h100_timesformer"), DATA / "cpu_train_steps.pt.trace.json.gz"):
         with pytest.raises(NotApplicable, match="No step in this trace waits for a DataLoader"):
             ask("dataloader", trace)

@@ -17,7 +17,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
+def test_summary_equals_tensorboard(name: str, ask: Ask) -> None:
     """Doubles of epoch µs move its utilisation of `v100_ddp_epoch_us` by 0.004, and its 96.83 is ours of 96.82."""
     expected = golden("tensorboard", name)
     printed = {row["title"]: row["value"] for row in expected["gpu_summary"]}
@@ -36,7 +36,7 @@ def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
+def test_gpus_of_all_ranks_equal_tensorboard(ask: Ask) -> None:
     rows = ask("gpu_summary", *sorted(SHARED.glob("dlrm_8_ranks/*")))["gpus"]
     listed = golden("tensorboard", "dlrm_8_ranks_distributed")["gpu_info"]["data"]["host"]
     assert {
@@ -53,7 +53,7 @@ def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
+def test_kernels_launched_by_the_driver_use_tensor_cores(ask: Ask) -> None:
     """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %.
 
     And it knows no kernels of CUTLASS by `wmma_tensorop` and `s161616`: with these it is 35.10 %.
@@ -69,7 +69,7 @@ def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
 
 
 @needs_shared
-def test_libraries_of_today_use_tensor_cores_and_names_that_nobody_knows_are_unknown(ask: Ask) -> None:
+def test_current_libraries_use_tensor_cores_and_other_names_are_unknown(ask: Ask) -> None:
     [row] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz")["gpus"]
     known, unknown, whole = 0, 0, 0
     text = gzip.decompress((SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz").read_bytes())
@@ -103,7 +103,7 @@ kernels = st.lists(
 
 @settings(max_examples=25)
 @given(kernels)
-def test_each_nanosecond_counts_for_what_runs_in_it(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
+def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
     events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]
     for start, length, blocks, occupancy in found:
         told = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
@@ -118,7 +118,7 @@ def test_each_nanosecond_counts_for_what_runs_in_it(ask: Ask, found: list[tuple[
     assert row["occupancy_pct"] == (pytest.approx(sum(times) / len(times)) if times else None)
 
 
-def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
+def test_devices_are_separate_and_copies_are_not_kernels(ask: Ask) -> None:
     copy = {**event("gpu_memcpy", "Memcpy HtoD", 0, 10, device=1), "pid": 1}
     found = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
     found.append(kernel(8, 1, device=1, name="mine"))
@@ -131,7 +131,7 @@ def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
     assert all(row["sm_efficiency_pct"] is None and row["occupancy_pct"] is None for row in rows)
 
 
-def test_what_is_no_number_is_not_known(ask: Ask) -> None:
+def test_values_that_are_not_numbers_are_unknown(ask: Ask) -> None:
     odd: list[Any] = ["2.5", None, [1], -1, 1e400, float("nan")]
     found = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
     [row] = ask("gpu_summary", found)["gpus"]
@@ -139,6 +139,6 @@ def test_what_is_no_number_is_not_known(ask: Ask) -> None:
     assert row["occupancy_pct"] is None
 
 
-def test_without_a_gpu_it_says_so(ask: Ask) -> None:
+def test_trace_without_a_gpu_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("gpu_summary", DATA / "cpu_train_steps.pt.trace.json.gz")

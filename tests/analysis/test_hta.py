@@ -53,7 +53,7 @@ def last(rows: Rows, *keys: str, value: str) -> dict[tuple[Any, ...], Any]:
     return {tuple(row[key] for key in keys): row[value] for row in rows}
 
 
-def test_temporal_breakdown(compared: Compared) -> None:
+def test_temporal_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     [row], [theirs] = ours("temporal_breakdown")["breakdown"], hta["temporal_breakdown"]
     for column, name in {"idle": "idle", "compute": "compute", "non_compute": "non_compute", "span": "kernel"}.items():
@@ -62,7 +62,7 @@ def test_temporal_breakdown(compared: Compared) -> None:
         assert row[f"{column}_pct"] == pytest.approx(theirs[f"{column}_time_pctg"], abs=0.00501)
 
 
-def test_comm_overlap(compared: Compared) -> None:
+def test_comm_overlap_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     [theirs] = hta["comm_overlap"]
     if theirs["comp_comm_overlap_pctg"] is None:
@@ -72,7 +72,7 @@ def test_comm_overlap(compared: Compared) -> None:
     assert row["overlap_pct"] == pytest.approx(theirs["comp_comm_overlap_pctg"], abs=0.00501)
 
 
-def test_idle_breakdown(compared: Compared) -> None:
+def test_idle_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     found = {(row["stream"], row["category"]): row for row in ours("idle_breakdown")["breakdown"]}
     idle = {(one["stream"], one["idle_category"]): one["idle_time"] * 1000 for one in hta["idle"] if one["idle_time"]}
@@ -86,7 +86,7 @@ def test_idle_breakdown(compared: Compared) -> None:
             assert row[f"{column}_ns"] / 1000 == pytest.approx(intervals[key][name] or 0, abs=0.00501), (key, column)
 
 
-def test_kernel_breakdown(compared: Compared) -> None:
+def test_kernel_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     found = ours("kernel_breakdown", top=100_000)
     times = {row["types"]: row["time_ns"] for row in found["types"]}
@@ -106,7 +106,7 @@ def test_kernel_breakdown(compared: Compared) -> None:
         assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=1e-6)
 
 
-def test_launch_stats(compared: Compared) -> None:
+def test_launch_stats_equal_hta(compared: Compared) -> None:
     ours, hta = compared
     found = ours("launch_stats", top=1_000_000)
     names = ("cpu_duration", "gpu_duration", "launch_delay")
@@ -116,7 +116,7 @@ def test_launch_stats(compared: Compared) -> None:
     assert found["counts"][0]["short_work"] == sum(one["gpu_duration"] < one["cpu_duration"] for one in hta["launches"])
 
 
-def test_queue_length(compared: Compared) -> None:
+def test_queue_length_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     found = ours("queue_length", points=1_000_000)
     theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["queue_series"]]
@@ -134,7 +134,7 @@ def test_queue_length(compared: Compared) -> None:
                 assert row[column] == pytest.approx(one[f"queue_length/{name}"]), column
 
 
-def test_memory_bandwidth(compared: Compared) -> None:
+def test_memory_bandwidth_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     found = ours("memory_bandwidth", points=1_000_000)
     theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["bandwidth_series"]]

@@ -45,12 +45,12 @@ def same(found: Rows, expected: dict[str, Rows], tolerance: float) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_gaps_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("idle_breakdown", real(name), **HTA)["breakdown"], golden("hta_ns", name)["idle_time_breakdown"], 0.5)
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_gaps_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     found = ask("idle_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
     same(found, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
     found = ask("idle_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]
@@ -68,7 +68,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
 
 
 @needs_shared
-def test_a_launch_just_after_the_work_before_is_after_it(ask: Ask) -> None:
+def test_launch_just_after_previous_work_is_host_wait(ask: Ask) -> None:
     found = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
     expected = golden("hta_ns", "v100_ddp_epoch_us")["idle_time_breakdown"]
     # HTA's times are doubles of µs since the epoch, a quarter of a µs apart: it takes six launches for earlier
@@ -81,7 +81,7 @@ def test_a_launch_just_after_the_work_before_is_after_it(ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
-def test_gaps_are_all_that_work_does_not_cover(name: str, ask: Ask) -> None:
+def test_gaps_cover_all_time_without_work(name: str, ask: Ask) -> None:
     found = ask("idle_breakdown", real(name))["breakdown"]
     streams = golden("exact", name)["0"]["streams"]
     assert {f"{row['device']}/{row['stream']}" for row in found} <= set(streams)
@@ -90,7 +90,7 @@ def test_gaps_are_all_that_work_does_not_cover(name: str, ask: Ask) -> None:
         assert sum(row["idle_ns"] for row in found) == golden("exact", name)["0"]["span_ns"] - stream["busy_ns"]
 
 
-def test_gaps_are_told_apart_by_who_is_late(ask: Ask) -> None:
+def test_gaps_are_classified_by_the_time_of_the_launch(ask: Ask) -> None:
     trace = [
         *(call(0, 1), call(1, 2), call(90, 3), call(2, 4), call(3, 5)),
         work(10, 30, correlation=1),
@@ -117,13 +117,13 @@ def test_gaps_are_told_apart_by_who_is_late(ask: Ask) -> None:
     assert [row["category"] for row in found] == ["host_wait", "other"]
 
 
-def test_calls_that_share_a_correlation_count_once(ask: Ask) -> None:
+def test_calls_with_the_same_correlation_count_once(ask: Ask) -> None:
     trace = [call(0, 1), call(50, 2), call(60, 2, "cuLaunchKernel"), work(10, 45, correlation=1)]
     [row] = ask("idle_breakdown", [*trace, work(70, 5, correlation=2)])["breakdown"]
     assert (row["category"], row["count"], row["idle_ns"]) == ("kernel_wait", 1, 15000)
 
 
-def test_a_trace_without_gaps_is_told_so(ask: Ask) -> None:
+def test_trace_without_gaps_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable):
         ask("idle_breakdown", [work(0, 5)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
@@ -138,7 +138,7 @@ def test_a_trace_without_gaps_is_told_so(ask: Ask) -> None:
         max_size=12,
     )
 )
-def test_gaps_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, int, int, bool]]) -> None:
+def test_gaps_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int, bool]]) -> None:
     trace: list[dict[str, Any]] = []
     expected: dict[tuple[int, str], list[int]] = {}
     for number, (at, dur, launch, stream, linked) in enumerate(parts):

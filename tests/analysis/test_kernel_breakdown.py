@@ -72,7 +72,7 @@ def same_kernels(found: Rows, expected: Rows, tolerance: float) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_kernels_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)["gpu_kernel_breakdown_full"]
     answer = ask("kernel_breakdown", real(name), **HTA)
     same_kernels(answer["kernels"], expected["kernels"], 0.5)
@@ -88,7 +88,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_kernels_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
@@ -104,7 +104,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", ["v100_resnet50_2021", "h100_timesformer", "v100_ddp_epoch_us", "dlrm_rank0"])
-def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
+def test_kernels_equal_tensorboard(name: str, ask: Ask) -> None:
     trace = real(name) if name != "dlrm_rank0" else min(SHARED.glob("dlrm_8_ranks/*"))
     ours = {row["name"]: row for row in ask("kernel_breakdown", trace, top=1000)["kernels"] if row["type"] != "MEM"}
     rows = golden("tensorboard", name)["kernels"]["rows"]
@@ -122,7 +122,7 @@ def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_configurations_are_tensorboards(ask: Ask) -> None:
+def test_configurations_equal_tensorboard(ask: Ask) -> None:
     found = ask("kernel_breakdown", real("v100_resnet50_2021"), top=1000)["configurations"]
 
     def key(name: str, op: str | None, grid: str, block: str, registers: Any, memory: Any) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ def test_configurations_are_tensorboards(ask: Ask) -> None:
 
 
 @needs_shared
-def test_others_are_those_beyond_the_largest(ask: Ask) -> None:
+def test_others_are_the_names_beyond_top(ask: Ask) -> None:
     kernels = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_default"]["kernels"]
     expected = {one["name"]: one for one in kernels if one["kernel_type"] == "COMPUTATION"}
     top = len(expected) - 1
@@ -164,7 +164,7 @@ def test_others_are_those_beyond_the_largest(ask: Ask) -> None:
     assert ours["others"]["min_ns"] / 1000 == min(one["min (us)"] for one in hidden)
 
 
-def test_what_runs_at_once_is_told(ask: Ask) -> None:
+def test_simultaneous_types_are_listed(ask: Ask) -> None:
     trace = [
         *(work(0, 10), work(4, 10, name="ncclDevKernel_AllReduce", stream=9), work(8, 4, "gpu_memset", "Memset")),
         work(100, 5, "gpu_memcpy", "Memcpy HtoD"),
@@ -188,7 +188,7 @@ def op(external: int, name: str, start: float = 0) -> dict[str, Any]:
     return call(start, 0, name) | {"cat": "cpu_op", "args": ids(external)}
 
 
-def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
+def test_kernels_are_grouped_by_launch_configuration(ask: Ask) -> None:
     details: dict[str, Any] = {"grid": [2, 1, 1], "block": [32, 1, 1], "registers per thread": 8, "shared memory": 16}
     metrics: list[dict[str, Any]] = [
         {"blocks per SM": blocks, "est. achieved occupancy %": blocks * 10} for blocks in (1, 4)
@@ -221,7 +221,7 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
     assert (gemm["blocks_per_sm"], other["blocks_per_sm"], other["stddev_ns"]) == (3.25, None, 0)
 
 
-def test_work_has_no_op_where_several_ops_share_its_external_id(ask: Ask) -> None:
+def test_work_has_no_op_if_several_ops_share_its_external_id(ask: Ask) -> None:
     trace = [op(1, "aten::linear"), op(1, "aten::mm", 1), work(2, 1, **ids(1)), work(4, 1)]
     answer = ask("kernel_breakdown", trace)
     assert [(row["op"], row["count"]) for row in answer["configurations"]] == [(None, 2)]
@@ -240,7 +240,7 @@ def test_work_has_the_op_around_its_launch_whatever_its_external_id_is(ask: Ask)
 
 
 @pytest.mark.parametrize("types", ["exact", "hta"])
-def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(types: str, ask: Ask) -> None:
     odd: list[dict[str, Any]] = [
         {"grid": "a", "block": None, "registers per thread": "many", "blocks per SM": [1]},
         {"registers per thread": 1e300, "grid": {"a": [1]}, "block": 5, "blocks per SM": "NaN"},
@@ -254,7 +254,7 @@ def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
         assert 0 <= row["min_ns"] <= row["mean_ns"] <= row["max_ns"] <= row["sum_ns"]
 
 
-def test_a_trace_without_work_is_told_why(ask: Ask) -> None:
+def test_trace_without_work_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("kernel_breakdown", [call(1, 1)])
 
@@ -267,7 +267,7 @@ KINDS = [("kernel", "a"), ("kernel", "b"), ("kernel", "c"), ("gpu_memcpy", "Memc
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=14),
     st.integers(1, 4),
 )
-def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]], top: int) -> None:
+def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]], top: int) -> None:
     durations: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for _, dur, (cat, name) in parts:
         durations["COMP" if cat == "kernel" else "MEM"][name].append(dur * 1000)

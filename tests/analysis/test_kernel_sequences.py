@@ -97,7 +97,7 @@ LAUNCHES = st.lists(st.tuples(st.integers(0, 39), st.integers(1, 9), st.sampled_
 
 @settings(max_examples=40)
 @given(OPS, LAUNCHES, st.sampled_from(["", "aten::", "b"]), st.integers(1, 3))
-def test_sequences_are_those_of_a_plain_look(
+def test_sequences_equal_a_plain_search(
     ask: Ask, ops: list[tuple[str, int, int]], launches: list[tuple[int, int, str]], operator: str, least: int
 ) -> None:
     """Operators of depths 1 to 3, each with room for its children, and work that runs in another order."""
@@ -116,7 +116,7 @@ def test_sequences_are_those_of_a_plain_look(
             ask("kernel_sequences", unique, operator=operator, min_length=least)
 
 
-def test_long_sequences_are_cut_and_only_the_most_frequent_are_told(ask: Ask) -> None:
+def test_long_sequences_are_truncated_and_only_the_most_frequent_are_listed(ask: Ask) -> None:
     events = [op("once", 0, 10), op("twice", 20, 10), op("twice", 40, 10)]
     events += [call(start + at, 10 * start + at, dur=0.5) for start in (0, 20, 40) for at in (1, 2, 3)]
     events += [
@@ -131,7 +131,7 @@ def test_long_sequences_are_cut_and_only_the_most_frequent_are_told(ask: Ask) ->
     assert [row["op"] for row in ask("kernel_sequences", events, top=1)["sequences"]] == ["twice"]
 
 
-def test_where_there_are_no_sequences_it_says_why(ask: Ask) -> None:
+def test_trace_without_sequences_has_a_reason(ask: Ask) -> None:
     events = [op("a", 0, 10), call(1, 1), work(20, 1, correlation=1), op("b", 20, 5)]
     for parameters, reason in (
         ({"operator": "c"}, "No operator's name contains 'c'"),

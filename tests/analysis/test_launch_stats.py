@@ -46,12 +46,12 @@ def same(told: dict[str, Any], expected: dict[str, Any], tolerance: float) -> No
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_launches_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("launch_stats", real(name), **HTA), golden("hta_ns", name)["cuda_kernel_launch_stats"]["0"], 0.5)
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_launches_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "v100_resnet50_2021")["cuda_kernel_launch_stats"]
     same(ask("launch_stats", real("v100_resnet50_2021"), **HTA), expected["0"], 1e-6)
     expected = golden("hta_default", "dlrm_8_ranks")["cuda_kernel_launch_stats"]
@@ -61,7 +61,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
 
 
 @needs_shared
-def test_all_runtimes_launch(ask: Ask) -> None:
+def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
     trace = real("mi300_resnet_rank0_of_8")  # of ROCm, which HTA knows no launches of
     with pytest.raises(NotApplicable, match="left to count"):
         ask("launch_stats", trace, types="hta")
@@ -102,7 +102,7 @@ def test_calls_and_work_are_paired(ask: Ask) -> None:
     assert [row["launch_delay_ns"] for row in longest] == [309_000, 230_000]
 
 
-def test_without_launches_it_is_told_why(ask: Ask) -> None:
+def test_trace_without_launches_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No calls that launch work"):
         ask("launch_stats", [work(0, 5, correlation=1)])
     with pytest.raises(NotApplicable, match="left to count"):
@@ -111,7 +111,7 @@ def test_without_launches_it_is_told_why(ask: Ask) -> None:
         ask("launch_stats", [call(1, 1)])
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(call(-9e14, 1, dur=9e14), call(5, 2, dur=-3), call(5, 2, dur=1)),
         *(work(9e14, 9e14, correlation=1), work(6, -1, correlation=2), work(6, 1, correlation="2")),
@@ -122,7 +122,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 90)] * 4), min_size=1, max_size=12))
-def test_statistics_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
+def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
     trace = []
     for number, (at, dur, start, lasting) in enumerate(parts):
         trace += [call(at, number, dur=dur), work(start, lasting, correlation=number)]

@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 @needs_shared
 @pytest.mark.parametrize("name", ["h100_timesformer", "v100_resnet50_2021"])
-def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
+def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
     told = golden("tensorboard", name)
     rows = ask("memory", real(name))["operators"]
     for device, expected in told["memory_stats_KB"]["rows"].items():
@@ -41,7 +41,7 @@ def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_peaks_and_blocks_are_tensorboards(ask: Ask) -> None:
+def test_peaks_and_blocks_equal_tensorboard(ask: Ask) -> None:
     told = golden("tensorboard", "h100_timesformer")
     answer = ask("memory", real("h100_timesformer"))
     names = {"CPU": "0", "CUDA": "1"}
@@ -52,7 +52,7 @@ def test_peaks_and_blocks_are_tensorboards(ask: Ask) -> None:
 
 
 @needs_shared
-def test_a_trace_of_2021_tells_no_peak_and_no_blocks_but_how_memory_grows(ask: Ask) -> None:
+def test_trace_of_2021_has_growth_but_no_peak_and_no_blocks(ask: Ask) -> None:
     answer = ask("memory", real("v100_resnet50_2021"))
     assert not answer["blocks"]
     for row in answer["devices"]:
@@ -60,7 +60,7 @@ def test_a_trace_of_2021_tells_no_peak_and_no_blocks_but_how_memory_grows(ask: A
         assert row["peak_growth_bytes"] > 0
 
 
-def test_a_captured_trace_agrees_with_its_own_totals(ask: Ask) -> None:
+def test_captured_trace_agrees_with_its_own_totals(ask: Ask) -> None:
     answer = ask("memory", CAPTURED, points=1_000_000)
     [device] = answer["devices"]
     curve = answer["curve"]
@@ -78,7 +78,7 @@ def _change(at: int, size: object, address: object = 1, tid: object = 1, **more:
     return {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": tid, "ts": at, "args": args}
 
 
-def test_a_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) -> None:
+def test_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) -> None:
     told = ask(
         "memory",
         [
@@ -107,7 +107,7 @@ def test_a_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask
     assert (block["allocated_at_ns"], block["freed_at_ns"], block["lasting_ns"]) == (20_000, 60_000, 40_000)
 
 
-def test_a_curve_of_many_points_keeps_its_most_and_its_least(ask: Ask) -> None:
+def test_reduced_curve_keeps_minima_and_maxima(ask: Ask) -> None:
     changes = [_change(at, 5 if at % 3 else -7, at) for at in range(2_000)]
     changes[777]["args"]["Bytes"] = 1_000_000
     changes[778]["args"]["Bytes"] = -1_000_000
@@ -120,13 +120,13 @@ def test_a_curve_of_many_points_keeps_its_most_and_its_least(ask: Ask) -> None:
     assert [row["at_ns"] for row in thin] == sorted(row["at_ns"] for row in thin)
 
 
-def test_blocks_are_the_largest(ask: Ask) -> None:
+def test_listed_blocks_are_the_largest(ask: Ask) -> None:
     changes = [_change(at, at + 1, at) for at in range(50)]
     assert [row["size_bytes"] for row in ask("memory", changes, top=3)["blocks"]] == [50, 49, 48]
     assert ask("memory", changes, top=0)["blocks"] == []
 
 
-def test_odd_values_do_no_harm(ask: Ask) -> None:
+def test_odd_values_yield_an_answer(ask: Ask) -> None:
     events = [
         _change(0, "x"),
         _change(1, 5, None),
@@ -141,12 +141,12 @@ def test_odd_values_do_no_harm(ask: Ask) -> None:
     assert {row["device_type"] for row in answer["devices"]} >= {"CUDA", "99"}
 
 
-def test_sizes_too_large_to_add_up_are_a_reason(ask: Ask) -> None:
+def test_overflowing_sizes_have_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="64 bits"):
         ask("memory", [_change(at, 1 << 62, at) for at in range(4)])
 
 
-def test_a_trace_without_memory_has_a_reason(ask: Ask) -> None:
+def test_trace_without_memory_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="profile_memory"):
         ask("memory", [_op("a", 0, 1)])
 
@@ -163,7 +163,7 @@ _CHANGES = st.builds(
 
 @given(operators=st.lists(_OPS, max_size=8), changes=st.lists(_CHANGES, min_size=1, max_size=12))
 @settings(max_examples=15, deadline=None)
-def test_it_is_what_the_definition_says(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
+def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
     answer = ask("memory", [*operators, *changes])
     changes = sorted(changes, key=lambda change: change["ts"])
     running: dict[int, int] = defaultdict(int)

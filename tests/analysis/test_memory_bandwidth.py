@@ -36,12 +36,12 @@ def same(found: Rows, expected: Rows) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_bandwidth_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("memory_bandwidth", real(name), **HTA)["summary"], golden("hta_ns", name)["memory_bw_summary"])
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_bandwidth_equals_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
@@ -53,7 +53,7 @@ def copy(start: float, dur: float, size: int, name: str = "Memcpy HtoD (Pinned -
     return work(start, dur, "gpu_memset" if name.startswith("Memset") else "gpu_memcpy", name, bytes=size, **args)
 
 
-def test_bandwidths_that_are_used_at_once_add_up(ask: Ask) -> None:
+def test_simultaneous_bandwidths_add_up(ask: Ask) -> None:
     trace = [
         *(copy(0, 10, 20_000), copy(5, 10, 40_000, stream=8), copy(30, 4, 4_000)),
         *(copy(0, 4, 4_000, "Memcpy DtoH (Device -> Pageable)"), copy(50, 2, 8_000, "Memset (Device)")),
@@ -72,12 +72,12 @@ def test_bandwidths_that_are_used_at_once_add_up(ask: Ask) -> None:
     assert (unknown["bytes"], unknown["bandwidth_gbps"], unknown["max_gbps"]) == (0, None, 3.5)
 
 
-def test_other_work_is_none_of_it(ask: Ask) -> None:
+def test_other_work_does_not_count(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No copies or memsets"):
         ask("memory_bandwidth", [work(0, 1)])
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     told: list[dict[str, Any]] = [{"memory bandwidth (GB/s)": value} for value in ("NaN", [1], 1e308, -1)]
     trace = [
         *(copy(0, 0, 2**58), copy(0, 9e14, 2**58), copy(1, -5, -(2**58)), copy(4, 1, 5, name="Memcpy")),
@@ -90,7 +90,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=10))
-def test_series_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, int]]) -> None:
+def test_series_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int]]) -> None:
     trace = [copy(at, dur, dur * rate * 1000) for at, dur, rate in parts]
     changes = sorted([(at, rate, 1) for at, _, rate in parts] + [(at + dur, -rate, -1) for at, dur, rate in parts])
     last = {}

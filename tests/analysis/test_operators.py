@@ -31,7 +31,7 @@ Event = dict[str, Any]
 @needs_shared
 @pytest.mark.parametrize("group_by", ["name", "shapes"])
 @pytest.mark.parametrize("name", TORCH)
-def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
+def test_operators_equal_torch_key_averages(name: str, group_by: str, ask: Ask) -> None:
     told = golden("key_averages", name)
     expected = told.get("by_name" if group_by == "name" else "by_shape")
     if expected is None:
@@ -58,7 +58,7 @@ def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", TENSORBOARD)
-def test_it_is_tensorboards_operator_view(name: str, ask: Ask) -> None:
+def test_operators_equal_tensorboards_operator_view(name: str, ask: Ask) -> None:
     told = golden("tensorboard", name)
     for group_by, key in (("name", "operators"), ("shapes", "operators_by_input")):
         if told[key] is None:
@@ -84,7 +84,7 @@ def _slice(name: str, start: int, end: int, **more: Any) -> Event:
     }  # fmt: skip
 
 
-def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_call(ask: Ask) -> None:
+def test_self_time_excludes_children_and_an_only_child_of_the_same_name_is_no_call(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("a", 1, 9),
@@ -105,7 +105,7 @@ def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_c
     ]
 
 
-def test_a_slice_that_overlaps_is_a_sibling_for_torch_and_nothing_for_tensorboard(ask: Ask) -> None:
+def test_overlapping_slice_is_a_sibling_for_torch_and_ignored_by_tensorboard(ask: Ask) -> None:
     events = [_slice("a", 0, 10), _slice("b", 5, 15), _slice("c", 6, 8)]
     own = {row["name"]: row["host_self_ns"] for row in ask("operators", events)["operators"]}
     assert own == {"a": 10_000, "b": 8_000, "c": 2_000}
@@ -113,7 +113,7 @@ def test_a_slice_that_overlaps_is_a_sibling_for_torch_and_nothing_for_tensorboar
     assert own == {"a": 8_000, "c": 2_000}
 
 
-def test_tensorboards_doubles_of_time_since_the_epoch_are_its_own(ask: Ask) -> None:
+def test_tensorboard_nesting_keeps_its_rounding_of_epoch_times(ask: Ask) -> None:
     """They are 250 ns apart, so that a slice ends after the one around it, and is left out."""
     # Kineto writes one decimal of these: …689.8 and …690.2
     events = [_slice("a", 0, 0), _slice("b", 0, 0)]
@@ -125,7 +125,7 @@ def test_tensorboards_doubles_of_time_since_the_epoch_are_its_own(ask: Ask) -> N
     assert theirs == {"a": 10_000}
 
 
-def test_tensorboards_own_time_is_without_calls_of_the_runtime(ask: Ask) -> None:
+def test_tensorboard_self_time_excludes_runtime_calls(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("cudaLaunchKernel", 1, 4, cat="cuda_runtime", args={"External id": 5, "correlation": 8}),
@@ -139,7 +139,7 @@ def test_tensorboards_own_time_is_without_calls_of_the_runtime(ask: Ask) -> None
     assert (row["host_self_ns"], row["device_self_ns"]) == (6_000, 7_000)
 
 
-def test_work_without_an_external_id_counts_for_that_of_its_launch(ask: Ask) -> None:
+def test_work_without_an_external_id_counts_for_the_operator_of_its_launch(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("hipLaunchKernel", 1, 4, cat="cuda_runtime", args={"External id": 5, "correlation": 8}),
@@ -152,7 +152,7 @@ def test_work_without_an_external_id_counts_for_that_of_its_launch(ask: Ask) -> 
         assert told["totals"][0]["unattributed_ns"] == 1_000
 
 
-def test_shapes_are_told_apart_however_they_are_written(ask: Ask) -> None:
+def test_shapes_are_grouped_whatever_their_spelling(ask: Ask) -> None:
     events = [
         _slice("a", 0, 1, args={"Input Dims": [[2, 3], []], "Input type": ["float", ""]}),
         _slice("a", 1, 2, args={"Input dims": [[2, 3], []]}),
@@ -163,7 +163,7 @@ def test_shapes_are_told_apart_however_they_are_written(ask: Ask) -> None:
     assert {row["shapes"]: row["calls"] for row in rows} == {"[[2, 3], []]": 2, "[[[1], [4, -1]]]": 1, "[]": 1}
 
 
-def test_steps_are_one_row_and_what_torch_leaves_out_is_none(ask: Ask) -> None:
+def test_steps_are_one_row_and_names_that_torch_leaves_out_have_none(ask: Ask) -> None:
     events = [
         *(_slice(f"ProfilerStep#{number}", number * 10, number * 10 + 9, cat="user_annotation") for number in range(3)),
         _slice("profiler::_record_function_exit", 2, 3),
@@ -177,13 +177,13 @@ def test_steps_are_one_row_and_what_torch_leaves_out_is_none(ask: Ask) -> None:
 
 
 @needs_shared
-def test_rows_are_those_that_cost_most_on_devices_first_then_on_the_host(ask: Ask) -> None:
+def test_rows_are_ordered_by_device_time_then_host_time(ask: Ask) -> None:
     rows = ask("operators", real("v100_resnet50_2021"))["operators"]
     costs = [(-row["device_self_ns"], -row["host_self_ns"]) for row in rows]
     assert costs == sorted(costs)
 
 
-def test_a_trace_without_operators_has_a_reason(ask: Ask) -> None:
+def test_trace_without_operators_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No operators"):
         ask("operators", [_slice("kernel", 0, 1, cat="kernel")])
     with pytest.raises(NotApplicable, match="No operators"):
@@ -191,7 +191,7 @@ def test_a_trace_without_operators_has_a_reason(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("nesting", ["torch", "tensorboard"])
-def test_odd_values_do_no_harm(nesting: str, ask: Ask) -> None:
+def test_odd_values_yield_an_answer(nesting: str, ask: Ask) -> None:
     events = [
         _slice("a", 0, -5, args={"External id": "x"}),
         _slice("a", 1 << 53, (1 << 53) + 1, tid="worker"),
@@ -208,7 +208,7 @@ def test_odd_values_do_no_harm(nesting: str, ask: Ask) -> None:
     assert all(row["host_self_ns"] >= 0 for row in rows)
 
 
-def test_times_too_long_to_add_up_are_a_reason(ask: Ask) -> None:
+def test_overflowing_times_have_a_reason(ask: Ask) -> None:
     events = [_slice(f"a{number}", number, number + 900_000_000_000_000) for number in range(20)]
     with pytest.raises(NotApplicable, match="64 bits"):
         ask("operators", events)
@@ -246,7 +246,7 @@ _MEMORY = st.builds(
     memory=st.lists(_MEMORY, max_size=5),
 )
 @settings(max_examples=30, deadline=None)
-def test_it_is_what_the_definition_says(ask: Ask, host: list[Event], work: list[Event], memory: list[Event]) -> None:
+def test_operators_follow_the_definition(ask: Ask, host: list[Event], work: list[Event], memory: list[Event]) -> None:
     host = [_slice("first", 0, 1, tid=9), *host]
     rows = ask("operators", [*host, *work, *memory])["operators"]
     assert {(row["name"], row["kind"] == "annotation"): _numbers(row) for row in rows} == _oracle(host, work, memory)
@@ -346,7 +346,7 @@ def _launches(external: dict[str, int]) -> list[Event]:
     return events
 
 
-def test_operators_are_the_same_whether_external_ids_are_missing_correlations_colliding_or_right(ask: Ask) -> None:
+def test_operators_do_not_depend_on_external_ids_or_unique_correlations(ask: Ask) -> None:
     kinds: dict[str, dict[str, int]] = {
         "right": {"factor": 2, "offset": 0},
         "missing": {},

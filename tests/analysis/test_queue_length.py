@@ -42,7 +42,7 @@ def same(found: Rows, expected: Rows, tolerance: float) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_queues_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
     found = ask("queue_length", real(name), **HTA)["summary"]
     same(found, expected["queue_length_summary"], 0.001 if name == "v100_ddp_epoch_us" else 1e-6)
@@ -52,7 +52,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_queues_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
@@ -60,7 +60,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         same(ask("queue_length", *traces, **HTA)["summary"], golden("hta_default", name)["queue_length_summary"], 0.05)
 
 
-def test_a_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
+def test_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
     trace = [
         *(call(0, 1), call(10, 2, "cudaGraphLaunch"), call(20, 3), call(30, 4)),
         *(work(5, 5, correlation=1), work(20, 1, correlation=2), work(40, 1, correlation=2)),
@@ -83,14 +83,14 @@ def test_a_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
         ask("queue_length", trace[1:2] + trace[5:7], types="hta")
 
 
-def test_without_launches_it_is_told_why(ask: Ask) -> None:
+def test_trace_without_launches_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No calls that launch work"):
         ask("queue_length", [work(0, 5, correlation=1)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("queue_length", [call(1, 1)])
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(call(-4e14, 1), call(5, 2, dur=-3), call(9, 3), call(9, 3)),
         *(work(4e14, 9e14, correlation=1), work(1, -1, stream=8, correlation=2), work(9, 1, stream="x", correlation=3)),
@@ -101,7 +101,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=12))
-def test_lengths_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
+def test_lengths_equal_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
     trace: list[dict[str, Any]] = []
     changes = []
     for number, (launch, start) in enumerate(parts):

@@ -33,7 +33,7 @@ def open_readings(readings: ReadingCache, *wanted: AnalysisInput) -> list[Readin
     return found
 
 
-def test_the_same_is_read_once(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_equal_inputs_share_a_reading(asked: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
     one, again, part, other = open_readings(
         readings,
@@ -46,7 +46,7 @@ def test_the_same_is_read_once(asked: AnalysisInput, tmp_path: Path) -> None:
     assert len({id(each) for each in (one, part, other)}) == 3
 
 
-def test_what_was_not_asked_for_longest_makes_room(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_least_recently_used_reading_is_closed_first(asked: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path, events_max=10)
     first, second = (of_rank(asked, rank, events=5) for rank in range(2))
     kept, gone = open_readings(readings, first, second)
@@ -55,21 +55,21 @@ def test_what_was_not_asked_for_longest_makes_room(asked: AnalysisInput, tmp_pat
     assert open_readings(readings, second) != [gone]
 
 
-def test_only_so_many_databases_are_open(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_number_of_open_databases_is_limited(asked: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
     found = open_readings(readings, *(of_rank(asked, rank) for rank in range(KEPT_MAX + 1)))
     assert open_readings(readings, of_rank(asked, 0)) != found[:1]
     assert open_readings(readings, of_rank(asked, KEPT_MAX)) == found[-1:]
 
 
-def test_what_is_in_use_stays(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_reading_in_use_stays_open(asked: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path, events_max=1)
     with readings.of(asked) as reading:
         open_readings(readings, of_rank(asked, 1, events=5), of_rank(asked, 2, events=5))
         assert reading.database().sql("SELECT count(*) FROM events").fetchall() == [(1,)]
 
 
-def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_shared_facts_are_computed_once_and_retried_after_a_failure(asked: AnalysisInput, tmp_path: Path) -> None:
     found: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -92,7 +92,7 @@ def test_what_several_need_is_found_once_and_what_fails_is_tried_again(asked: An
         assert [reading.once("key", find) for _ in range(2)] == [2, 2]
 
 
-def test_databases_put_what_does_not_fit_into_memory_apart(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_databases_spill_to_separate_folders(asked: AnalysisInput, tmp_path: Path) -> None:
     def filled(reading: Reading, start: int) -> Any:
         with reading.database() as db:
             db.execute("SET memory_limit = '40MB'")

@@ -27,7 +27,7 @@ def rules(rows: Rows) -> list[str]:
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> None:
+def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: Ask) -> None:
     said = golden("tensorboard", name)["overview"]["recommendations"]
     found = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
     assert rules(found) == [rule for rule, text in SAID.items() if text in said]
@@ -41,7 +41,7 @@ def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> 
 
 
 @needs_shared
-def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
+def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
     """Of `h100_timesformer` TensorBoard knows no kernels that a driver launches: 8.8 % where it is 35.3 %."""
     for name, within in (("v100_resnet50_2021", 1e-9), ("v100_ddp_epoch_us", 0.001)):
         checks = {row["rule"]: row for row in ask("recommendations", TRACES[name])["checks"]}
@@ -57,7 +57,7 @@ def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
 
 
 @needs_shared
-def test_exactly_communication_is_what_costs_most(ask: Ask) -> None:
+def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
     """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
     told = ask("recommendations", TRACES["dlrm_rank0"])
     assert rules(told["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
@@ -94,20 +94,22 @@ LOADER = "enumerate(DataLoader)#X.__next__"
 
 
 @pytest.mark.parametrize(("short", "applies"), [(5, False), (6, True)])
-def test_waiting_for_data_is_too_long_beyond_5_percent(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
+def test_waiting_for_data_beyond_5_percent_gives_advice(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
     trace = of(tmp_path, event("user_annotation", LOADER, 60, short), kernel(0, 60), kernel(66, 34))
     told = found(ask, trace)
     assert told == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
 
 
 @pytest.mark.parametrize(("long", "applies"), [(10, False), (11, True)])
-def test_communication_is_too_long_beyond_10_percent(ask: Ask, tmp_path: Path, long: float, applies: bool) -> None:
+def test_exposed_communication_beyond_10_percent_gives_advice(
+    ask: Ask, tmp_path: Path, long: float, applies: bool
+) -> None:
     name = "ncclDevKernel_AllReduce"
     told = found(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
     assert told == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
 
 
-def test_a_gpu_is_used_too_little_below_half(ask: Ask, tmp_path: Path) -> None:
+def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
     """And the place to look at is where it idles longest."""
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     told = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
@@ -117,7 +119,7 @@ def test_a_gpu_is_used_too_little_below_half(ask: Ask, tmp_path: Path) -> None:
     assert [row["found"] for row in told["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
 
 
-def test_tensor_cores_are_for_operators_that_could_use_them(ask: Ask, tmp_path: Path) -> None:
+def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -> None:
     could: dict[str, Any] = {"External id": 5}
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
@@ -135,7 +137,7 @@ def test_tensor_cores_are_for_operators_that_could_use_them(ask: Ask, tmp_path: 
 
 
 @pytest.mark.parametrize(("allocated", "applies"), [(900, False), (901, True)])
-def test_memory_is_nearly_full_beyond_90_percent(ask: Ask, tmp_path: Path, allocated: int, applies: bool) -> None:
+def test_memory_beyond_90_percent_gives_advice(ask: Ask, tmp_path: Path, allocated: int, applies: bool) -> None:
     changes = [
         {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": at, "args": args}
         for at, args in (
@@ -148,7 +150,7 @@ def test_memory_is_nearly_full_beyond_90_percent(ask: Ask, tmp_path: Path, alloc
     assert told == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
 
 
-def test_data_parallel_is_for_one_gpu(ask: Ask, tmp_path: Path) -> None:
+def test_data_parallel_on_several_gpus_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("cpu_op", "DataParallel.forward", 10, 5)
     assert found(ask, of(tmp_path, forward, kernel(0, 90), kernel(0, 90, device=1))) == {
         "data_parallel": (2, "DataParallel.forward", 10_000, 15_000)
@@ -156,7 +158,7 @@ def test_data_parallel_is_for_one_gpu(ask: Ask, tmp_path: Path) -> None:
     assert found(ask, of(tmp_path, forward, kernel(0, 90), name="alone")) == {}
 
 
-def test_distributed_data_parallel_is_for_nccl(ask: Ask, tmp_path: Path) -> None:
+def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("user_annotation", "DistributedDataParallel.forward", 10, 5)
     assert [*found(ask, of(tmp_path, forward, kernel(0, 90)))] == ["nccl"]
     nccl = kernel(91, 1, "ncclDevKernel_AllReduce")
@@ -171,7 +173,7 @@ def test_distributed_data_parallel_is_for_nccl(ask: Ask, tmp_path: Path) -> None
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_each_advice_has_its_figures(name: str, ask: Ask) -> None:
+def test_each_recommendation_has_evidence(name: str, ask: Ask) -> None:
     told = ask("recommendations", TRACES[name])
     for row in told["recommendations"]:
         mine = [one for one in told["evidence"] if (one["rule"], one["device"]) == (row["rule"], row["device"])]
@@ -184,7 +186,7 @@ def figures(told: dict[str, Rows], rule: str) -> dict[str, float]:
     return {row["measure"]: row["value"] for row in told["evidence"] if row["rule"] == rule}
 
 
-def test_the_figures_are_those_that_make_the_value(ask: Ask, tmp_path: Path) -> None:
+def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     assert figures(ask("recommendations", of(tmp_path, *first)), "utilization") == {
         "some kernel runs": 40_000,
@@ -221,7 +223,7 @@ def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, s
 
 
 @needs_shared
-def test_of_an_mi300_that_multiplies_bf16_nobody_asks_for_mixed_precision(ask: Ask) -> None:
+def test_mi300_with_bf16_gets_no_mixed_precision_advice(ask: Ask) -> None:
     trace = TRACES["h100_timesformer"].parent / "mi300_resnet_rank0_of_8.pt.trace.json.gz"
     told = ask("recommendations", trace)
     assert [row["found"] for row in told["checks"] if row["rule"] == "tensor_cores"] == ["no"]
@@ -229,7 +231,7 @@ def test_of_an_mi300_that_multiplies_bf16_nobody_asks_for_mixed_precision(ask: A
     assert rules(told["recommendations"]) == ["communication"]
 
 
-def test_on_amd_names_of_mfma_kernels_tell(ask: Ask, tmp_path: Path) -> None:
+def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path) -> None:
     used, unused = of_mm(tmp_path, "used", MFMA, VALU, gpu=MI300), of_mm(tmp_path, "unused", VALU, gpu=MI300)
     assert advised(ask, used, "tensor_cores") == ("no", None)
     check, advice = advised(ask, unused, "tensor_cores")
@@ -241,7 +243,7 @@ def test_on_amd_names_of_mfma_kernels_tell(ask: Ask, tmp_path: Path) -> None:
     assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)
 
 
-def test_mixed_precision_is_not_for_what_has_few_bits_already(ask: Ask, tmp_path: Path) -> None:
+def test_reduced_precision_gets_no_mixed_precision_advice(ask: Ask, tmp_path: Path) -> None:
     """Kernels tell by their names, and else operators by the types of their inputs; of none nothing is advised."""
     vectors = "gemv2T_kernel_val"
     half = of_mm(tmp_path, "half", vectors, types=["c10::BFloat16", "c10::BFloat16"])
@@ -255,7 +257,7 @@ def test_mixed_precision_is_not_for_what_has_few_bits_already(ask: Ask, tmp_path
     assert "mixed precision" in (advised(ask, half, "tensor_cores", rules="tensorboard")[1] or "")
 
 
-def test_of_bf16_memory_is_not_saved_by_mixed_precision(ask: Ask, tmp_path: Path) -> None:
+def test_memory_advice_for_bf16_leaves_out_mixed_precision(ask: Ask, tmp_path: Path) -> None:
     full = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": 3,
             "args": {"Device Type": 1, "Device Id": 0, "Total Allocated": 950}}  # fmt: skip
     for name, mixed in (("ampere_bf16_s16816gemm_bf16_64x64_nn", False), ("volta_sgemm_nt", True)):
@@ -269,7 +271,7 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 
 
 @needs_shared
-def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
+def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
     """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
     told = ask("recommendations", *RANKS)
     assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
@@ -292,7 +294,7 @@ def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
 
 
 @needs_shared
-def test_some_ranks_of_a_run_do_not_tell_who_is_late(ask: Ask) -> None:
+def test_incomplete_run_has_no_late_rank(ask: Ask) -> None:
     told = ask("recommendations", *RANKS[:4])
     assert "late_rank" not in {row["rule"] for row in told["checks"]}
     [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
@@ -300,7 +302,7 @@ def test_some_ranks_of_a_run_do_not_tell_who_is_late(ask: Ask) -> None:
 
 
 @needs_shared
-def test_by_tensorboards_rules_each_rank_has_its_own_advice(ask: Ask) -> None:
+def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
     together = ask("recommendations", *RANKS[:3], rules="tensorboard")
     apart = [ask("recommendations", one, rules="tensorboard") for one in RANKS[:3]]
     for table, rows in together.items():
@@ -318,9 +320,7 @@ def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
 
 
 @pytest.mark.parametrize(("long", "expected"), [(5, {"late_rank"}), (50, {"communication", "late_rank"})])
-def test_of_a_run_transfer_and_waiting_are_told_apart(
-    ask: Ask, tmp_path: Path, long: float, expected: set[str]
-) -> None:
+def test_run_separates_transfer_from_waiting(ask: Ask, tmp_path: Path, long: float, expected: set[str]) -> None:
     """Rank 0 waits for 30 of 100 µs; both transfer for as `long`."""
     traces = [of_rank(tmp_path, 0, 10, long), of_rank(tmp_path, 1, 40, long)]
     told = ask("recommendations", *traces)
@@ -333,13 +333,13 @@ def test_of_a_run_transfer_and_waiting_are_told_apart(
     assert "host of rank 1" in late["advice"]
 
 
-def test_of_a_run_that_transfers_nobody_is_late(ask: Ask, tmp_path: Path) -> None:
+def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> None:
     told = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
     assert rules([row for row in told["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
     assert {row["found"] for row in told["checks"] if row["rule"] == "late_rank"} == {"no"}
 
 
-def test_what_several_ranks_are_advised_is_one_advice(ask: Ask, tmp_path: Path) -> None:
+def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
     """Of the mean of all, with the place of the rank that is farthest from the limit."""
     paths = []
     for rank, busy in enumerate((40, 10, 70)):

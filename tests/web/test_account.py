@@ -44,9 +44,7 @@ def ask(page: Page, sql: str) -> None:
     page.get_by_test_id("sql-input").press("Control+Enter")
 
 
-def test_an_engine_is_started_tells_what_it_shows_and_takes_and_is_closed(
-    page: Page, server: Server, trace_id: str
-) -> None:
+def test_started_engine_shows_its_account_and_memory_and_is_closed(page: Page, server: Server, trace_id: str) -> None:
     panel = engine_panel(page, server, trace_id)
     expect(panel.get_by_test_id("engine-none")).to_be_visible()
     panel.get_by_test_id("engine-start").click()
@@ -69,9 +67,7 @@ def test_an_engine_is_started_tells_what_it_shows_and_takes_and_is_closed(
     assert server.api.get(f"/traces/{trace_id}/session").status_code == 409
 
 
-def test_the_chosen_arguments_hold_for_sql_for_every_link_and_after_a_reload(
-    page: Page, server: Server, trace_id: str
-) -> None:
+def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, server: Server, trace_id: str) -> None:
     def wanted() -> set[str]:
         links = [page.get_by_test_id(name) for name in ("open-perfetto", "cut-open")]
         links += page.get_by_test_id("trace-steps").get_by_role("link").all()
@@ -106,7 +102,7 @@ def test_the_chosen_arguments_hold_for_sql_for_every_link_and_after_a_reload(
     expect(panel.get_by_test_id("engine-row")).to_have_count(2)
 
 
-def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whole(
+def test_engine_of_a_selection_is_listed_with_that_of_the_whole_trace(
     page: Page, server: Server, trace_id: str
 ) -> None:
     panel = engine_panel(page, server, trace_id)
@@ -127,7 +123,7 @@ def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whol
     expect(panel.get_by_test_id("engine-row")).to_have_count(2)
 
 
-def test_while_an_engine_loads_the_page_tells_how_far_it_is(
+def test_page_shows_the_progress_of_a_loading_engine(
     start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -145,7 +141,7 @@ def test_while_an_engine_loads_the_page_tells_how_far_it_is(
     expect(panel.get_by_test_id("engine-state")).to_have_text("ready")
 
 
-def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
+def test_failed_engine_shows_its_error_until_retried_or_closed(
     start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
 ) -> None:
     script = tmp_path / "engine"
@@ -207,9 +203,7 @@ def large(page: Page, gpu_id: str) -> str:
     return trace_id
 
 
-def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
-    page: Page, server: Server, large: str
-) -> None:
+def test_millions_are_rounded_only_if_no_event_is_missing(page: Page, server: Server, large: str) -> None:
     rows = engine_panel(page, server, large).get_by_test_id("engine-row")
     expect(rows).to_have_count(4)  # and not the one of another trace
     whole, torn, waiting, loading = rows.all()
@@ -226,7 +220,7 @@ def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
     expect(loading).to_contain_text("Loading 11,950,003 events: 123 MB so far.")
 
 
-def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, large: str) -> None:
+def test_close_button_names_its_engine(page: Page, server: Server, large: str) -> None:
     rows = engine_panel(page, server, large).get_by_test_id("engine-row")
     expect(rows).to_have_count(4)
     with page.expect_request(lambda request: request.method == "DELETE") as closing:
@@ -237,7 +231,7 @@ def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_panel_is_legible_and_fits_a_small_window(
+def test_engine_panel_is_legible_and_fits_a_small_window(
     open_context: OpenContext, page: Page, server: Server, large: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
     page.set_viewport_size({"width": width, "height": 800})

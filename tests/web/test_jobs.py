@@ -25,9 +25,7 @@ def asked(page: Page) -> list[str]:
     return found
 
 
-def test_a_trace_that_is_read_is_followed_by_events_and_not_asked_for_again_and_again(
-    page: Page, server: Server, large: Path
-) -> None:
+def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server, large: Path) -> None:
     body = b"\n" + large.read_bytes()
     half = len(body) // 2
     with connected(server) as upload:
@@ -50,7 +48,7 @@ def test_a_trace_that_is_read_is_followed_by_events_and_not_asked_for_again_and_
     assert requests.count(f"/traces/{trace['id']}") == 2
 
 
-def test_where_events_do_not_come_the_page_asks(page: Page, server: Server, large: Path) -> None:
+def test_page_polls_if_events_do_not_arrive(page: Page, server: Server, large: Path) -> None:
     trace = server.api.put("/traces/asked.json", content=b"\n\n" + large.read_bytes()).json()
     page.route("**/events", lambda route: route.fulfill(status=502, body="a proxy that knows no events"))
     requests = asked(page)
@@ -59,7 +57,7 @@ def test_where_events_do_not_come_the_page_asks(page: Page, server: Server, larg
     assert f"/jobs/{trace['job']}" in requests
 
 
-def test_a_split_is_followed_over_a_restart_of_the_server(
+def test_split_is_followed_over_a_restart_of_the_server(
     page: Page, start_server: Callable[..., Server], large: Path
 ) -> None:
     server = start_server()

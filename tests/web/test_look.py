@@ -134,7 +134,7 @@ def visit(  # noqa: PLR0917 - one page for each
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
-def test_every_text_stands_out_and_no_window_needs_sideways_scroll(
+def test_texts_have_contrast_and_pages_do_not_scroll_sideways(
     open_context: OpenContext, visit: Visit, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     page = open_context(width=width, scheme=scheme).new_page()
@@ -143,7 +143,7 @@ def test_every_text_stands_out_and_no_window_needs_sideways_scroll(
     assert faint_texts(page) == []
 
 
-def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
+def test_tab_reaches_all_controls_of_the_list_with_visible_focus(
     open_context: OpenContext, server: Server, long_name_id: str
 ) -> None:
     page = open_context().new_page()
@@ -157,7 +157,7 @@ def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
     assert names[-2:] == ["open-perfetto", "delete-trace"]
 
 
-def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
+def test_tab_reaches_all_controls_of_a_trace_page_with_visible_focus(
     open_context: OpenContext, server: Server, gpu_id: str
 ) -> None:
     page = open_context().new_page()
@@ -181,7 +181,7 @@ def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
     )
 
 
-def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
+def test_files_can_be_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
     page.goto(server.url)
@@ -190,7 +190,7 @@ def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server)
     assert chooser.value.is_multiple()
 
 
-def test_a_trace_is_deleted_or_kept_by_keyboard(open_context: OpenContext, server: Server, gpu_id: str) -> None:
+def test_deletion_is_confirmed_or_cancelled_by_keyboard(open_context: OpenContext, server: Server, gpu_id: str) -> None:
     page = open_context().new_page()
     page.goto(f"{server.url}/traces/{gpu_id}")
     delete = page.get_by_test_id("delete-trace")

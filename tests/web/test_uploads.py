@@ -69,7 +69,7 @@ def offsets(page: Page) -> list[int]:
     return found
 
 
-def test_an_upload_is_paused_and_goes_on_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_paused_upload_resumes_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_attribute("data-state", "paused")
@@ -82,7 +82,7 @@ def test_an_upload_is_paused_and_goes_on_where_it_stopped(page: Page, link: Link
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
     begun(page, link, server, path)
     page.reload()
     left = page.get_by_test_id("upload-left")
@@ -95,7 +95,7 @@ def test_an_upload_survives_a_reload_of_the_page(page: Page, link: Link, server:
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_restart_of_the_server(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_restart_of_the_server(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     sent = offsets(page)
     server.kill()
@@ -106,7 +106,7 @@ def test_an_upload_survives_a_restart_of_the_server(page: Page, link: Link, serv
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_link_that_drops(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_lost_connection(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     for share in (0.1, 0.3):
         while came(server) < share * SIZE:
@@ -116,7 +116,7 @@ def test_an_upload_survives_a_link_that_drops(page: Page, link: Link, server: Se
     stored(page, link, server, path)
 
 
-def test_an_upload_is_cancelled_and_nothing_stays(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_cancelled_upload_leaves_nothing(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     with page.expect_response(lambda response: response.request.method == "DELETE"):
         row.get_by_role("button", name="Cancel").click()
@@ -125,7 +125,7 @@ def test_an_upload_is_cancelled_and_nothing_stays(page: Page, link: Link, server
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_what_is_left_of_an_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_unfinished_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
     begun(page, link, server, path)
     page.reload()
     left = page.get_by_test_id("upload-left")
@@ -134,7 +134,7 @@ def test_what_is_left_of_an_upload_can_be_discarded(page: Page, link: Link, serv
     assert list((server.data / "incoming").iterdir()) == []
 
 
-def test_an_upload_that_the_server_forgot_begins_anew(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_unknown_to_the_server_starts_again(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_attribute("data-state", "paused")
