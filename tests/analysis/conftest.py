@@ -18,11 +18,11 @@ from tests.conftest import SHARED
 from tests.cutting.test_cut import ingested
 
 Rows = list[dict[str, Any]]
-Ask = Callable[..., "Told"]
+Ask = Callable[..., "AnswerRows"]
 Events = Sequence[dict[str, Any]]
 
 
-class Told(dict[str, Rows]):
+class AnswerRows(dict[str, Rows]):
     """The rows of each table of an answer, as dicts, and the answer itself."""
 
     def __init__(self, answer: Answer) -> None:
@@ -46,11 +46,11 @@ def exact(name: str) -> dict[str, Any]:
     if name != "b200_eager_rank0_of_8":
         return figures
     times: dict[str, list[tuple[int, int]]] = {"comm": [], "comp": [], "mem": []}  # the golden has one of 74 in comm
-    for one in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
-        if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
-            communicating = one["name"].startswith("nccl") or "multimem_all_reduce_kernel" in one["name"]
-            type_ = "mem" if one["cat"] != "kernel" else "comm" if communicating else "comp"
-            times[type_].append((int(one["ts"] * 1000), int((one["ts"] + one["dur"]) * 1000)))
+    for entry in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
+        if entry.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            communicating = entry["name"].startswith("nccl") or "multimem_all_reduce_kernel" in entry["name"]
+            type_ = "mem" if entry["cat"] != "kernel" else "comm" if communicating else "comp"
+            times[type_].append((int(entry["ts"] * 1000), int((entry["ts"] + entry["dur"]) * 1000)))
     comm, comp, mem = times.values()
     assert (_union(comm), len(comm)) == (21_953 + 2_119_548, 1 + 73)
     return figures | {
@@ -93,16 +93,16 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         base: Sequence[Path | str | Events] = (),
         selection: Selection | None = None,
         **parameters: Any,
-    ) -> Told:
+    ) -> AnswerRows:
         sources = [
-            read_once(one if isinstance(one, Path | str) else json.dumps({"traceEvents": list(one)}))
-            for one in (*traces, *base)
+            read_once(trace if isinstance(trace, Path | str) else json.dumps({"traceEvents": list(trace)}))
+            for trace in (*traces, *base)
         ]
         question = question_of(name)
         wanted = [
             AnalysisInput(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
             for place, one in enumerate(sources)
         ]
-        return Told(answer_question(question, parameters_of(question, parameters), wanted, readings))
+        return AnswerRows(answer_question(question, parameters_of(question, parameters), wanted, readings))
 
     return asked

@@ -19,32 +19,32 @@ SINGLE = [
 HTA = {"types": "hta", "last_step": "drop"}
 
 
-def same(found: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
+def same(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
     """Whether these are HTA's regions, in µs."""
-    ours = {(row["rank"] or 0, row["name"]): row for row in found if row["side"] == side}
-    assert set(ours) == {(one["rank"], one["name"]) for one in expected or []}
-    for one in expected or []:
-        row = ours[one["rank"], one["name"]]
+    ours = {(row["rank"] or 0, row["name"]): row for row in rows if row["side"] == side}
+    assert set(ours) == {(row["rank"], row["name"]) for row in expected or []}
+    for entry in expected or []:
+        row = ours[entry["rank"], entry["name"]]
         for column in ("sum", "mean", "min", "max"):
-            assert row[f"{column}_ns"] / 1000 == pytest.approx(one[f"{column} (us)"], abs=tolerance)
-        assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=tolerance)
+            assert row[f"{column}_ns"] / 1000 == pytest.approx(entry[f"{column} (us)"], abs=tolerance)
+        assert row["stddev_ns"] / 1000 == pytest.approx(entry["stddev"], abs=tolerance)
 
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_annotations_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
-    found = ask("annotations", real(name), **HTA)["annotations"]
-    same(found, "gpu", expected["user_annotation_gpu"], 0.5)
-    same(found, "host", expected["user_annotation_cpu"], 0.5)
+    rows = ask("annotations", real(name), **HTA)["annotations"]
+    same(rows, "gpu", expected["user_annotation_gpu"], 0.5)
+    same(rows, "host", expected["user_annotation_cpu"], 0.5)
 
 
 @needs_shared
-def test_annotations_equal_hta_unfiltered_for_whole_times(ask: Ask) -> None:
+def test_annotations_equal_hta_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "dlrm_8_ranks")
-    found = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
-    same(found, "gpu", expected["user_annotation_gpu"], 1e-6)
-    same(found, "host", expected["user_annotation_cpu"], 1e-6)
+    rows = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
+    same(rows, "gpu", expected["user_annotation_gpu"], 1e-6)
+    same(rows, "host", expected["user_annotation_cpu"], 1e-6)
 
 
 def region(name: str, start: float, dur: float, tid: int = 1) -> Event:
@@ -61,15 +61,15 @@ def test_regions_are_listed_with_their_nested_regions(ask: Ask) -> None:
         *(region("backward", 50, 30), region("layer", 60, 5), region("backward", 55, 99, tid=2)),
         *(on_gpu("forward", 20, 30), on_gpu("layer", 25, 10)),
     ]
-    told = ask("annotations", trace)
-    found = {(row["side"], row["name"]): row for row in told["annotations"]}
-    row = found["host", "layer"]
+    answer = ask("annotations", trace)
+    rows = {(row["side"], row["name"]): row for row in answer["annotations"]}
+    row = rows["host", "layer"]
     assert [row[f"{name}_ns"] for name in ("sum", "min", "max", "self")] == [30_000, 5_000, 15_000, 30_000]
     assert row["stddev_ns"] == pytest.approx(5_000)
-    assert (found["host", "forward"]["self_ns"], found["gpu", "forward"]["self_ns"]) == (15_000, 20_000)
+    assert (rows["host", "forward"]["self_ns"], rows["gpu", "forward"]["self_ns"]) == (15_000, 20_000)
     paths = {
         (row["side"], row["path"]): (row["depth"], row["count"], row["sum_ns"], row["self_ns"], row["of_parent_pct"])
-        for row in told["nested"]
+        for row in answer["nested"]
     }
     assert paths == {
         ("host", "ProfilerStep#1"): (0, 1, 100_000, 30_000, None),
@@ -91,8 +91,8 @@ def test_regions_are_listed_with_their_nested_regions(ask: Ask) -> None:
 def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
     trace = [step(1, 0, 10), region("a", 1, 2), step(2, 10, 10), region("a", 11, 3), on_gpu("ProfilerStep#2", 15, 5)]
     for types, names in {"exact": {"ProfilerStep#1": 1, "a": 1}, "hta": {"ProfilerStep#1": 1, "a": 2}}.items():
-        found = ask("annotations", trace, last_step="drop", types=types)["annotations"]
-        counts = {row["name"]: row["count"] for row in found if not row["name"].endswith("#2")}
+        rows = ask("annotations", trace, last_step="drop", types=types)["annotations"]
+        counts = {row["name"]: row["count"] for row in rows if not row["name"].endswith("#2")}
         assert counts == names  # HTA takes the last step to begin where it does on the GPU
 
 
@@ -102,9 +102,9 @@ def test_trace_without_regions_is_not_applicable(ask: Ask) -> None:
 
 
 def test_cpu_trace_has_regions(ask: Ask) -> None:
-    found = ask("annotations", DATA / "cpu_train_steps.pt.trace.json.gz")["annotations"]
-    assert any(row["name"].startswith("ProfilerStep#") for row in found)
-    assert {row["side"] for row in found} == {"host"}
+    rows = ask("annotations", DATA / "cpu_train_steps.pt.trace.json.gz")["annotations"]
+    assert any(row["name"].startswith("ProfilerStep#") for row in rows)
+    assert {row["side"] for row in rows} == {"host"}
 
 
 def test_hostile_values_yield_an_answer(ask: Ask) -> None:
@@ -126,9 +126,9 @@ def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[str, int, i
         name: [len(all_), sum(all_), pytest.approx(statistics.mean(all_)), min(all_), max(all_)]
         for name, all_ in durations.items()
     }
-    told = ask("annotations", [region(name, at, dur) for name, at, dur in parts])
+    answer = ask("annotations", [region(name, at, dur) for name, at, dur in parts])
     columns = ("count", "sum_ns", "mean_ns", "min_ns", "max_ns")
-    assert {row["name"]: [row[column] for column in columns] for row in told["annotations"]} == expected
-    assert sum(row["count"] for row in told["nested"]) == len(parts)
-    outermost = sum(row["sum_ns"] for row in told["nested"] if not row["depth"])
-    assert sum(row["self_ns"] for row in told["annotations"]) == outermost
+    assert {row["name"]: [row[column] for column in columns] for row in answer["annotations"]} == expected
+    assert sum(row["count"] for row in answer["nested"]) == len(parts)
+    outermost = sum(row["sum_ns"] for row in answer["nested"] if not row["depth"])
+    assert sum(row["self_ns"] for row in answer["annotations"]) == outermost

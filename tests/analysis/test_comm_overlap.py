@@ -34,7 +34,7 @@ def test_overlap_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
 def test_ranks_are_separate_as_in_hta(ask: Ask) -> None:
     rows = ask("comm_overlap", *sorted(SHARED.glob("dlrm_8_ranks/*")), types="hta", last_step="drop")["overlap"]
     expected = golden("hta_default", "dlrm_8_ranks")["comm_comp_overlap"]
-    assert [round(row["overlap_pct"], 2) for row in rows] == [one["comp_comm_overlap_pctg"] for one in expected]
+    assert [round(row["overlap_pct"], 2) for row in rows] == [row["comp_comm_overlap_pctg"] for row in expected]
     assert (expected[0]["comp_comm_overlap_pctg"], expected[7]["comp_comm_overlap_pctg"]) == (4.5, 9.51)
 
 

@@ -63,8 +63,8 @@ def test_largest_difference_comes_first(ask: Ask) -> None:
 
 def verdict(ask: Ask, base: list[dict[str, Any]], other: list[dict[str, Any]], **parameters: Any) -> str:
     [row] = ask("compare", base, other, **parameters)["kernels"]
-    told: str = row["verdict"]
-    return told
+    answer: str = row["verdict"]
+    return answer
 
 
 def test_difference_counts_beyond_both_a_share_and_a_time(ask: Ask) -> None:
@@ -85,22 +85,22 @@ def test_durations_are_compared_per_step_in_total_or_per_call(ask: Ask) -> None:
 
 
 def test_steps_are_compared_by_category_and_by_place(ask: Ask) -> None:
-    told = ask("compare", trace(("a", 40)), trace(("a", 60), steps=2), bounds="host")
-    rows = {row["category"]: row for row in told["steps"]}
+    answer = ask("compare", trace(("a", 40)), trace(("a", 60), steps=2), bounds="host")
+    rows = {row["category"]: row for row in answer["steps"]}
     assert (rows["total"]["base_mean_ns"], rows["total"]["mean_ns"], rows["total"]["verdict"]) == (100e3, 100e3, "same")
     assert (rows["kernel"]["difference_ns"], rows["kernel"]["verdict"]) == (-10e3, "faster")
     assert rows["other"]["verdict"] == "slower"
-    places = [(row["place"], row["base_step"], row["step"], row["verdict"]) for row in told["each_step"]]
+    places = [(row["place"], row["base_step"], row["step"], row["verdict"]) for row in answer["each_step"]]
     assert places == [(0, 0, 0, "same"), (1, None, 1, "new")]
 
 
 def test_trace_compared_with_itself_is_the_same(ask: Ask) -> None:
-    told = ask("compare", TRAIN, TRAIN)
-    assert {row["verdict"] for rows in told.values() for row in rows} == {"same"}
-    assert told["kernels"] == []
-    assert by_name(told["ops"])["aten::linear"]["kind"] == "op"
-    assert by_name(told["ops"])["Optimizer.step#SGD.step"]["kind"] == "annotation"
-    assert not any(row["name"].startswith("ProfilerStep") for row in told["ops"])
+    answer = ask("compare", TRAIN, TRAIN)
+    assert {row["verdict"] for rows in answer.values() for row in rows} == {"same"}
+    assert answer["kernels"] == []
+    assert by_name(answer["ops"])["aten::linear"]["kind"] == "op"
+    assert by_name(answer["ops"])["Optimizer.step#SGD.step"]["kind"] == "annotation"
+    assert not any(row["name"].startswith("ProfilerStep") for row in answer["ops"])
 
 
 def test_swapped_sides_swap_the_verdicts(ask: Ask) -> None:
@@ -133,22 +133,22 @@ def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, given: int) -
 
 def of_rank(rank: int | None, events: list[dict[str, Any]], **more: Any) -> str:
     """A trace's document that tells its rank."""
-    told = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 8, "backend": "nccl"}}
-    return json.dumps({**told, **more, "traceEvents": events})
+    answer = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 8, "backend": "nccl"}}
+    return json.dumps({**answer, **more, "traceEvents": events})
 
 
 def test_ranks_without_a_counterpart_are_skipped_with_a_reason(ask: Ask) -> None:
     base = [of_rank(rank, trace(("a", 10 * (rank + 1)))) for rank in (0, 1, 2)]
     other = [of_rank(rank, trace(("a", 10 * (rank + 2)))) for rank in (2, 1, 3)]
-    told = ask("compare", *other, base=base)
-    [row] = told["kernels"]
+    answer = ask("compare", *other, base=base)
+    [row] = answer["kernels"]
     assert [row["base_duration_ns"], row["duration_ns"]] == [(20 + 30) * 1000, (30 + 40) * 1000]
-    assert {(one["rank"], one["reason"]) for one in told.answer.skipped} == {
+    assert {(row["rank"], row["reason"]) for row in answer.answer.skipped} == {
         (0, "The other side has no rank 0."),
         (3, "The base has no rank 3."),
     }
-    assert [(row["rank"], row["duration_difference_ns"]) for row in told["each_step"]] == [(1, 0), (2, 0)]
-    assert told.answer.notes[0] == "The sides are matched by rank: ranks 1, 2."
+    assert [(row["rank"], row["duration_difference_ns"]) for row in answer["each_step"]] == [(1, 0), (2, 0)]
+    assert answer.answer.notes[0] == "The sides are matched by rank: ranks 1, 2."
     with pytest.raises(BadQuestion, match="the base has ranks 0, 1, the other side ranks 2, 3"):
         ask("compare", other[0], other[2], base=base[:2])
 
@@ -156,17 +156,17 @@ def test_ranks_without_a_counterpart_are_skipped_with_a_reason(ask: Ask) -> None
 def test_cycles_of_a_rank_are_matched_by_their_order(ask: Ask) -> None:
     base = [of_rank(0, [event("user_annotation", f"ProfilerStep#{at}", 0, 100)]) for at in (3, 13)]
     other = [of_rank(0, [event("user_annotation", f"ProfilerStep#{at}", 0, dur)]) for at, dur in ((25, 300), (5, 200))]
-    told = ask("compare", *other, base=base, bounds="host")
-    rows = [(row["cycle"], row["base_step"], row["step"], row["duration_ns"]) for row in told["each_step"]]
+    answer = ask("compare", *other, base=base, bounds="host")
+    rows = [(row["cycle"], row["base_step"], row["step"], row["duration_ns"]) for row in answer["each_step"]]
     assert rows == [(0, 3, 5, 200_000), (1, 13, 25, 300_000)]
 
 
 @pytest.mark.parametrize(("swapped", "verdict", "says"), [(False, "new", "Only the other"), (True, "gone", "Only the")])
 def test_comparison_of_gpu_with_cpu_has_a_note(ask: Ask, swapped: bool, verdict: str, says: str) -> None:
     sides = [trace(), trace(("a", 5))]
-    told = ask("compare", *(sides[::-1] if swapped else sides))
-    assert {row["verdict"] for row in told["kernels"]} == {verdict}
-    [note] = told.answer.notes
+    answer = ask("compare", *(sides[::-1] if swapped else sides))
+    assert {row["verdict"] for row in answer["kernels"]} == {verdict}
+    [note] = answer.answer.notes
     assert note.startswith(says)
     assert "runs all on the CPU" in note
     assert ask("compare", sides[1], sides[1]).answer.notes == []
@@ -176,8 +176,8 @@ def test_calls_of_runtime_and_driver_are_compared(ask: Ask) -> None:
     base = [event("cuda_runtime", "cudaLaunchKernel", at, 5) for at in (0, 10)]
     other = [event("cuda_runtime", "cudaLaunchKernel", 0, 5), event("cuda_driver", "cuLaunchKernelEx", 10, 2)]
     rows = by_name(ask("compare", base, other)["calls"])
-    told = {name: [row[key] for key in ("kind", "count_difference", "verdict")] for name, row in rows.items()}
-    assert told == {"cudaLaunchKernel": ["runtime", -1, "faster"], "cuLaunchKernelEx": ["driver", 1, "new"]}
+    answer = {name: [row[key] for key in ("kind", "count_difference", "verdict")] for name, row in rows.items()}
+    assert answer == {"cudaLaunchKernel": ["runtime", -1, "faster"], "cuLaunchKernelEx": ["driver", 1, "new"]}
 
 
 # -- renamed kernels ------------------------------------------------------------------------------------------------
@@ -226,9 +226,9 @@ def region(name: str, *within: tuple[Any, ...]) -> tuple[Any, ...]:
     return ("user_annotation", name, [*within], {})
 
 
-def matches(told: Any) -> set[tuple[Any, ...]]:
+def matches(answer: Any) -> set[tuple[Any, ...]]:
     keys = ("base_name", "name", "matched_by", "base_count", "count")
-    return {tuple(row[key] for key in keys) for row in told["kernels"]}
+    return {tuple(row[key] for key in keys) for row in answer["kernels"]}
 
 
 def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
@@ -241,17 +241,17 @@ def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
 
     base = model("sm80_gemm", "sm80_small", op("aten::add", launch("old_add")))
     other = model("sm90_gemm", "sm90_small", op("aten::mul", launch("new_mul")))
-    told = ask("compare", base, other)
-    assert matches(told) == {
+    answer = ask("compare", base, other)
+    assert matches(answer) == {
         ("sm80_gemm", "sm90_gemm", "op", 1, 1),
         ("sm80_small", "sm90_small", "op", 1, 1),
         ("split_k", "split_k", "name", 1, 1),
         ("old_add", "old_add", None, 1, 0),
         (None, "new_mul", None, 0, 1),
     }
-    assert any("op, input shapes and place" in note for note in told.answer.notes)
-    whole = [sum(one["dur"] * 1000 for one in events if one["cat"] == "kernel") for events in (base, other)]
-    assert sum(row["duration_difference_ns"] for row in told["kernels"]) == whole[1] - whole[0]
+    assert any("op, input shapes and place" in note for note in answer.answer.notes)
+    whole = [sum(event["dur"] * 1000 for event in events if event["cat"] == "kernel") for events in (base, other)]
+    assert sum(row["duration_difference_ns"] for row in answer["kernels"]) == whole[1] - whole[0]
 
 
 def test_order_among_siblings_decides_between_equal_ops_and_shapes(ask: Ask) -> None:
@@ -259,8 +259,8 @@ def test_order_among_siblings_decides_between_equal_ops_and_shapes(ask: Ask) -> 
         layers = (op("aten::mm", launch(name), shapes=[[4, 4]]) for name in names)
         return Program().run(region("forward", *layers))
 
-    told = ask("compare", model("a1", "b1", "a1"), model("a2", "b2", "a2"))
-    assert matches(told) == {("a1", "a2", "op", 2, 2), ("b1", "b2", "op", 1, 1)}
+    answer = ask("compare", model("a1", "b1", "a1"), model("a2", "b2", "a2"))
+    assert matches(answer) == {("a1", "a2", "op", 2, 2), ("b1", "b2", "op", 1, 1)}
 
 
 def test_place_in_the_call_tree_decides_whatever_the_step_number(ask: Ask) -> None:
@@ -275,8 +275,8 @@ def test_place_in_the_call_tree_decides_whatever_the_step_number(ask: Ask) -> No
         )
         return Program().run(*steps)
 
-    told = ask("compare", model(3, 2, ("h1", "t1")), model(40, 3, ("h2", "t2")))
-    assert matches(told) == {("h1", "h2", "op", 2, 3), ("t1", "t2", "op", 2, 3)}
+    answer = ask("compare", model(3, 2, ("h1", "t1")), model(40, 3, ("h2", "t2")))
+    assert matches(answer) == {("h1", "h2", "op", 2, 3), ("t1", "t2", "op", 2, 3)}
 
 
 def test_work_without_an_op_or_with_other_shapes_is_not_matched(ask: Ask) -> None:
@@ -295,18 +295,18 @@ def test_run_with_all_kernels_renamed_matches_itself(ask: Ask, ops: list[tuple[s
         )
         return Program().run(region("forward", *nodes))
 
-    told = ask("compare", model("_old"), model("_new"))
+    answer = ask("compare", model("_old"), model("_new"))
     counts = Counter(f"{name}{size}_{piece}" for name, size in ops for piece in range(2))
-    assert matches(told) == {(f"{name}_old", f"{name}_new", "op", many, many) for name, many in counts.items()}
+    assert matches(answer) == {(f"{name}_old", f"{name}_new", "op", many, many) for name, many in counts.items()}
 
 
 @needs_shared
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "h100_timesformer"])
 def test_real_trace_with_all_kernels_renamed_is_matched(ask: Ask, name: str) -> None:
     document = json.loads(gzip.decompress(real(name).read_bytes()))
-    for one in document["traceEvents"]:
-        if one.get("cat") == "kernel":
-            one["name"] += "_v2"
+    for entry in document["traceEvents"]:
+        if entry.get("cat") == "kernel":
+            entry["name"] += "_v2"
     rows = [row for row in ask("compare", real(name), json.dumps(document))["kernels"] if row["kind"] == "kernel"]
     right = [row for row in rows if row["matched_by"] == "op" and row["name"] == f"{row['base_name']}_v2"]
     assert sum(row["base_count"] for row in right) > 0.95 * sum(row["base_count"] for row in rows)
@@ -315,7 +315,7 @@ def test_real_trace_with_all_kernels_renamed_is_matched(ask: Ask, name: str) -> 
 
 @needs_shared
 def test_real_traces_have_differences(ask: Ask) -> None:
-    told = ask("compare", real("h100_timesformer"), real("h100_bert_small"))
-    assert {row["verdict"] for row in told["kernels"]} >= {"new", "gone"}
-    total = sum(row["duration_difference_ns"] for row in told["kernels"])
-    assert total == sum(row["duration_ns"] - row["base_duration_ns"] for row in told["kernels"]) != 0
+    answer = ask("compare", real("h100_timesformer"), real("h100_bert_small"))
+    assert {row["verdict"] for row in answer["kernels"]} >= {"new", "gone"}
+    total = sum(row["duration_difference_ns"] for row in answer["kernels"])
+    assert total == sum(row["duration_ns"] - row["base_duration_ns"] for row in answer["kernels"]) != 0

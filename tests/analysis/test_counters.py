@@ -50,32 +50,32 @@ RANGES = [
 
 
 def test_counters_belong_to_operators_around_the_launch_of_equal_order(ask: Ask) -> None:
-    told = ask("counters", [*OPS, *LAUNCHES, *RANGES])
+    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES])
     conv, add = ("aten::cudnn_convolution", "aten::conv2d"), ("aten::add", "aten::add")
-    assert [tuple(row.values())[1:] for row in told["counters"]] == [
+    assert [tuple(row.values())[1:] for row in answer["counters"]] == [
         (0, *conv, "fft", ADD, 2, 7.5, 3.75, 0.5, 7),
         (0, *conv, "fft", FMA, 2, 11, 5.5, 5, 6),
         (0, *add, "__missing__", FMA, 1, 2.0**60, 2.0**60, 2.0**60, 2.0**60),
         (0, None, None, "add", ADD, 1, 3, 3, 3, 3),
     ]
-    first, _, third, last = told["ranges"]
+    first, _, third, last = answer["ranges"]
     assert (first["number"], first["start_ns"], first["call"], first["call_start_ns"]) == (
         *(0, 10_000, "cudaLaunchKernel", 10_000),
     )
     assert first["op_stack"] == "aten::conv2d > aten::cudnn_convolution"
     assert json.loads(third["counters"]) == {FMA: 2**60, ADD: "n/a"}
     assert (last["call"], last["op_stack"]) == ("cuLaunchKernelEx", None)
-    assert told["totals"] == [{"rank": None, "ranges": 4, "launches": 4, "linked_ranges": 4, "reason": None}]
+    assert answer["totals"] == [{"rank": None, "ranges": 4, "launches": 4, "linked_ranges": 4, "reason": None}]
     assert len(ask("counters", [*OPS, *LAUNCHES, *RANGES], ranges=3)["ranges"]) == 3
 
 
 @pytest.mark.parametrize("fewer", [1, 2])
 def test_unequal_numbers_of_ranges_and_launches_leave_ranges_unlinked_with_a_reason(ask: Ask, fewer: int) -> None:
-    told = ask("counters", [*OPS, *LAUNCHES, *RANGES[fewer:]])
-    assert told["totals"][0]["linked_ranges"] == 0
-    assert told["totals"][0]["reason"].startswith(f"There are {4 - fewer} ranges and 4 launches of kernels")
-    assert {row[name] for row in told["counters"] for name in ("op", "top_op")} == {None}
-    assert {row[name] for row in told["ranges"] for name in ("op", "op_stack", "call", "call_start_ns")} == {None}
+    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES[fewer:]])
+    assert answer["totals"][0]["linked_ranges"] == 0
+    assert answer["totals"][0]["reason"].startswith(f"There are {4 - fewer} ranges and 4 launches of kernels")
+    assert {row[name] for row in answer["counters"] for name in ("op", "top_op")} == {None}
+    assert {row[name] for row in answer["ranges"] for name in ("op", "op_stack", "call", "call_start_ns")} == {None}
 
 
 def test_ranges_of_a_cut_trace_stay_unlinked(ask: Ask) -> None:

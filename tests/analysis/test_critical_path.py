@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Told, real
+from tests.analysis.conftest import AnswerRows, Ask, real
 from tests.conftest import needs_shared
 
 Event = dict[str, Any]
@@ -31,15 +31,15 @@ def _work(start: int, end: int, correlation: int, stream: int = 7, name: str = "
     return {**_slice(name, start, end, "kernel", stream, **args), "pid": 0}
 
 
-def _edges(told: Told) -> list[tuple[str, str | None, int, int, int]]:
+def _edges(answer: AnswerRows) -> list[tuple[str, str | None, int, int, int]]:
     return [
         (row["kind"], row["name"], row["start_ns"] // 1000, row["end_ns"] // 1000, row["length_ns"] // 1000)
-        for row in told["path"]
+        for row in answer["path"]
     ]
 
 
 def test_path_goes_from_host_to_work_and_back_at_a_waiting_call(ask: Ask) -> None:
-    told = ask(
+    answer = ask(
         "critical_path",
         [
             _slice("aten::mm", 0, 20),
@@ -50,7 +50,7 @@ def test_path_goes_from_host_to_work_and_back_at_a_waiting_call(ask: Ask) -> Non
             _slice("aten::add", 115, 130),
         ],
     )
-    assert _edges(told) == [
+    assert _edges(answer) == [
         ("host", "aten::mm", 0, 5, 5),
         ("launch", "cudaLaunchKernel", 5, 10, 5),
         ("delay", "gemm", 10, 15, 5),
@@ -61,34 +61,34 @@ def test_path_goes_from_host_to_work_and_back_at_a_waiting_call(ask: Ask) -> Non
         ("gap", None, 110, 115, 0),
         ("host", "aten::add", 115, 130, 15),
     ]
-    assert told["total"] == [
+    assert answer["total"] == [
         {
             "rank": None, "span_ns": 130_000, "length_ns": 125_000, "length_pct": 100 * 125 / 130,
             "start_ns": 0, "end_ns": 130_000, "edges": 9,
         }
     ]  # fmt: skip
-    assert [(row["kind"], row["edges"], row["length_ns"]) for row in told["summary"]][:2] == [
+    assert [(row["kind"], row["edges"], row["length_ns"]) for row in answer["summary"]][:2] == [
         ("compute", 2, 80_000), ("host", 2, 20_000),
     ]  # fmt: skip
 
 
 def test_call_that_did_not_wait_counts_as_host_time(ask: Ask) -> None:
-    told = ask(
+    answer = ask(
         "critical_path",
         [_call("cudaLaunchKernel", 0, 5, 1), _work(6, 8, 1), _call("cudaStreamSynchronize", 20, 60)],
     )
-    assert ("host", "cudaStreamSynchronize", 20, 60, 40) in _edges(told)
+    assert ("host", "cudaStreamSynchronize", 20, 60, 40) in _edges(answer)
 
 
 def test_synchronous_copy_returns_to_its_call(ask: Ask) -> None:
-    told = ask("critical_path", [_call("cudaMemcpyAsync", 0, 50, 1), {**_work(10, 40, 1), "cat": "gpu_memcpy"}])
-    assert [edge[0] for edge in _edges(told)] == ["launch", "memory", "return"]
-    assert told["total"][0]["length_ns"] == 50_000
+    answer = ask("critical_path", [_call("cudaMemcpyAsync", 0, 50, 1), {**_work(10, 40, 1), "cat": "gpu_memcpy"}])
+    assert [edge[0] for edge in _edges(answer)] == ["launch", "memory", "return"]
+    assert answer["total"][0]["length_ns"] == 50_000
 
 
 def test_stream_wait_orders_work_of_two_streams(ask: Ask) -> None:
     waits = {"stream": 8, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 11, "correlation": 12}
-    told = ask(
+    answer = ask(
         "critical_path",
         [
             _call("cudaLaunchKernel", 0, 1, 1),
@@ -100,8 +100,8 @@ def test_stream_wait_orders_work_of_two_streams(ask: Ask) -> None:
             {**_slice("Stream Wait Event", 4, 5, "cuda_sync", 8, device=0, **waits), "pid": 0},
         ],
     )
-    assert ("event", "kernel", 90, 95, 5) in _edges(told)
-    assert told["total"][0]["length_ns"] == 99_000
+    assert ("event", "kernel", 90, 95, 5) in _edges(answer)
+    assert answer["total"][0]["length_ns"] == 99_000
 
 
 def test_stream_synchronization_waits_for_one_stream_if_recorded(ask: Ask) -> None:
@@ -113,17 +113,17 @@ def test_stream_synchronization_waits_for_one_stream_if_recorded(ask: Ask) -> No
         _call("cudaStreamSynchronize", 8, 52, 9),
     ]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 52_000 - 0
-    told = {**_slice("Stream Sync", 8, 52, "cuda_sync", 7, device=0, stream=7, correlation=9), "pid": 0}
-    [edge] = [edge for edge in _edges(ask("critical_path", [*events, told])) if edge[0] == "return"]
+    answer = {**_slice("Stream Sync", 8, 52, "cuda_sync", 7, device=0, stream=7, correlation=9), "pid": 0}
+    [edge] = [edge for edge in _edges(ask("critical_path", [*events, answer])) if edge[0] == "return"]
     assert edge == ("return", "cudaStreamSynchronize", 30, 52, 22)
 
 
 def test_longest_edges_are_listed_by_time(ask: Ask) -> None:
     events = [_slice(f"a{number}", number * 10, number * 10 + number) for number in range(1, 9)]
     events += [_call("cudaLaunchKernel", 200, 201, 1), _work(205, 206, 1)]
-    told = ask("critical_path", events, edges=3)
-    assert [row["name"] for row in told["path"]] == ["a6", "a7", "a8"]
-    assert sum(row["length_ns"] for row in told["names"]) == told["total"][0]["length_ns"]
+    answer = ask("critical_path", events, edges=3)
+    assert [row["name"] for row in answer["path"]] == ["a6", "a7", "a8"]
+    assert sum(row["length_ns"] for row in answer["names"]) == answer["total"][0]["length_ns"]
 
 
 def test_path_needs_host_and_device_events(ask: Ask) -> None:
@@ -134,7 +134,7 @@ def test_path_needs_host_and_device_events(ask: Ask) -> None:
 
 
 def test_odd_values_yield_an_answer(ask: Ask) -> None:
-    told = ask(
+    answer = ask(
         "critical_path",
         [
             _call("cudaLaunchKernel", 50, 40, 1),
@@ -148,7 +148,7 @@ def test_odd_values_yield_an_answer(ask: Ask) -> None:
             {"ph": "X", "cat": "cpu_op", "ts": 1 << 53},
         ],
     )
-    assert told["total"][0]["length_ns"] == 10_000
+    assert answer["total"][0]["length_ns"] == 10_000
 
 
 @needs_shared
@@ -157,16 +157,16 @@ def test_real_paths_are_contiguous_and_no_longer_than_their_span(name: str, ask:
     _check(ask("critical_path", real(name), edges=10_000_000))
 
 
-def _check(told: Told) -> None:
-    [total] = told["total"]
-    path = told["path"]
+def _check(answer: AnswerRows) -> None:
+    [total] = answer["total"]
+    path = answer["path"]
     assert [row["number"] for row in path] == list(range(total["edges"]))
     assert all(one["end_ns"] == other["start_ns"] for one, other in pairwise(path))
     assert all(0 <= row["length_ns"] <= row["end_ns"] - row["start_ns"] for row in path)
     assert sum(row["length_ns"] for row in path) == total["length_ns"] <= total["span_ns"]
     for table in ("summary", "names"):
-        assert sum(row["length_ns"] for row in told[table]) == total["length_ns"]
-        assert sum(row["edges"] for row in told[table]) == total["edges"]
+        assert sum(row["length_ns"] for row in answer[table]) == total["length_ns"]
+        assert sum(row["edges"] for row in answer[table]) == total["edges"]
 
 
 _HOST = st.builds(
@@ -187,9 +187,9 @@ _WORKS = st.builds(
 @given(host=st.lists(_HOST, min_size=1, max_size=9), work=st.lists(_WORKS, min_size=1, max_size=6))
 @settings(max_examples=20, deadline=None)
 def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
-    told = ask("critical_path", [*host, *work])
-    _check(told)
-    assert told["total"][0]["length_ns"] == 1000 * _longest(host, work)
+    answer = ask("critical_path", [*host, *work])
+    _check(answer)
+    assert answer["total"][0]["length_ns"] == 1000 * _longest(host, work)
 
 
 def _longest(host: list[Event], work: list[Event]) -> int:
@@ -204,7 +204,7 @@ def _longest(host: list[Event], work: list[Event]) -> int:
         edges["work", index, "end"].append((("work", index, "start"), event["dur"]))
         sources: list[tuple[Point, int]] = []
         launch = launch_of[index]
-        before = [one for one in range(index) if work[one]["tid"] == event["tid"]]
+        before = [place for place in range(index) if work[place]["tid"] == event["tid"]]
         if before and _end(work[before[-1]]) <= event["ts"]:
             sources.append((("work", before[-1], "end"), _end(work[before[-1]])))
         latest = max([at for _, at in sources] + [host[launch]["ts"] if launch is not None else 0])
@@ -217,17 +217,17 @@ def _longest(host: list[Event], work: list[Event]) -> int:
     for index in kept:
         event = host[index]
         over = _awaited(index, host, work, launch_of)
-        sources = [(("work", one, "end"), _end(work[one])) for one in over]
+        sources = [(("work", item, "end"), _end(work[item])) for item in over]
         waited[index] = any(at > event["ts"] for _, at in sources)
         edges["host", index, "end"] += _counted(sources, _end(event), counts=waited[index])
     for thread in (1, 2):
-        _link([one for one in sorted(kept) if host[one]["tid"] == thread], host, waited, edges)
+        _link([item for item in sorted(kept) if host[item]["tid"] == thread], host, waited, edges)
 
     @cache
     def length(point: Point) -> int:
         return max((length(source) + weight for source, weight in edges[point]), default=0)
 
-    points = [("host", one, "end") for one in kept] + [("work", one, "end") for one in range(len(work))]
+    points = [("host", item, "end") for item in kept] + [("work", place, "end") for place in range(len(work))]
     return max(map(length, points))
 
 
@@ -250,24 +250,24 @@ def _launches(host: list[Event], work: list[Event], kept: list[int]) -> list[int
     calls: dict[int, int] = {}
     for index in kept:
         calls.setdefault(host[index]["args"].get("correlation", 0), index)
-    found = [calls.get(event["args"]["correlation"]) for event in work]
+    rows = [calls.get(event["args"]["correlation"]) for event in work]
     return [
-        None if one is None or host[one]["ts"] > event["ts"] else one for one, event in zip(found, work, strict=True)
+        None if one is None or host[one]["ts"] > event["ts"] else one for one, event in zip(rows, work, strict=True)
     ]
 
 
 def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[int | None]) -> list[int]:
     """The work for which a call waits."""
     event = host[index]
-    begun = [one for one in range(len(work)) if work[one]["ts"] < _end(event)]
+    begun = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
     over = []
     if event["name"] == "cudaDeviceSynchronize":
-        before = [one for one in begun if _launched_at(host, work, launch_of, one) < event["ts"]]
+        before = [item for item in begun if _launched_at(host, work, launch_of, item) < event["ts"]]
         for stream in (7, 8):
-            over += [one for one in before if work[one]["tid"] == stream][-1:]
+            over += [entry for entry in before if work[entry]["tid"] == stream][-1:]
     elif event["name"] != "op":
-        over = [one for one in begun if launch_of[one] == index and _end(work[one]) <= _end(event)][-1:]
-    return [one for one in over if _end(work[one]) <= _end(event)]
+        over = [item for item in begun if launch_of[item] == index and _end(work[item]) <= _end(event)][-1:]
+    return [item for item in over if _end(work[item]) <= _end(event)]
 
 
 def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | None], one: int) -> int:

@@ -28,7 +28,7 @@ def test_exposed_time_is_loading_without_device_work(
     ask: Ask, loads: list[tuple[int, int]], works: list[tuple[int, int]], border: int
 ) -> None:
     windows = [(0, border), (border, LIMIT)]
-    told = ask(
+    answer = ask(
         "dataloader",
         [
             *(loading(start / 1000, length / 1000) for start, length in loads),
@@ -44,11 +44,11 @@ def test_exposed_time_is_loading_without_device_work(
     def lasts(found: list[tuple[int, int]], now: int) -> bool:
         return any(start <= now < start + length for start, length in found)
 
-    for row, window in zip(told["steps"], windows, strict=True):
+    for row, window in zip(answer["steps"], windows, strict=True):
         waits = [lasts(works, now) for now in range(*window) if lasts(loads, now)]
         assert (row["loading_ns"], row["hidden_ns"], row["exposed_ns"]) == (len(waits), sum(waits), waits.count(False))
         assert row["exposed_pct"] == pytest.approx(100 * waits.count(False) / (window[1] - window[0]))
-    [loader] = told["loaders"]
+    [loader] = answer["loaders"]
     assert (loader["calls"], loader["loading_ns"]) == (len(loads), sum(length for _, length in loads))
     idle = sum(not lasts(works, now) for start, length in loads for now in range(start, start + length))
     assert loader["exposed_ns"] == idle
@@ -57,8 +57,8 @@ def test_exposed_time_is_loading_without_device_work(
 
 def test_loaders_are_listed_costliest_first(ask: Ask) -> None:
     pipe = "enumerate(DataPipe)#Batcher"
-    found = [loading(0, 5), loading(10, 2), loading(20, 30, pipe), event("kernel", "gemm", 19, 30)]
-    rows = ask("dataloader", found)["loaders"]
+    actual = [loading(0, 5), loading(10, 2), loading(20, 30, pipe), event("kernel", "gemm", 19, 30)]
+    rows = ask("dataloader", actual)["loaders"]
     assert [(row["loader"], row["calls"], row["exposed_ns"], row["longest_start_ns"]) for row in rows] == [
         (LOADER, 2, 7000, 0),
         (pipe, 1, 1000, 20_000),

@@ -73,11 +73,11 @@ def test_current_libraries_use_tensor_cores_and_other_names_are_unknown(ask: Ask
     [row] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz")["gpus"]
     known, unknown, whole = 0, 0, 0
     text = gzip.decompress((SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz").read_bytes())
-    for one in json.loads(text)["traceEvents"]:
-        if one.get("cat") == "kernel":
-            whole += (time := round(one["dur"] * 1000))
-            known += time * one["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
-            unknown += time * (one["name"] == "_copy_page_indices_kernel")
+    for entry in json.loads(text)["traceEvents"]:
+        if entry.get("cat") == "kernel":
+            whole += (time := round(entry["dur"] * 1000))
+            known += time * entry["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
+            unknown += time * (entry["name"] == "_copy_page_indices_kernel")
     assert row["tensor_core_pct"] == pytest.approx(100 * known / whole)
     assert row["tensor_core_unknown_pct"] == pytest.approx(100 * unknown / whole)
     [theirs] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz", rules="tensorboard")["gpus"]
@@ -106,13 +106,15 @@ kernels = st.lists(
 def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
     events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]
     for start, length, blocks, occupancy in found:
-        told = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
-        events.append(kernel(start / 1000, length / 1000, **{key: one for key, one in told.items() if one is not None}))
+        answer = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
+        events.append(
+            kernel(start / 1000, length / 1000, **{key: one for key, one in answer.items() if one is not None})
+        )
     [row] = ask("gpu_summary", events, bounds="host")["gpus"]
-    running = [[one for one in found if one[0] <= now < one[0] + one[1]] for now in range(LIMIT)]
+    running = [[row for row in found if row[0] <= now < row[0] + row[1]] for now in range(LIMIT)]
     assert row["kernel_ns"] == row["busy_ns"] == sum(map(bool, running))
     blocks = [min(sum(one[2] or 0 for one in now), 1) for now in running]
-    known = any(one[2] for one in found)
+    known = any(row[2] for row in found)
     assert row["sm_efficiency_pct"] == (pytest.approx(100 * sum(blocks) / LIMIT) if known else None)
     times = [one[3] for now in running for one in now if one[3] is not None]
     assert row["occupancy_pct"] == (pytest.approx(sum(times) / len(times)) if times else None)
@@ -120,9 +122,9 @@ def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, found: list[tu
 
 def test_devices_are_separate_and_copies_are_not_kernels(ask: Ask) -> None:
     copy = {**event("gpu_memcpy", "Memcpy HtoD", 0, 10, device=1), "pid": 1}
-    found = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
-    found.append(kernel(8, 1, device=1, name="mine"))
-    rows = ask("gpu_summary", found)["gpus"]
+    actual = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
+    actual.append(kernel(8, 1, device=1, name="mine"))
+    rows = ask("gpu_summary", actual)["gpus"]
     assert [(row["device"], row["kernel_ns"], row["busy_ns"]) for row in rows] == [(0, 4000, 4000), (1, 7000, 10_000)]
     assert [row["utilization_pct"] for row in rows] == [40, 70]
     assert [row["tensor_core_pct"] for row in rows] == [0, pytest.approx(100 * 4 / 7)]
@@ -133,8 +135,8 @@ def test_devices_are_separate_and_copies_are_not_kernels(ask: Ask) -> None:
 
 def test_values_that_are_not_numbers_are_unknown(ask: Ask) -> None:
     odd: list[Any] = ["2.5", None, [1], -1, 1e400, float("nan")]
-    found = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
-    [row] = ask("gpu_summary", found)["gpus"]
+    rows = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
+    [row] = ask("gpu_summary", rows)["gpus"]
     assert row["sm_efficiency_pct"] is None
     assert row["occupancy_pct"] is None
 

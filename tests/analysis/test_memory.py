@@ -19,9 +19,9 @@ Event = dict[str, Any]
 @needs_shared
 @pytest.mark.parametrize("name", ["h100_timesformer", "v100_resnet50_2021"])
 def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
-    told = golden("tensorboard", name)
+    answer = golden("tensorboard", name)
     rows = ask("memory", real(name))["operators"]
-    for device, expected in told["memory_stats_KB"]["rows"].items():
+    for device, expected in answer["memory_stats_KB"]["rows"].items():
         # it has no rows for annotations, which in 2021 were operators by their category
         ours = {
             row["operator"]: row
@@ -30,7 +30,7 @@ def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
             and row["kind"] == "op"
             and not row["operator"].startswith(("Optimizer.", "ProfilerStep*", "enumerate(DataLoader)#"))
         }
-        assert ours.keys() == {one[0] for one in expected}
+        assert ours.keys() == {row[0] for row in expected}
         for operator, calls, *numbers in expected:
             row = ours[operator]
             assert row["calls"] == calls
@@ -42,13 +42,13 @@ def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
 
 @needs_shared
 def test_peaks_and_blocks_equal_tensorboard(ask: Ask) -> None:
-    told = golden("tensorboard", "h100_timesformer")
+    result = golden("tensorboard", "h100_timesformer")
     answer = ask("memory", real("h100_timesformer"))
     names = {"CPU": "0", "CUDA": "1"}
     peaks = {f"{names[row['device_type']]}:{row['device']}": row["peak_bytes"] for row in answer["devices"]}
-    assert peaks == told["memory_peak"]
+    assert peaks == result["memory_peak"]
     blocks = [("CPU" if row["device_type"] == "CPU" else f"GPU{row['device']}") for row in answer["blocks"]]
-    assert {device: blocks.count(device) for device in blocks} == told["n_memory_events"]
+    assert {device: blocks.count(device) for device in blocks} == result["n_memory_events"]
 
 
 @needs_shared
@@ -79,7 +79,7 @@ def _change(at: int, size: object, address: object = 1, tid: object = 1, **more:
 
 
 def test_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) -> None:
-    told = ask(
+    answer = ask(
         "memory",
         [
             _op("outer", 0, 100),
@@ -92,18 +92,18 @@ def test_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) 
             _change(200, 2, 5),
         ],
     )
-    rows = {row["operator"]: row for row in told["operators"]}
+    rows = {row["operator"]: row for row in answer["operators"]}
     assert (rows["inner"]["increase_self_bytes"], rows["inner"]["allocations_total"]) == (64, 1)
     assert (rows["outer"]["increase_self_bytes"], rows["outer"]["increase_total_bytes"]) == (-61, 3)
     assert (rows["outer"]["allocated_self_bytes"], rows["outer"]["allocated_total_bytes"]) == (8, 72)
-    [device] = told["devices"]
+    [device] = answer["devices"]
     assert (device["peak_growth_bytes"], device["peak_growth_at_ns"]) == (72, 50_000)
     assert (device["unfreed_bytes"], device["unfreed_allocations"]) == (11, 3)
     assert (device["before_bytes"], device["before_frees"]) == (5, 1)
-    assert [(row["operator"], row["caller"], row["held_bytes"]) for row in told["at_peak"]] == [
+    assert [(row["operator"], row["caller"], row["held_bytes"]) for row in answer["at_peak"]] == [
         ("inner", "outer", 64), ("outer", None, 8), (None, None, 5),
     ]  # fmt: skip
-    block = told["blocks"][0]
+    block = answer["blocks"][0]
     assert (block["allocated_at_ns"], block["freed_at_ns"], block["lasting_ns"]) == (20_000, 60_000, 40_000)
 
 
@@ -192,8 +192,8 @@ def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes
     for change in changes:
         if (name := _innermost(operators, change)) is not None:
             own[change["args"]["Device Id"], name] += change["args"]["Bytes"]
-    found = {(row["device"], row["operator"]): row["increase_self_bytes"] for row in answer["operators"]}
-    assert {key: size for key, size in own.items() if size} == {key: size for key, size in found.items() if size}
+    rows = {(row["device"], row["operator"]): row["increase_self_bytes"] for row in answer["operators"]}
+    assert {key: size for key, size in own.items() if size} == {key: size for key, size in rows.items() if size}
 
 
 def _us(time: int | None) -> int | None:
@@ -202,12 +202,12 @@ def _us(time: int | None) -> int | None:
 
 def _innermost(operators: list[Event], change: Event) -> str | None:
     stack: list[Event] = []
-    for one in sorted(operators, key=lambda one: (one["ts"], -one["dur"])):
-        if one["tid"] == change["tid"] and one["ts"] <= change["ts"]:
-            end = one["ts"] + one["dur"]
-            while stack and (one["ts"] >= _end(stack[-1]) or end > _end(stack[-1])):
+    for entry in sorted(operators, key=lambda one: (one["ts"], -one["dur"])):
+        if entry["tid"] == change["tid"] and entry["ts"] <= change["ts"]:
+            end = entry["ts"] + entry["dur"]
+            while stack and (entry["ts"] >= _end(stack[-1]) or end > _end(stack[-1])):
                 stack.pop()
-            stack.append(one)
+            stack.append(entry)
     while stack and _end(stack[-1]) <= change["ts"]:
         stack.pop()
     return stack[-1]["name"] if stack else None

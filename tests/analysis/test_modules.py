@@ -24,8 +24,8 @@ def _path(rows: Rows, row: Event) -> tuple[str, ...]:
 def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
     """Calls and time of each module, by the ids of Python functions, which the answer does not look at."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
-    events = [one for one in json.loads(text)["traceEvents"] if one.get("cat") == "python_function"]
-    by_id = {one["args"]["Python id"]: one for one in events}
+    events = [entry for entry in json.loads(text)["traceEvents"] if entry.get("cat") == "python_function"]
+    by_id = {event["args"]["Python id"]: event for event in events}
 
     def path(event: Event | None) -> tuple[str, ...]:
         if event is None:
@@ -33,13 +33,13 @@ def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
         above = path(by_id.get(event["args"]["Python parent id"]))
         return (*above, event["name"].removeprefix("nn.Module: ")) if "Python module id" in event["args"] else above
 
-    found: dict[tuple[str, ...], list[int]] = {}
+    rows: dict[tuple[str, ...], list[int]] = {}
     for event in events:
         if "Python module id" in event["args"]:
-            counts = found.setdefault(path(event), [0, 0])
+            counts = rows.setdefault(path(event), [0, 0])
             counts[0] += 1
             counts[1] += round(event["dur"] * 1000)
-    return {path: (calls, lasting) for path, (calls, lasting) in found.items()}
+    return {path: (calls, lasting) for path, (calls, lasting) in rows.items()}
 
 
 @needs_shared

@@ -32,8 +32,8 @@ Event = dict[str, Any]
 @pytest.mark.parametrize("group_by", ["name", "shapes"])
 @pytest.mark.parametrize("name", TORCH)
 def test_operators_equal_torch_key_averages(name: str, group_by: str, ask: Ask) -> None:
-    told = golden("key_averages", name)
-    expected = told.get("by_name" if group_by == "name" else "by_shape")
+    answer = golden("key_averages", name)
+    expected = answer.get("by_name" if group_by == "name" else "by_shape")
     if expected is None:
         pytest.skip("torch was not asked for it")
     rows = ask("operators", SHARED / f"torch213_cpu/{name}.pt.trace.json", group_by=group_by)
@@ -50,23 +50,23 @@ def test_operators_equal_torch_key_averages(name: str, group_by: str, ask: Ask) 
         )
         for row in expected
     )
-    if "total" in told:
+    if "total" in answer:
         [totals] = rows["totals"]
-        assert totals["host_ns"] == round(told["total"]["self_cpu_time_total"] * 1000)
-        assert totals["calls"] == told["total"]["n_events"]
+        assert totals["host_ns"] == round(answer["total"]["self_cpu_time_total"] * 1000)
+        assert totals["calls"] == answer["total"]["n_events"]
 
 
 @needs_shared
 @pytest.mark.parametrize("name", TENSORBOARD)
 def test_operators_equal_tensorboards_operator_view(name: str, ask: Ask) -> None:
-    told = golden("tensorboard", name)
+    answer = golden("tensorboard", name)
     for group_by, key in (("name", "operators"), ("shapes", "operators_by_input")):
-        if told[key] is None:
+        if answer[key] is None:
             continue
         rows = ask("operators", TENSORBOARD[name], nesting="tensorboard", group_by=group_by)["operators"]
         by_key = {(row["name"], row["shapes"]): row for row in rows}
-        assert len(by_key) == len(rows) == len(told[key])
-        for expected in told[key]:
+        assert len(by_key) == len(rows) == len(answer[key])
+        for expected in answer[key]:
             row = by_key[expected["name"], expected.get("input_shape")]
             assert row["calls"] == expected["calls"]
             assert row["tensor_cores_eligible"] == expected["tc_eligible"].lower()
@@ -93,14 +93,14 @@ def test_self_time_excludes_children_and_an_only_child_of_the_same_name_is_no_ca
         _slice("s1688gemm kernel", 30, 31, cat="kernel", pid=0, args={"External id": 5}),
         _slice("another", 40, 41, cat="kernel", pid=0),
     ]
-    told = ask("operators", events)
-    a, b = (next(row for row in told["operators"] if row["name"] == name) for name in "ab")
+    answer = ask("operators", events)
+    a, b = (next(row for row in answer["operators"] if row["name"] == name) for name in "ab")
     assert (a["calls"], a["host_self_ns"], a["host_total_ns"]) == (1, 8_000, 10_000)
     assert (a["device_self_ns"], a["device_total_ns"], a["tensor_cores_total_ns"]) == (1_000, 7_000, 1_000)
     assert (b["calls"], b["host_self_ns"], b["device_self_ns"]) == (1, 2_000, 6_000)
     assert [one["tensor_cores_unknown_self_ns"] for one in (a, b)] == [0, 6_000]
     assert [one["tensor_cores_unknown_total_ns"] for one in (a, b)] == [6_000, 6_000]
-    assert told["totals"] == [
+    assert answer["totals"] == [
         {"rank": None, "calls": 2, "host_ns": 10_000, "device_ns": 8_000, "unattributed_ns": 1_000}
     ]
 
@@ -147,9 +147,9 @@ def test_work_without_an_external_id_counts_for_the_operator_of_its_launch(ask: 
         _slice("kernel", 30, 31, cat="kernel", pid=0, args={"correlation": 9}),
     ]
     for nesting in ("torch", "tensorboard"):
-        told = ask("operators", events, nesting=nesting)
-        assert told["operators"][0]["device_self_ns"] == 6_000
-        assert told["totals"][0]["unattributed_ns"] == 1_000
+        answer = ask("operators", events, nesting=nesting)
+        assert answer["operators"][0]["device_self_ns"] == 6_000
+        assert answer["totals"][0]["unattributed_ns"] == 1_000
 
 
 def test_shapes_are_grouped_whatever_their_spelling(ask: Ask) -> None:
@@ -295,7 +295,7 @@ def _merged(nodes: list[_Node]) -> list[_Node]:
             [child] = node.children
             node.device += child.device
             node.children = child.children
-            return _merged([one for one in nodes if one is not child])
+            return _merged([item for item in nodes if item is not child])
     return nodes
 
 
@@ -353,7 +353,7 @@ def test_operators_do_not_depend_on_external_ids_or_unique_correlations(ask: Ask
         "equal to correlations": {"factor": 1, "offset": 100},
         "colliding": {"factor": 1, "offset": 0},
     }
-    told = {kind: ask("operators", _launches(external)) for kind, external in kinds.items()}
+    result = {kind: ask("operators", _launches(external)) for kind, external in kinds.items()}
 
-    assert sum(row["device_self_ns"] for row in told["right"]["operators"] if "inner" in row["name"]) == 55_000
-    assert all(answer == told["right"] for answer in told.values())
+    assert sum(row["device_self_ns"] for row in result["right"]["operators"] if "inner" in row["name"]) == 55_000
+    assert all(answer == result["right"] for answer in result.values())

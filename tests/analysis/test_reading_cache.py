@@ -21,16 +21,16 @@ def asked(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
     return AnalysisInput(one.columns, one.summary)
 
 
-def of_rank(asked: AnalysisInput, rank: int, events: int = 1) -> AnalysisInput:
-    return AnalysisInput(asked.columns, {**asked.summary, "rank": rank, "events": {"kept": events}})
+def of_rank(trace: AnalysisInput, rank: int, events: int = 1) -> AnalysisInput:
+    return AnalysisInput(trace.columns, {**trace.summary, "rank": rank, "events": {"kept": events}})
 
 
 def open_readings(readings: ReadingCache, *wanted: AnalysisInput) -> list[Reading]:
-    found = []
+    rows = []
     for one in wanted:
         with readings.of(one) as reading:
-            found.append(reading)
-    return found
+            rows.append(reading)
+    return rows
 
 
 def test_equal_inputs_share_a_reading(asked: AnalysisInput, tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_least_recently_used_reading_is_closed_first(asked: AnalysisInput, tmp_p
 
 def test_number_of_open_databases_is_limited(asked: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
-    found = open_readings(readings, *(of_rank(asked, rank) for rank in range(KEPT_MAX + 1)))
-    assert open_readings(readings, of_rank(asked, 0)) != found[:1]
-    assert open_readings(readings, of_rank(asked, KEPT_MAX)) == found[-1:]
+    rows = open_readings(readings, *(of_rank(asked, rank) for rank in range(KEPT_MAX + 1)))
+    assert open_readings(readings, of_rank(asked, 0)) != rows[:1]
+    assert open_readings(readings, of_rank(asked, KEPT_MAX)) == rows[-1:]
 
 
 def test_reading_in_use_stays_open(asked: AnalysisInput, tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_reading_in_use_stays_open(asked: AnalysisInput, tmp_path: Path) -> None
 
 
 def test_shared_facts_are_computed_once_and_retried_after_a_failure(asked: AnalysisInput, tmp_path: Path) -> None:
-    found: list[int] = []
+    rows: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
     def find() -> int:
-        found.append(1)
+        rows.append(1)
         begun.set()
         assert go_on.wait(20)
-        if len(found) == 1:
+        if len(rows) == 1:
             raise ValueError("the first time")
-        return len(found)
+        return len(rows)
 
     with ReadingCache(tmp_path).of(asked) as reading, ThreadPoolExecutor(2) as threads:
         first = threads.submit(reading.once, "key", find)
@@ -107,6 +107,6 @@ def test_databases_spill_to_separate_folders(asked: AnalysisInput, tmp_path: Pat
         assert len(folders) == 2
         assert all(any(folder.iterdir()) for folder in folders)
         for reading, start in ((one, 0), (other, 10**9)):
-            told = reading.database().sql("SELECT min(a), sum(a)::BIGINT, bool_and(b = hash(a)) FROM t").fetchall()
-            assert told == [(start, sum(range(start, start + 4_000_000)), True)]
+            answer = reading.database().sql("SELECT min(a), sum(a)::BIGINT, bool_and(b = hash(a)) FROM t").fetchall()
+            assert answer == [(start, sum(range(start, start + 4_000_000)), True)]
     readings.close()

@@ -29,9 +29,9 @@ def rules(rows: Rows) -> list[str]:
 @pytest.mark.parametrize("name", TRACES)
 def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: Ask) -> None:
     said = golden("tensorboard", name)["overview"]["recommendations"]
-    found = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
-    assert rules(found) == [rule for rule, text in SAID.items() if text in said]
-    for row in found:
+    rows = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
+    assert rules(rows) == [rule for rule, text in SAID.items() if text in said]
+    for row in rows:
         if row["rule"] == "dataloader":
             assert f"{row['value']:.1f}% of the step time" in said
         if row["rule"] == "tensor_cores":
@@ -59,13 +59,13 @@ def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
 @needs_shared
 def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
     """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
-    told = ask("recommendations", TRACES["dlrm_rank0"])
-    assert rules(told["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
-    [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
+    answer = ask("recommendations", TRACES["dlrm_rank0"])
+    assert rules(answer["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
     assert row["value"] == pytest.approx(39.68, abs=0.01)
     assert row["name"].startswith("ncclKernel_SendRecv")
     assert row["end_ns"] - row["start_ns"] == 2_146_000
-    [cores] = [row for row in told["checks"] if row["rule"] == "tensor_cores"]
+    [cores] = [row for row in answer["checks"] if row["rule"] == "tensor_cores"]
     assert (cores["found"], cores["value"]) == ("yes", pytest.approx(2.986, abs=0.001)), (
         "operators are known by launches"
     )
@@ -96,8 +96,8 @@ LOADER = "enumerate(DataLoader)#X.__next__"
 @pytest.mark.parametrize(("short", "applies"), [(5, False), (6, True)])
 def test_waiting_for_data_beyond_5_percent_gives_advice(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
     trace = of(tmp_path, event("user_annotation", LOADER, 60, short), kernel(0, 60), kernel(66, 34))
-    told = found(ask, trace)
-    assert told == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
+    answer = found(ask, trace)
+    assert answer == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
 
 
 @pytest.mark.parametrize(("long", "applies"), [(10, False), (11, True)])
@@ -105,18 +105,18 @@ def test_exposed_communication_beyond_10_percent_gives_advice(
     ask: Ask, tmp_path: Path, long: float, applies: bool
 ) -> None:
     name = "ncclDevKernel_AllReduce"
-    told = found(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
-    assert told == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
+    answer = found(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
+    assert answer == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
 
 
 def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
     """And the place to look at is where it idles longest."""
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
-    told = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
-    assert [(row["rule"], row["device"], row["value"]) for row in told["recommendations"]] == [("utilization", 0, 40)]
-    [row] = told["recommendations"]
+    answer = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
+    assert [(row["rule"], row["device"], row["value"]) for row in answer["recommendations"]] == [("utilization", 0, 40)]
+    [row] = answer["recommendations"]
     assert (row["start_ns"], row["end_ns"]) == (40_000, 90_000)
-    assert [row["found"] for row in told["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
+    assert [row["found"] for row in answer["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
 
 
 def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
     work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
-    told = found(ask, of(tmp_path, *ops, *work))
-    assert told.keys() == {"tensor_cores"}
-    assert told["tensor_cores"][0] == pytest.approx(100 / 3)
-    assert told["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
+    answer = found(ask, of(tmp_path, *ops, *work))
+    assert answer.keys() == {"tensor_cores"}
+    assert answer["tensor_cores"][0] == pytest.approx(100 / 3)
+    assert answer["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
     used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
     assert found(ask, used) == {}
     assert found(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
@@ -146,8 +146,8 @@ def test_memory_beyond_90_percent_gives_advice(ask: Ask, tmp_path: Path, allocat
             (5, {"Device Type": 0, "Device Id": -1, "Total Allocated": 10**9}),
         )
     ]
-    told = found(ask, of(tmp_path, kernel(0, 90), *changes))
-    assert told == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
+    answer = found(ask, of(tmp_path, kernel(0, 90), *changes))
+    assert answer == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
 
 
 def test_data_parallel_on_several_gpus_gives_advice(ask: Ask, tmp_path: Path) -> None:
@@ -174,16 +174,18 @@ def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path:
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_each_recommendation_has_evidence(name: str, ask: Ask) -> None:
-    told = ask("recommendations", TRACES[name])
-    for row in told["recommendations"]:
-        mine = [one for one in told["evidence"] if (one["rule"], one["device"]) == (row["rule"], row["device"])]
+    answer = ask("recommendations", TRACES[name])
+    for row in answer["recommendations"]:
+        mine = [
+            entry for entry in answer["evidence"] if (entry["rule"], entry["device"]) == (row["rule"], row["device"])
+        ]
         assert mine
-        assert all(one["measure"] and one["unit"] and one["value"] is not None for one in mine)
-    assert {one["rule"] for one in told["evidence"]} == set(rules(told["recommendations"]))
+        assert all(entry["measure"] and entry["unit"] and entry["value"] is not None for entry in mine)
+    assert {row["rule"] for row in answer["evidence"]} == set(rules(answer["recommendations"]))
 
 
-def figures(told: dict[str, Rows], rule: str) -> dict[str, float]:
-    return {row["measure"]: row["value"] for row in told["evidence"] if row["rule"] == rule}
+def figures(answer: dict[str, Rows], rule: str) -> dict[str, float]:
+    return {row["measure"]: row["value"] for row in answer["evidence"] if row["rule"] == rule}
 
 
 def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
@@ -217,18 +219,18 @@ def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, 
 
 def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, str | None]:
     """What a check found, and what is advised."""
-    told = ask("recommendations", trace, **parameters)
-    [check] = [row["found"] for row in told["checks"] if row["rule"] == rule]
-    return check, next((row["advice"] for row in told["recommendations"] if row["rule"] == rule), None)
+    answer = ask("recommendations", trace, **parameters)
+    [check] = [row["found"] for row in answer["checks"] if row["rule"] == rule]
+    return check, next((row["advice"] for row in answer["recommendations"] if row["rule"] == rule), None)
 
 
 @needs_shared
 def test_mi300_with_bf16_gets_no_mixed_precision_advice(ask: Ask) -> None:
     trace = TRACES["h100_timesformer"].parent / "mi300_resnet_rank0_of_8.pt.trace.json.gz"
-    told = ask("recommendations", trace)
-    assert [row["found"] for row in told["checks"] if row["rule"] == "tensor_cores"] == ["no"]
-    assert not any("mixed precision" in row["advice"] for row in told["recommendations"])
-    assert rules(told["recommendations"]) == ["communication"]
+    answer = ask("recommendations", trace)
+    assert [row["found"] for row in answer["checks"] if row["rule"] == "tensor_cores"] == ["no"]
+    assert not any("mixed precision" in row["advice"] for row in answer["recommendations"])
+    assert rules(answer["recommendations"]) == ["communication"]
 
 
 def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path) -> None:
@@ -273,40 +275,40 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 @needs_shared
 def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
     """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
-    told = ask("recommendations", *RANKS)
-    assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
-    [row] = [row for row in told["recommendations"] if row["rule"] == "late_rank"]
+    answer = ask("recommendations", *RANKS)
+    assert rules(answer["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "late_rank"]
     assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
     assert "rank 7" in row["advice"]
     assert "Rank 0, as one of them, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
     assert row["end_ns"] - row["start_ns"] == 7_624_000
-    shares = {(one["rank"], one["measure"]): one["value"] for one in told["evidence"] if one["rule"] == "late_rank"}
+    shares = {(row["rank"], row["measure"]): row["value"] for row in answer["evidence"] if row["rule"] == "late_rank"}
     assert shares[0, "transfer in collectives"] == 217_000
     assert shares[0, "waiting for other ranks in collectives"] == 5_581_000
     assert shares[7, "collectives that it starts last"] == 5
     causes = [value for (_, measure), value in shares.items() if measure.startswith("delay by cause")]
     assert sum(causes) == shares[7, "delay after the first rank"]
-    checks = {row["rule"]: row for row in told["checks"] if row["rank"] is None}
+    checks = {row["rule"]: row for row in answer["checks"] if row["rank"] is None}
     assert (checks["communication"]["found"], checks["late_rank"]["found"]) == ("no", "yes")
-    exposed = [row["value"] for row in told["checks"] if row["rule"] == "communication" and row["rank"] is not None]
+    exposed = [row["value"] for row in answer["checks"] if row["rule"] == "communication" and row["rank"] is not None]
     both = checks["communication"]["value"] + checks["late_rank"]["value"]
     assert both == pytest.approx(sum(exposed) / len(exposed))
 
 
 @needs_shared
 def test_incomplete_run_has_no_late_rank(ask: Ask) -> None:
-    told = ask("recommendations", *RANKS[:4])
-    assert "late_rank" not in {row["rule"] for row in told["checks"]}
-    [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
+    answer = ask("recommendations", *RANKS[:4])
+    assert "late_rank" not in {row["rule"] for row in answer["checks"]}
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
     assert row["advice"].startswith("Ask this of all ranks of the run together")
 
 
 @needs_shared
 def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
     together = ask("recommendations", *RANKS[:3], rules="tensorboard")
-    apart = [ask("recommendations", one, rules="tensorboard") for one in RANKS[:3]]
+    apart = [ask("recommendations", rank, rules="tensorboard") for rank in RANKS[:3]]
     for table, rows in together.items():
-        assert rows == [row for one in apart for row in one[table]]
+        assert rows == [row for entry in apart for row in entry[table]]
 
 
 def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
@@ -323,20 +325,20 @@ def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
 def test_run_separates_transfer_from_waiting(ask: Ask, tmp_path: Path, long: float, expected: set[str]) -> None:
     """Rank 0 waits for 30 of 100 µs; both transfer for as `long`."""
     traces = [of_rank(tmp_path, 0, 10, long), of_rank(tmp_path, 1, 40, long)]
-    told = ask("recommendations", *traces)
-    found = {row["rule"]: row for row in told["recommendations"] if row["rule"] != "utilization"}
-    assert found.keys() == expected
-    values = {row["rule"]: row["value"] for row in told["checks"] if row["rank"] is None}
+    answer = ask("recommendations", *traces)
+    rows = {row["rule"]: row for row in answer["recommendations"] if row["rule"] != "utilization"}
+    assert rows.keys() == expected
+    values = {row["rule"]: row["value"] for row in answer["checks"] if row["rank"] is None}
     assert (values["late_rank"], values["communication"]) == (pytest.approx(15), pytest.approx(long))
-    late = found["late_rank"]
+    late = rows["late_rank"]
     assert (late["rank"], late["start_ns"], late["end_ns"]) == (1, 10_000, 40_000)
     assert "host of rank 1" in late["advice"]
 
 
 def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> None:
-    told = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
-    assert rules([row for row in told["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
-    assert {row["found"] for row in told["checks"] if row["rule"] == "late_rank"} == {"no"}
+    answer = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
+    assert rules([row for row in answer["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
+    assert {row["found"] for row in answer["checks"] if row["rule"] == "late_rank"} == {"no"}
 
 
 def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
@@ -346,8 +348,8 @@ def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> No
         text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}
         paths.append(tmp_path / f"{rank}.json")
         paths[-1].write_text(json.dumps(text))
-    told = ask("recommendations", *paths)
-    [row] = [row for row in told["recommendations"] if row["rule"] == "utilization"]
+    answer = ask("recommendations", *paths)
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
     assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
     assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. Of rank 1: A kernel runs in 10.0 % of the steps."
-    assert {one["rank"] for one in told["evidence"]} == {0, 1}
+    assert {row["rank"] for row in answer["evidence"]} == {0, 1}

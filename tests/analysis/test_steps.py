@@ -35,9 +35,9 @@ def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, 
 
 def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
     """A trace's events with the times that doubles make of them, as TensorBoard reads them, from the first on."""
-    events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
-    first = min(float(one["ts"]) for one in events)
-    starts = [float(one["ts"]) for one in events]
+    events = [entry for entry in trace["traceEvents"] if entry.get("ph") == "X"]
+    first = min(float(event["ts"]) for event in events)
+    starts = [float(event["ts"]) for event in events]
     return [
         {**one, "ts": start - first, "dur": (start + float(one["dur"])) - start}
         for one, start in zip(events, starts, strict=True)
@@ -51,9 +51,9 @@ def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None
     overview = golden("tensorboard", name)["overview"]
     coarse = name == "v100_ddp_epoch_us"
     trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
-    told = ask("steps", trace, rules="tensorboard")
+    answer = ask("steps", trace, rules="tensorboard")
     within = 1e-6 if coarse else 1
-    for row, expected in zip(told["steps"], overview["rows"], strict=True):
+    for row, expected in zip(answer["steps"], overview["rows"], strict=True):
         values = dict(zip(overview["columns"], expected, strict=True))
         assert str(row["step"]) == values.pop("Step")
         ours = {title: row[f"{one}_ns"] / 1000 for one, title in zip(CATEGORIES, TITLES, strict=True)}
@@ -62,7 +62,7 @@ def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None
         }
         assert all(ours[title] == 0 for title in TITLES if title not in values)
     [mean] = overview["performance"]
-    average = {row["category"]: row for row in told["average"]}
+    average = {row["category"]: row for row in answer["average"]}
     assert average["total"]["mean_ns"] / 1000 == pytest.approx(mean["value"], abs=1)
     for child in mean["children"]:
         row = average[CATEGORIES[TITLES.index(child["name"])]]
@@ -71,7 +71,7 @@ def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None
 
 
 @needs_shared
-def test_exact_times_of_a_trace_of_doubles_give_other_sums(ask: Ask) -> None:
+def test_exact_sums_of_doubles_differ_from_tensorboard(ask: Ask) -> None:
     [first, *_] = ask("steps", real("v100_ddp_epoch_us"), rules="tensorboard")["steps"]
     assert first["kernel_ns"] == 93_696_680, "TensorBoard: 93,700.25 µs"
     assert first["cpu_exec_ns"] == 4_404_515, "TensorBoard: 4,398.75 µs"
@@ -80,8 +80,8 @@ def test_exact_times_of_a_trace_of_doubles_give_other_sums(ask: Ask) -> None:
 @needs_shared
 def test_exact_rules_count_all_communicating_kernels(ask: Ask) -> None:
     """TensorBoard counts NCCL's kernels as computing here: 6,571 µs and 60 µs, where 5,736 µs communicate exposed."""
-    told = ask("steps", DLRM[0])
-    [row] = told["steps"]
+    answer = ask("steps", DLRM[0])
+    [row] = answer["steps"]
     [exact] = [golden("exact", "dlrm_8_ranks")["0"]]
     assert row["kernel_ns"] == exact["comp_union_ns"] == 1_034_000
     assert row["communication_ns"] >= exact["exposed_comm_ns"]
@@ -113,11 +113,11 @@ doings = st.lists(
 )
 
 
-def painted(found: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
+def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
     """How many nanoseconds of a window count for each category: the first that lasts."""
     spent = [0] * len(CATEGORIES)
     for now in range(start, end):
-        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in found if begin <= now < begin + length]
+        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= now < begin + length]
         spent[min(lasting, default=len(CATEGORIES) - 1)] += 1
     return spent
 
@@ -186,7 +186,7 @@ def test_gpu_copies_of_steps_are_not_counted(ask: Ask) -> None:
 
 def test_trace_without_steps_is_one_step(ask: Ask) -> None:
     events = two_steps()
-    assert bounds(ask, [one for one in events if "Step" not in one["name"]]) == [(None, 1, 23)]
+    assert bounds(ask, [event for event in events if "Step" not in event["name"]]) == [(None, 1, 23)]
     [row] = ask("steps", [event("kernel", "gemm", -5, 12)])["steps"]
     assert (row["step"], row["total_ns"], row["kernel_ns"], row["other_ns"]) == (None, 12_000, 12_000, 0)
     [row] = ask("steps", [event("cpu_op", "aten::mm", 1, 0)])["steps"]
@@ -195,9 +195,9 @@ def test_trace_without_steps_is_one_step(ask: Ask) -> None:
 
 @pytest.mark.parametrize("rules", ["exact", "tensorboard"])
 def test_host_computes_without_a_gpu(ask: Ask, rules: str) -> None:
-    told = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
-    assert [row["step"] for row in told["steps"]] == [2, 3]
-    for row, hidden in zip(told["steps"], told["communication"], strict=True):
+    answer = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
+    assert [row["step"] for row in answer["steps"]] == [2, 3]
+    for row, hidden in zip(answer["steps"], answer["communication"], strict=True):
         assert row["kernel_ns"] == 0 < row["cpu_exec_ns"]
         assert row["communication_ns"] > 0
         parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")

@@ -64,7 +64,7 @@ def test_breakdown_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_breakdown_equals_hta_unfiltered_for_whole_times(ask: Ask) -> None:
+def test_breakdown_equals_hta_for_whole_times(ask: Ask) -> None:
     [row] = ask("temporal_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
     rows = [row, *ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]]
     own = [golden("hta_default", name)["temporal_breakdown"] for name in ("v100_resnet50_2021", "dlrm_8_ranks")]
@@ -88,9 +88,9 @@ def test_each_moment_counts_for_the_first_matching_type(ask: Ask) -> None:
 
 
 def test_kernel_with_collective_metadata_communicates_whatever_its_name(ask: Ask) -> None:
-    told: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
+    answer: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
     collective = call(0, 1, "record_param_comms") | {"cat": "cpu_op", "args": {"External id": 9}}
-    trace = [collective, work(1, 5, name="multimem", **told), work(6, 2, name="multimem")]
+    trace = [collective, work(1, 5, name="multimem", **answer), work(6, 2, name="multimem")]
     [row] = ask("temporal_breakdown", trace)["breakdown"]
     assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
     [row] = ask("temporal_breakdown", trace, selection=Selection(categories=["kernel"]))["breakdown"]
@@ -153,18 +153,18 @@ KINDS = [("kernel", "gemm"), ("kernel", "ncclKernel"), ("gpu_memcpy", "Memcpy"),
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=12))
 def test_parts_add_up_to_the_span_instant_by_instant(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]]) -> None:
     [row] = ask("temporal_breakdown", [work(at, dur, *kind) for at, dur, kind in parts])["breakdown"]
-    found = dict.fromkeys(("compute", "overlap", "exposed_comm", "exposed_mem", "idle"), 0)
+    rows = dict.fromkeys(("compute", "overlap", "exposed_comm", "exposed_mem", "idle"), 0)
     first, last = min(at for at, _, _ in parts), max(at + dur for at, dur, _ in parts)
     for instant in range(first, last):
         names = {kind[1] for at, dur, kind in parts if at <= instant < at + dur}
         compute, comm = "gemm" in names, "ncclKernel" in names
-        found["compute"] += compute
-        found["overlap"] += compute and comm
-        found["exposed_comm"] += comm and not compute
-        found["exposed_mem"] += bool(names) and not comm and not compute
-        found["idle"] += not names
-    assert {name: row[f"{name}_ns"] for name in found} == {name: time * 1000 for name, time in found.items()}
-    assert row["span_ns"] == sum(row[f"{name}_ns"] for name in found if name != "overlap") == (last - first) * 1000
+        rows["compute"] += compute
+        rows["overlap"] += compute and comm
+        rows["exposed_comm"] += comm and not compute
+        rows["exposed_mem"] += bool(names) and not comm and not compute
+        rows["idle"] += not names
+    assert {name: row[f"{name}_ns"] for name in rows} == {name: time * 1000 for name, time in rows.items()}
+    assert row["span_ns"] == sum(row[f"{name}_ns"] for name in rows if name != "overlap") == (last - first) * 1000
 
 
 @needs_shared
@@ -206,12 +206,12 @@ def test_answers_do_not_depend_on_the_order_of_ranks(ask: Ask) -> None:
 
 def test_hta_types_ignore_work_without_a_stream_argument(ask: Ask) -> None:
     """MTIA writes transfers so; their tid is then no stream."""
-    told = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
+    answer = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
     untold = {**work(10, 5, "mtia_ccp_events", "dma_request", size=16), "tid": 801}
     del untold["args"]["stream"]
     odd = {**work(20, 1, "mtia_ccp_events", "dma_request", stream=None), "tid": 801}
     for types, busy, spans in (("exact", 10_000, 21_000), ("hta", 4_000, 4_000)):
-        [row] = ask("temporal_breakdown", [told, untold, odd], types=types)["breakdown"]
+        [row] = ask("temporal_breakdown", [answer, untold, odd], types=types)["breakdown"]
         assert (row["busy_ns"], row["span_ns"]) == (busy, spans)
-        kernels = ask("kernel_breakdown", [told, untold, odd], types=types)["kernels"]
+        kernels = ask("kernel_breakdown", [answer, untold, odd], types=types)["kernels"]
         assert sum(row["count"] for row in kernels) == (3 if types == "exact" else 1)

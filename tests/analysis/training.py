@@ -117,9 +117,9 @@ class Training:
         self._device(name, "kernel", stream, start, lasting, correlation=correlation)
 
     def _device(self, name: str, cat: str, stream: int, start: int, lasting: int, **args: Any) -> None:
-        told = {"device": 0, "context": 1, "stream": stream, **args}
+        answer = {"device": 0, "context": 1, "stream": stream, **args}
         self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": start, "dur": lasting, "args": told}
+            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": start, "dur": lasting, "args": answer}
         )
 
     def _hand_over(self, tid: int, source: int, target: int) -> None:

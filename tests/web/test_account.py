@@ -35,8 +35,8 @@ def session_of(server: Server, trace_id: str, **view: str) -> dict[str, Any]:
     """A session, started if there is none, once it is ready."""
     answer = server.api.post(f"/traces/{trace_id}/session", params={"wait": "60"} | view)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    rows: dict[str, Any] = answer.json()
+    return rows
 
 
 def ask(page: Page, sql: str) -> None:

@@ -18,8 +18,8 @@ def opened(page: Page, server: Server, trace_id: str) -> Locator:
     return panel
 
 
-def answer(server: Server, trace_id: str, name: str, **asked: Any) -> dict[str, Any]:
-    tables: dict[str, Any] = server.api.get(f"/traces/{trace_id}/analysis/{name}", params=asked).json()["tables"]
+def answer(server: Server, trace_id: str, name: str, **trace: Any) -> dict[str, Any]:
+    tables: dict[str, Any] = server.api.get(f"/traces/{trace_id}/analysis/{name}", params=trace).json()["tables"]
     return tables
 
 
@@ -65,7 +65,7 @@ def test_analyses_that_do_not_apply_show_a_reason(page: Page, server: Server, st
     on_host = str(server.upload(step_trace)["id"])
     panel = opened(page, server, on_host)
     listed = server.api.get(f"/traces/{on_host}/analysis").json()["analyses"]
-    reasons = {one["name"]: one["reason"] for one in listed if not one["applies"]}
+    reasons = {analysis["name"]: analysis["reason"] for analysis in listed if not analysis["applies"]}
     assert "temporal_breakdown" in reasons
     panel.get_by_test_id("analysis-rest").locator("summary").click()
     rows = panel.get_by_test_id("analysis-rest").get_by_role("listitem")

@@ -51,8 +51,8 @@ def choose(page: Page, which: str, text: str) -> None:
 
 def selected(link: Locator) -> Any:
     """What the selection in a link's address is."""
-    [told] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
-    return json.loads(told)
+    [answer] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
+    return json.loads(answer)
 
 
 def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
@@ -114,14 +114,14 @@ def test_whole_form_becomes_a_selection_with_exact_times(page: Page, server: Ser
 def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     under_way: set[Request] = set()
-    most, asked = 0, []
+    most, trace = 0, []
 
     def begun(route: Route) -> None:
         nonlocal most
         under_way.add(route.request)
-        asked.append(json.loads(str(route.request.post_data))["selection"])
+        trace.append(json.loads(str(route.request.post_data))["selection"])
         most = max(most, len(under_way))
-        if len(asked) == 1:  # while it is asked, the form changes
+        if len(trace) == 1:  # while it is asked, the form changes
             for step in ("Step 4", "Step 5"):
                 page.get_by_test_id("cut-steps").get_by_text(step, exact=True).evaluate("text => text.click()")
         route.continue_()
@@ -131,7 +131,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
     expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
-    assert (most, asked[0], asked[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
+    assert (most, trace[0], trace[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
 
     page.get_by_test_id("cut-start").fill("1 s")
     expect(keeps).to_have_text("“1 s” is no number of ms.")

@@ -50,8 +50,8 @@ def test_two_traces_of_a_rank_are_two_cycles(page: Page, server: Server, tmp_pat
         shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(tmp_path / f"{name}.json", shape)
         query: dict[str, str | int] = {"wait": 60, "group": "two cycles"}
-        told = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
-    page.goto(f"{server.url}/groups/{told['group']['id']}")
+        answer = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
+    page.goto(f"{server.url}/groups/{answer['group']['id']}")
 
     facts = page.get_by_test_id("group-facts")
     expect(facts).to_contain_text("Cycles2, distinguished by their steps")
@@ -89,7 +89,7 @@ def test_group_is_deleted_with_its_traces_only_after_confirmation(
     page.get_by_test_id("confirm-ok").click()
 
     expect(page).to_have_url(f"{server.url}/")
-    assert [server.api.get(f"/traces/{one}").status_code for one in ids] == [404, 404]
+    assert [server.api.get(f"/traces/{trace_id}").status_code for trace_id in ids] == [404, 404]
     assert server.api.get(f"/groups/{group_id}").status_code == 404
 
 
@@ -101,7 +101,7 @@ def test_dissolved_group_leaves_its_traces(page: Page, server: Server, run: tupl
     page.get_by_test_id("confirm-ok").click()
 
     expect(page).to_have_url(f"{server.url}/")
-    assert [server.api.get(f"/traces/{one}").json()["group"] for one in ids] == [None, None]
+    assert [server.api.get(f"/traces/{trace_id}").json()["group"] for trace_id in ids] == [None, None]
 
 
 def test_trace_is_pinned_and_unpinned(page: Page, server: Server, run: tuple[str, list[str]]) -> None:

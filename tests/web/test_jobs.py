@@ -20,9 +20,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(page: Page) -> list[str]:
     """The addresses that the page asks of the API, as it goes on."""
-    found: list[str] = []
-    page.on("request", lambda request: found.append(request.url.partition("/api/v1")[2]))
-    return found
+    rows: list[str] = []
+    page.on("request", lambda request: rows.append(request.url.partition("/api/v1")[2]))
+    return rows
 
 
 def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server, large: Path) -> None:

@@ -41,8 +41,8 @@ def merged_id(server: Server) -> str:
 @pytest.fixture(scope="module")
 def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
     """A group under a long name, of a trace under a long name and one that failed."""
-    told = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
-    return str(server.api.post("/groups", json=told).json()["id"])
+    answer = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
+    return str(server.api.post("/groups", json=answer).json()["id"])
 
 
 def made(server: Server, path: str, request: dict[str, Any]) -> str:

@@ -120,11 +120,11 @@ def test_unknown_sql_id_shows_an_error_and_the_trace_opens(server: Server, page:
 
 @pytest.mark.parametrize("end", ["", "/", "/#", "/#!", "/#!/", "/#elsewhere", "/?visStart=970000&visEnd=2030000"])
 def test_address_without_a_ui_page_opens_the_trace(server: Server, page: Page, opening: str, end: str) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    trace: list[str] = []
+    page.on("request", lambda request: trace.append(request.url))
     Viewer.open(page, f"{server.url}/perfetto/{opening}{end}")
     expect(page).to_have_url(re.compile(r"#!/viewer\b"))
-    assert not [url for url in asked if "vizviewer_info" in url or "localtrace" in url]
+    assert not [url for url in trace if "vizviewer_info" in url or "localtrace" in url]
     if "visStart" in end:
         expect_visible(page, 970_000, 2_030_000)
 

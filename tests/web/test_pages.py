@@ -72,20 +72,20 @@ def test_uploaded_trace_is_followed_until_ready(page: Page, server: Server, tmp_
 
 
 def test_trace_page_shows_facts_steps_and_streams(trace_page: Page) -> None:
-    found = expected(TraceShape(streams=(20, 7)))
+    rows = expected(TraceShape(streams=(20, 7)))
     facts = trace_page.get_by_test_id("trace-facts")
-    for fact in ("0 of 8", "nccl", f"{found.events:,}", f"{found.end_ns - found.start_ns} ns", str(found.base_ns)):
+    for fact in ("0 of 8", "nccl", f"{rows.events:,}", f"{rows.end_ns - rows.start_ns} ns", str(rows.base_ns)):
         expect(facts).to_contain_text(fact)
     steps = trace_page.get_by_test_id("trace-steps").locator("tbody tr")
-    expect(steps).to_have_count(len(found.steps))
-    for row, step in zip(steps.all(), found.steps, strict=True):
+    expect(steps).to_have_count(len(rows.steps))
+    for row, step in zip(steps.all(), rows.steps, strict=True):
         expect(row).to_contain_text(step.name)
         expect(row.get_by_title(f"{step.end_ns - step.start_ns} ns", exact=True)).to_be_visible()
-    for stream in found.streams:
+    for stream in rows.streams:
         expect(trace_page.get_by_test_id("trace-devices").get_by_text(stream, exact=True)).to_be_visible()
     expect(trace_page.get_by_test_id("trace-devices")).to_contain_text("No event on the other devices 1, 2")
     counts = trace_page.get_by_test_id("trace-counts")
-    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{found.counts['X|kernel']}")
+    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{rows.counts['X|kernel']}")
 
 
 def test_sql_returns_rows_of_exact_values(trace_page: Page) -> None:

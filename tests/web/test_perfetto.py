@@ -78,11 +78,11 @@ def test_tabs_on_two_traces_work_while_scripts_run_sql(
     done = Event()
 
     def ask(trace_id: object) -> int:
-        asked = 0
+        trace = 0
         while not done.is_set():
             assert server.rows(trace_id, SGEMMS) == counts[trace_id]
-            asked += 1
-        return asked
+            trace += 1
+        return trace
 
     with ThreadPoolExecutor() as scripts:
         asking = [scripts.submit(ask, trace_id) for trace_id in (gpu_id, gpu_id, other_id)]
@@ -113,11 +113,11 @@ def test_tabs_on_two_traces_work_while_scripts_run_sql(
 
 def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: OpenContext, gpu_id: str) -> None:
     context = open_context()
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
+    trace: list[str] = []
+    context.on("request", lambda request: trace.append(request.url))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id).replace("127.0.0.1", "localhost"))
     assert viewer.search("sgemm") > 0
-    assert any(url.startswith("http://localhost:") for url in asked)
+    assert any(url.startswith("http://localhost:") for url in trace)
     # `open_context` holds all requests to our host
 
 
@@ -136,10 +136,10 @@ def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Brow
     page.evaluate("new Promise((end) => { new WebSocket('ws://elsewhere.example/socket').onclose = () => end(); })")
     context.close()
     assert watch.hosts() == {"elsewhere.example"}
-    asked = " ".join(elsewhere.asked)
-    assert "http://elsewhere.example/page" in asked
-    assert "http://elsewhere.example/worker" in asked
-    assert "CONNECT elsewhere.example" in asked
+    trace = " ".join(elsewhere.asked)
+    assert "http://elsewhere.example/page" in trace
+    assert "http://elsewhere.example/worker" in trace
+    assert "CONNECT elsewhere.example" in trace
 
 
 def test_content_security_policy_blocks_other_hosts(
@@ -342,8 +342,8 @@ def test_critical_path_is_a_separate_track_with_arrows(
     path.write_text(
         json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10, kernel_us=6, host_us=20).events})
     )
-    asked = {"analysis": "critical_path", "selection": {"steps": [1]}}
-    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=asked).json()
+    trace = {"analysis": "critical_path", "selection": {"steps": [1]}}
+    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=trace).json()
     viewer = Viewer.open(open_context().new_page(), url_of(server, job["result"]["traces"][0]))
     group = viewer.page.locator(".pf-track__title", has_text="Critical path").first
     expect(group).to_be_visible()

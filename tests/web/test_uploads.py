@@ -35,8 +35,8 @@ def link(server: Server) -> Iterator[Link]:
 
 def came(server: Server) -> int:
     """How much of the one upload lies on disk."""
-    found = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
-    return found[0].stat().st_size if found else 0
+    rows = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
+    return rows[0].stat().st_size if rows else 0
 
 
 def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
@@ -64,9 +64,9 @@ def stored(page: Page, link: Link, server: Server, path: Path) -> None:
 
 def offsets(page: Page) -> list[int]:
     """Where the chunks begin that the page sends from now on."""
-    found: list[int] = []
-    page.on("request", lambda request: found.append(int(request.headers.get("upload-offset", -1))))
-    return found
+    rows: list[int] = []
+    page.on("request", lambda request: rows.append(int(request.headers.get("upload-offset", -1))))
+    return rows
 
 
 def test_paused_upload_resumes_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:

@@ -98,7 +98,7 @@ class Viewer:
     def complaints(self) -> list[str]:
         """What the UI tells of errors and losses: its flag on top, and parts of its page of statistics, left open."""
         flags = self.page.locator(".pf-topbar__error-box button").all()
-        told = [str(flag.get_attribute("title")) for flag in flags]
+        answer = [str(flag.get_attribute("title")) for flag in flags]
         self.page.goto(f"{self.page.url.split('#')[0]}#!/info")
         expect(self.page.get_by_role("heading", name="Debugging stats")).to_be_visible()
-        return told + self.page.locator(".pf-trace-info-page__errors h2").all_inner_texts()
+        return answer + self.page.locator(".pf-trace-info-page__errors h2").all_inner_texts()
