@@ -1,4 +1,4 @@
-"""What the tests of analyses share: real traces, read once, their golden tables, and who asks."""
+"""Fixtures of the tests of analyses: real traces that are read once, their golden tables, and a function that asks."""
 
 import gzip
 import json
@@ -31,17 +31,17 @@ class AnswerRows(dict[str, Rows]):
 
 
 def golden(tool: str, name: str) -> Any:
-    """A golden table."""
+    """Read a golden table."""
     return json.loads((SHARED / "golden" / tool / f"{name}.json").read_text())
 
 
 def real(name: str) -> Path:
-    """A real trace."""
+    """Return the path of a real trace."""
     return SHARED / f"{name}.pt.trace.json.gz"
 
 
 def exact(name: str) -> dict[str, Any]:
-    """The exact figures of a trace of one rank, with what communicates by today's names."""
+    """Return the exact figures of a trace of one rank, with the current names of communication kernels."""
     figures: dict[str, Any] = golden("exact", name)["0"]
     if name != "b200_eager_rank0_of_8":
         return figures
@@ -62,7 +62,7 @@ def exact(name: str) -> dict[str, Any]:
 
 
 def _union(slices: list[tuple[int, int]]) -> int:
-    """How long any of some slices lasts."""
+    """Return the length of the union of slices."""
     union, until = 0, 0
     for start, end in sorted(slices):
         union += max(end - max(start, until), 0)

@@ -1,4 +1,4 @@
-"""Regions that programs name: as HTA has them, and as plain Python does."""
+"""Annotations, compared with HTA and with plain Python."""
 
 import statistics
 from typing import Any
@@ -20,7 +20,7 @@ HTA = {"types": "hta", "last_step": "drop"}
 
 
 def same(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
-    """Whether these are HTA's regions, in µs."""
+    """Assert that rows equal HTA's regions, in µs."""
     ours = {(row["rank"] or 0, row["name"]): row for row in rows if row["side"] == side}
     assert set(ours) == {(row["rank"], row["name"]) for row in expected or []}
     for entry in expected or []:

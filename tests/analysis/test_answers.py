@@ -1,4 +1,4 @@
-"""What holds of every question: odd traces give an answer or a reason, and no order of events or ranks matters."""
+"""Properties of every question: odd traces yield an answer or a reason, whatever the order of events and ranks."""
 
 import json
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def text_of(events: list[Event]) -> str:
 
 
 def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> AnswerRows | None:
-    """The answer, which has rows in some table; None for a reason, which is a sentence."""
+    """Return the answer, which has rows in at least one table, or None for a reason, which is a sentence."""
     try:
         answer = ask(name, *([events] * (2 if name == "compare" else 1)))
     except NotApplicable as error:
@@ -115,7 +115,7 @@ def test_tables_have_the_described_columns(name: str, ask: Ask) -> None:
 
 
 def generated(rank: int) -> list[Event]:
-    """A trace of which everything can be asked: each step loads data, in a module, and one operator launches all."""
+    """Return a trace to which every question applies: steps load data in a module, and one op launches all work."""
     events: list[Event] = json.loads(b"".join(trace_chunks(TraceShape(steps=3, rank=rank, seed=rank))))["traceEvents"]
     for step in [
         event for event in events if event["name"].startswith("ProfilerStep#") and event["cat"] == "user_annotation"

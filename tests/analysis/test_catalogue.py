@@ -1,4 +1,4 @@
-"""What can be asked is documented."""
+"""Every question is documented."""
 
 from pathlib import Path
 
@@ -23,3 +23,8 @@ def test_each_parameter_and_column_has_a_description(name: str) -> None:
     assert all(column.description for columns in question.tables.values() for column in columns)
     for columns in question.tables.values():
         assert len({column.name for column in columns}) == len(columns)
+
+
+def test_costliest_question_is_the_critical_path() -> None:
+    assert max(QUESTIONS.values(), key=lambda question: question.cost).name == "critical_path"
+    assert min(question.cost for question in QUESTIONS.values()) == 0

@@ -1,4 +1,4 @@
-"""Collectives across ranks: as TraceLens, TensorBoard and HTA have them, and as one who looks at each has them."""
+"""Collectives across ranks, compared with TraceLens, TensorBoard, HTA and a plain loop."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
 GIB = 2**30 / 10**9
-"""TraceLens says GB/s and means 2^30 bytes."""
+"""Bytes of what TraceLens calls a GB."""
 
 
 def lens(trace: str, table: str) -> list[dict[str, str]]:
@@ -29,25 +29,25 @@ def lens(trace: str, table: str) -> list[dict[str, str]]:
 
 
 def ns(text: str) -> int:
-    """Nanoseconds of the text of µs."""
+    """Parse µs as nanoseconds."""
     whole, _, decimals = text.partition(".")
     return int(whole) * 1000 + int(f"{decimals:0<3}"[:3])
 
 
 def near(text: str) -> Any:
-    """Nanoseconds within 1e-5 ms of the text of µs."""
+    """Parse µs as nanoseconds with a tolerance of 1e-5 ms."""
     return pytest.approx(float(text) * 1000, abs=10)
 
 
-def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
+def answer_of(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
     traces = DLRM if name.startswith("dlrm") else [real(MI300)]
     return ask("collectives", *traces, collectives="synchronizing", **parameters)
 
 
 @needs_shared
 def test_collectives_equal_tracelens(ask: Ask) -> None:
-    """It knows no sizes of the DLRM ranks, whose launches tell them."""
-    answer = asked(ask, "dlrm_8_ranks_nccl")
+    """TraceLens finds no sizes of the DLRM ranks; their launches record them."""
+    answer = answer_of(ask, "dlrm_8_ranks_nccl")
     waits = {(row["process_group"], row["index"], row["rank"]): row for row in answer["waits"]}
     for row, expected in zip(answer["collectives"], lens("dlrm_8_ranks_nccl", "nccl_implicit_sync"), strict=True):
         assert (row["process_group"] or "all") == expected["Process Group Name"]
@@ -67,8 +67,8 @@ def test_collectives_equal_tracelens(ask: Ask) -> None:
 
 @needs_shared
 def test_bandwidths_equal_tracelens(ask: Ask) -> None:
-    """It has one rank of eight: what TraceLens calls latency is the duration of the only kernel that is seen."""
-    answer = asked(ask, "mi300_resnet_nccl")
+    """With one rank of eight, what TraceLens calls latency is the duration of the only known kernel."""
+    answer = answer_of(ask, "mi300_resnet_nccl")
     for row, expected in zip(answer["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
         assert expected["collective_id"] == f"{row['process_group']}_{row['index']}"
         assert row["duration_ns"] == near(expected["comm_latency"])
@@ -112,7 +112,7 @@ def test_one_rank_of_many_has_unknown_waits(name: str, ask: Ask) -> None:
 
 
 def of_dlrm(path: Path) -> list[tuple[int, int, str, str, int]]:
-    """Start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
+    """Return start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
     with gzip.open(path, "rt") as file:
         events = [entry for entry in json.load(file)["traceEvents"] if entry.get("ph") == "X"]
     calls = {event["args"]["correlation"]: event for event in events if event["name"] == "cudaLaunchKernel"}
@@ -173,7 +173,7 @@ def test_dlrm_rank_7_is_late_before_its_launches(ask: Ask) -> None:
 @needs_shared
 def test_late_ranks_equal_tracelens(ask: Ask) -> None:
     name = "dlrm_8_ranks_nccl"
-    for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
+    for row, expected in zip(answer_of(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
         assert row["rank"] == int(expected["rank"])
         assert row["wait_ns"] == near(expected["total_wait_time_us"])
         assert row["mean_wait_ns"] / 1000 == pytest.approx(float(expected["mean_wait_time_us"]), abs=0.0501)
@@ -186,8 +186,8 @@ def test_late_ranks_equal_tracelens(ask: Ask) -> None:
 
 @needs_shared
 def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
-    """Of the DLRM ranks it knows no names, and puts all together; latencies of one rank of eight are none."""
-    rows = asked(ask, "mi300_resnet_nccl")["sizes"]
+    """TraceLens finds no names for the DLRM ranks, and sums up all; one rank of eight has no latencies."""
+    rows = answer_of(ask, "mi300_resnet_nccl")["sizes"]
     expected_rows = {row["In msg nelems"]: row for row in lens("mi300_resnet_nccl", "nccl_summary_implicit_sync")}
     assert len(rows) == len(expected_rows)
     for row in rows:
@@ -198,7 +198,7 @@ def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
             assert row[f"{kind}_algorithm_gb_per_s"] == pytest.approx(float(expected[f"algo bw (GB/s)_{suffix}"]) * GIB)
             assert row[f"{kind}_bus_gb_per_s"] == pytest.approx(float(expected[f"bus bw (GB/s)_{suffix}"]) * GIB)
     [together] = lens("dlrm_8_ranks_nccl", "nccl_summary_implicit_sync")
-    apart = asked(ask, "dlrm_8_ranks_nccl")["sizes"]
+    apart = answer_of(ask, "dlrm_8_ranks_nccl")["sizes"]
     assert sum(row["count"] for row in apart) == int(together["count"]) == 8
     assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
 
@@ -285,7 +285,7 @@ times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair
 def test_collectives_equal_a_plain_loop(
     ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool
 ) -> None:
-    """With their numbers reversed, collectives are told by these and not by their place."""
+    """With reversed sequence numbers, collectives are matched by these and not by their place."""
     taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     traces = []
     for rank, actual in enumerate(ranks):
@@ -350,7 +350,7 @@ def step(number: int, start: int, end: int) -> dict[str, Any]:
 
 
 def test_hta_stragglers_start_the_last_long_collective_last(ask: Ask, tmp_path: Path) -> None:
-    """Rank 2 is late for the long sends; in all, with the short ones, which HTA leaves out, rank 0 waits least."""
+    """Rank 2 is late for the long sends; over all, with the short ones that HTA leaves out, rank 0 waits least."""
     send = "ncclDevKernel_SendRecv"
     traces = [
         of_rank(
@@ -447,7 +447,7 @@ def test_group_of_one_rank_does_not_wait(ask: Ask) -> None:
 
 
 def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
-    """A send and a receive are of two ranks, however many the group has."""
+    """A send and a receive have two ranks, whatever the size of the group."""
     names = {"allreduce": 4, "send": 4, "barrier": 2}
     ranks = [
         [nccl(100 * at + rank, 100 * at + 50, Collective_name=name, Group_size=size, Process_Group_Name=name)
@@ -488,7 +488,7 @@ def recorded(start: int, end: int, elements: int, tid: int = 5) -> dict[str, Any
 
 
 def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: Ask) -> None:
-    """The innermost on the thread of the launch; of a kernel that tells itself, the launch tells nothing more."""
+    """The innermost host event on the thread of the launch counts, unless the kernel has its own metadata."""
     annotation = {"Input Dims": [[3, 5], []], "Input type": ["c10::Half", ""]}
     rows = ask(
         "collectives",
@@ -514,7 +514,7 @@ def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: A
 
 
 def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path) -> None:
-    """Without a group's name its size is known where all groups are of one size, and that of the job without groups."""
+    """A group without a name has the size of all groups if that is the same; without groups, that of the job."""
 
     def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
         groups = [{"pg_name": str(at), "pg_desc": f"group {at}", "pg_size": size} for at, size in enumerate(listed)]

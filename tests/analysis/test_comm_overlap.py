@@ -1,4 +1,4 @@
-"""Communication that computing hides: as an independent oracle and HTA have it."""
+"""Overlap of communication with computing, compared with an independent oracle and HTA."""
 
 import pytest
 

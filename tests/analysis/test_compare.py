@@ -1,4 +1,4 @@
-"""What changed between two traces: what is counted in both, and when a difference counts."""
+"""Comparison of two sides: counts and durations of both, and the verdict on each difference."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def by_name(rows: Rows) -> dict[str, dict[str, Any]]:
 
 
 def trace(*kernels: tuple[str, float], steps: int = 1) -> list[dict[str, Any]]:
-    """Kernels one after the other, in µs, in steps of 100 µs."""
+    """Return consecutive kernels, with durations in µs, in steps of 100 µs."""
     events = [event("user_annotation", f"ProfilerStep#{at}", at * 100, 100) for at in range(steps)]
     return [*events, *(event("kernel", name, at * 10, dur) for at, (name, dur) in enumerate(kernels))]
 
@@ -132,7 +132,7 @@ def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, given: int) -
 
 
 def of_rank(rank: int | None, events: list[dict[str, Any]], **more: Any) -> str:
-    """A trace's document that tells its rank."""
+    """Return the document of a trace with a rank."""
     answer = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 8, "backend": "nccl"}}
     return json.dumps({**answer, **more, "traceEvents": events})
 
@@ -184,7 +184,7 @@ def test_calls_of_runtime_and_driver_are_compared(ask: Ask) -> None:
 
 
 class Program:
-    """Ops on a thread that launch kernels, one after the other."""
+    """Builder of a trace: ops on one thread that launch kernels."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

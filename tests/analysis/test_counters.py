@@ -1,4 +1,4 @@
-"""What CUPTI's range profiler counted: by a plain sum over the ranges of each operator."""
+"""Counters of CUPTI's range profiler, compared with plain sums over the ranges of each operator."""
 
 import json
 from collections import defaultdict
@@ -25,7 +25,7 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op") -> Event:
 
 
 def counted(start: float, name: str, **metrics: Any) -> Event:
-    """A range: those of a trace lie side by side, whenever their kernels ran."""
+    """Return a range; the ranges of a trace are adjacent, whatever the times of their kernels."""
     return {
         "ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": 10,
         "args": metrics,

@@ -1,4 +1,4 @@
-"""The critical path: the longest in a graph that is built edge by edge, and never longer than the time there is."""
+"""The critical path, compared with the longest path of a graph that is built edge by edge."""
 
 from collections import defaultdict
 from functools import cache
@@ -15,7 +15,7 @@ from tests.conftest import needs_shared
 
 Event = dict[str, Any]
 Point = tuple[str, int, str]
-"""A point of the graph: host or work, which of these, and its start or end."""
+"""A point of the graph: host or work, its place, and its start or end."""
 
 
 def _slice(name: str, start: int, end: int, cat: str = "cpu_op", tid: object = 1, **args: Any) -> Event:
@@ -193,7 +193,7 @@ def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], 
 
 
 def _longest(host: list[Event], work: list[Event]) -> int:
-    """The length of the longest path, of a graph that is built edge by edge."""
+    """Return the length of the longest path of a graph that is built edge by edge."""
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     work = sorted(work, key=lambda event: event["ts"])
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
@@ -232,7 +232,7 @@ def _longest(host: list[Event], work: list[Event]) -> int:
 
 
 def _nesting(host: list[Event]) -> list[int]:
-    """The slices that overlap none of their thread without nesting."""
+    """Return the slices that nest with all others of their thread."""
     stacks: dict[int, list[Event]] = defaultdict(list)
     kept = []
     for index, event in enumerate(host):
@@ -246,7 +246,7 @@ def _nesting(host: list[Event]) -> list[int]:
 
 
 def _launches(host: list[Event], work: list[Event], kept: list[int]) -> list[int | None]:
-    """The call that launched each work."""
+    """Return the call that launched each work."""
     calls: dict[int, int] = {}
     for index in kept:
         calls.setdefault(host[index]["args"].get("correlation", 0), index)
@@ -257,7 +257,7 @@ def _launches(host: list[Event], work: list[Event], kept: list[int]) -> list[int
 
 
 def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[int | None]) -> list[int]:
-    """The work for which a call waits."""
+    """Return the work for which a call waits."""
     event = host[index]
     begun = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
     over = []
@@ -271,13 +271,13 @@ def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[i
 
 
 def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | None], one: int) -> int:
-    """When work was launched."""
+    """Return the time of the launch of work."""
     launch = launch_of[one]
     return int(work[one]["ts"] if launch is None else host[launch]["ts"])
 
 
 def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list[tuple[Point, int]]:
-    """Edges from some points: the time from the last of them counts, if any."""
+    """Yield the edges from points to another; only the latest adds its time."""
     latest = max((time for _, time in sources), default=0)
     return [(point, at - time if counts and time == latest else 0) for point, time in sources]
 
@@ -285,7 +285,7 @@ def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list
 def _link(
     slices: list[int], host: list[Event], waited: dict[int, bool], edges: dict[Point, list[tuple[Point, int]]]
 ) -> None:
-    """The edges of a thread, from point to point."""
+    """Yield the edges of a thread from point to point."""
     stack: list[int] = []
     last: tuple[Point, int] | None = None
 

@@ -22,11 +22,11 @@ Event = dict[str, Any]
 Point = tuple[str, int]
 
 A100_ON_ONE_THREAD = {4: 188_152_000, 5: 186_225_000, 6: 191_045_000}
-"""What HTA 0.5.0 finds in the steps of `a100_nccl_3_steps` if the engine's events have the main thread's tid."""
+"""Lengths by HTA 0.5.0 for the steps of `a100_nccl_3_steps` if the engine's events have the tid of the main thread."""
 A100_ON_ONE_THREAD_NS = {4: 188_920_136, 5: 187_003_938, 6: 191_789_115}
-"""The same with `HTA_DISABLE_NS_ROUNDING=1`."""
+"""The same lengths with `HTA_DISABLE_NS_ROUNDING=1`."""
 A100_AS_IT_IS = {4: 101_646_000, 5: 101_398_000, 6: 101_203_000}
-"""The same of the trace itself. HTA has no edge between threads of the host: it finds the main thread alone."""
+"""Lengths for the unchanged trace: HTA has no edges between host threads, so they cover only the main thread."""
 
 needs_hta = [
     pytest.mark.slow,
@@ -44,7 +44,7 @@ def _flow(ph: str, tid: int, ts: int, number: int = 1) -> Event:
 
 
 _DEVICE = [_call("cudaLaunchKernel", 1, 2, 99), _work(3, 4, 99)]
-"""Something on a device, without which there is no critical path."""
+"""Work on a device, without which there is no critical path."""
 
 
 def test_path_enters_the_autograd_thread_and_returns(ask: Ask) -> None:
@@ -102,7 +102,7 @@ def test_operators_with_a_forward_thread_identify_the_autograd_thread(ask: Ask) 
 
 
 def test_recomputed_forward_pass_does_not_hide_the_caller(ask: Ask) -> None:
-    """As activation checkpoints do: then most arrows lead from the engine's thread to itself."""
+    """With activation checkpoints most flows lead from the autograd thread to itself."""
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20),
@@ -227,7 +227,7 @@ class TestHta:
                 assert answer["total"][0]["length_ns"] == pytest.approx(1000 * one["length_us"], rel=0.03)
 
     def test_hta_does_not_cross_host_threads(self, ask: Ask, tmp_path: Path) -> None:
-        """It has the longest of them alone, unless work leads past them all."""
+        """HTA finds only the longest thread, unless work connects them."""
         events = [
             _slice("ProfilerStep#0", 0, 400, "user_annotation"),
             *_DEVICE,
@@ -282,7 +282,7 @@ _TURNS = st.builds(
 @given(host=st.lists(_TURNS, min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event]) -> None:
-    """An engine's thread, known by a flow, and its caller; work takes no part, since it takes no time."""
+    """A flow identifies the autograd thread and its caller; the work has no duration."""
     far = [_slice("aten::mm", -30, -29), _slice("MmBackward0", -28, -27, tid=2)]
     linked = [_flow("s", 1, -30), _flow("f", 2, -28), _work(-40, -40, 5)]
     answer = ask("critical_path", [*far, *host, *linked])
@@ -291,7 +291,7 @@ def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event])
 
 
 def _longest(host: list[Event]) -> int:
-    """The length of the longest path through thread 1, the caller, and thread 2, the engine's: edge by edge."""
+    """Return the length of the longest path through thread 1, the caller, and thread 2, the autograd thread."""
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
     stacks: dict[int, list[int]] = {1: [], 2: []}

@@ -1,4 +1,4 @@
-"""Traces of several cycles: told apart in every table, and ranks meet only in one of them."""
+"""Traces of several cycles: separate rows in every table, and collectives only within a cycle."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Waiting for data: what of it no GPU works, as one who looks at every nanosecond has it."""
+"""Waiting for data, and how much of it no GPU works, compared with a loop over every nanosecond."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_loaders_are_listed_costliest_first(ask: Ask) -> None:
 
 @needs_shared
 def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
-    """It is what `steps` says of the category, for nothing of a higher one runs without a device here."""
+    """The share equals that of `steps`, because no category of higher priority runs without a device here."""
     rows = ask("dataloader", TRACES["v100_resnet50_2021"])["steps"]
     assert [row["step"] for row in rows] == [5, 6, 7, 8, 9, 10]
     steps = ask("steps", TRACES["v100_resnet50_2021"])["steps"]

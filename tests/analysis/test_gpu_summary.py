@@ -1,4 +1,4 @@
-"""How well a GPU is used: as TensorBoard's overview has it, and as one who looks at every nanosecond has it."""
+"""Utilization of GPUs, compared with TensorBoard's overview and with a loop over every nanosecond."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_summary_equals_tensorboard(name: str, ask: Ask) -> None:
-    """Doubles of epoch µs move its utilisation of `v100_ddp_epoch_us` by 0.004, and its 96.83 is ours of 96.82."""
+    """TensorBoard reads epoch µs as doubles: its utilization of `v100_ddp_epoch_us` is 96.83, where ours is 96.82."""
     expected = golden("tensorboard", name)
     printed = {row["title"]: row["value"] for row in expected["gpu_summary"]}
     [row] = ask("gpu_summary", TRACES[name])["gpus"]
@@ -54,7 +54,7 @@ def test_gpus_of_all_ranks_equal_tensorboard(ask: Ask) -> None:
 
 @needs_shared
 def test_kernels_launched_by_the_driver_use_tensor_cores(ask: Ask) -> None:
-    """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %.
+    """TensorBoard ignores calls of `cuda_driver`: its overview has 8.51 % here, its kernel view 33.94 %.
 
     And it knows no kernels of CUTLASS by `wmma_tensorop` and `s161616`: with these it is 35.10 %.
     """

@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=SHAPES)
 def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ask: Ask) -> Compared:
-    """Who asks us of a trace, and all that HTA answers."""
+    """Return a function that asks us about a trace, and all answers of HTA."""
     shape = TraceShape(era="us_int", **SHAPES[request.param])  # type: ignore[arg-type]
     trace = write_trace(tmp_path_factory.mktemp("hta") / "trace.json", shape)
     answer = subprocess.run(
@@ -49,7 +49,7 @@ def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def last(rows: Rows, *keys: str, value: str) -> dict[tuple[Any, ...], Any]:
-    """The last value of each key, in order of the rows."""
+    """Return the last value of each key, in order of the rows."""
     return {tuple(row[key] for key in keys): row[value] for row in rows}
 
 

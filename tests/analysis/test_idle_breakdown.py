@@ -1,4 +1,4 @@
-"""Why streams idle: as HTA has it with its filters, and as an oracle in plain Python does without."""
+"""Idle gaps of streams, compared with HTA by its filters, and with plain Python without these."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ STATISTICS = {
 
 
 def same(rows: Rows, expected: dict[str, Rows], tolerance: float) -> None:
-    """Whether these are HTA's intervals, in µs."""
+    """Assert that rows equal HTA's intervals, in µs."""
     ours = {(row["rank"] or 0, row["stream"], row["category"]): row for row in rows}
 
     def key(one: dict[str, Any]) -> tuple[int, int, str]:

@@ -1,4 +1,4 @@
-"""Kinds and kernels: as an independent oracle, HTA, the TensorBoard plugin, and plain Python have them."""
+"""Types and kernels, compared with an independent oracle, HTA, the TensorBoard plugin and plain Python."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ TYPES = {"COMPUTATION": "COMP", "COMMUNICATION": "COMM", "MEMORY": "MEM"}
 
 
 def combination(theirs: str) -> str:
-    """What we call HTA's types that overlap."""
+    """Translate HTA's names of overlapping types to ours."""
     names = {TYPES[row] for row in theirs.split(" overlapping ")}
     return " + ".join(name for name in ("COMP", "COMM", "MEM") if name in names)
 
@@ -58,7 +58,7 @@ def test_kernels_are_exact(trace: str, ask: Ask) -> None:
 
 
 def same_kernels(rows: Rows, expected: Rows, tolerance: float) -> None:
-    """Whether kernels are those of HTA, in µs."""
+    """Assert that rows equal HTA's kernels, in µs."""
     ours = {(row["rank"] or 0, row["type"], row["name"]): row for row in rows}
     assert {(row["rank"], TYPES[row["kernel_type"]], row["name"]) for row in expected} == {
         key for key in ours if key[1] != "OTHER"

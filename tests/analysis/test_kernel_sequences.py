@@ -1,4 +1,4 @@
-"""Sequences of kernels under operators: as a plain look at every event has them."""
+"""Sequences of kernels under operators, compared with a plain search over every event."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def op(name: str, start: float, dur: float, tid: int = 1, cat: str = "cpu_op") -
 
 
 def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...], tuple[int, int, int]]:
-    """Count, device time and host time of each sequence, with the operator before its kernels; times in ns."""
+    """Return count, device time and host time of each sequence, keyed by operator and kernels; times in ns."""
     slices = [(int(event["ts"] * 1000), int((event["ts"] + event["dur"]) * 1000), event) for event in events]
     cats = ("cpu_op", "user_annotation") if wanted else ("cpu_op",)
     ops = [slice_ for slice_ in slices if slice_[2]["cat"] in cats and wanted in slice_[2]["name"]]
@@ -54,7 +54,7 @@ def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...],
     return {key: (counts[key], device[key], host[key]) for key in counts}
 
 
-def told(rows: list[Event]) -> dict[tuple[str, ...], tuple[int, int, int]]:
+def summary_of(rows: list[Event]) -> dict[tuple[str, ...], tuple[int, int, int]]:
     return {(row["op"], *row["kernels"].split(" | ")): (row["count"], row["device_ns"], row["host_ns"]) for row in rows}
 
 
@@ -84,7 +84,7 @@ def test_sequences_of_real_traces_are_exact(name: str, operator: str, ask: Ask) 
     assert expected
     all_of_them = {"min_length": 2, "top": 100_000, "names": 10_000}
     rows = ask("kernel_sequences", real(name), operator=operator, **all_of_them)["sequences"]
-    assert told(rows) == expected
+    assert summary_of(rows) == expected
     assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
     assert all(row["length"] == len(row["kernels"].split(" | ")) for row in rows)
 
@@ -110,7 +110,7 @@ def test_sequences_equal_a_plain_search(
     unique = list({(event["name"], event["ts"], event["tid"], event["cat"]): event for event in events}.values())
     expected = brute(unique, operator, least)
     if expected:
-        assert told(ask("kernel_sequences", unique, operator=operator, min_length=least)["sequences"]) == expected
+        assert summary_of(ask("kernel_sequences", unique, operator=operator, min_length=least)["sequences"]) == expected
     else:
         with pytest.raises(NotApplicable):
             ask("kernel_sequences", unique, operator=operator, min_length=least)

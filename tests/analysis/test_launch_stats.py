@@ -1,4 +1,4 @@
-"""Launches: as HTA has them with its filters, and as plain Python does without."""
+"""Launches, compared with HTA by its filters, and with plain Python without these."""
 
 import statistics
 from typing import Any
@@ -27,7 +27,7 @@ COUNTS = {
 
 
 def same(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
-    """Whether these are HTA's launches, in µs."""
+    """Assert that rows equal HTA's launches, in µs."""
     [counts] = answer["counts"]
     assert counts["launches"] == expected["n"]
     assert {ours: counts[ours] for ours in COUNTS} == {ours: expected[theirs] for ours, theirs in COUNTS.items()}

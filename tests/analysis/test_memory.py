@@ -1,4 +1,4 @@
-"""Memory: as TensorBoard's memory view has it, and as a plain walk over the changes does."""
+"""Memory, compared with TensorBoard's memory view and with a plain loop over the changes."""
 
 from collections import defaultdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Copies and memsets: as HTA has them with its filters, and as plain Python does without."""
+"""Copies and memsets, compared with HTA by its filters, and with plain Python without these."""
 
 import statistics
 from typing import Any
@@ -24,7 +24,7 @@ STATISTICS = {
 
 
 def same(rows: Rows, expected: Rows) -> None:
-    """Whether these are HTA's bandwidths."""
+    """Assert that rows equal HTA's bandwidths."""
     ours = {(row["rank"] or 0, row["kind"]): row for row in rows if row["points"]}
     assert set(ours) == {(row["rank"], row["name"]) for row in expected}
     for entry in expected:

@@ -1,4 +1,4 @@
-"""Modules: as their calls nest in time, and as Python's own ids say."""
+"""Modules by their nesting in time, compared with the ids of Python functions."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def _path(rows: Rows, row: Event) -> tuple[str, ...]:
 
 
 def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Calls and time of each module, by the ids of Python functions, which the answer does not look at."""
+    """Return calls and time of each module by the ids of Python functions, which the analysis does not read."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
     events = [entry for entry in json.loads(text)["traceEvents"] if entry.get("cat") == "python_function"]
     by_id = {event["args"]["Python id"]: event for event in events}
@@ -62,7 +62,7 @@ def test_module_tree_of_a_captured_trace_equals_that_of_python_ids(ask: Ask) -> 
 
 @needs_shared
 def test_modules_equal_tensorboard(ask: Ask) -> None:
-    """What its module view shows of this trace: calls, operators, and the host's time, all and own, in µs."""
+    """TensorBoard's module view of this trace: calls, operators, and total and self host time in µs."""
     rows = {row["name"]: row for row in ask("modules", real("h100_timesformer"))["modules"]}
     for name, calls, operators, host, own, device in [
         ("TimesformerEmbeddings_0", 1, 19, 1453.861, 359.095, 1729.079),

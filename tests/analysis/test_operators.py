@@ -1,4 +1,4 @@
-"""Operators: as torch's key_averages and TensorBoard's Operator view have them."""
+"""Operators, compared with torch's key_averages and TensorBoard's Operator view."""
 
 import json
 from collections import Counter, defaultdict
@@ -114,7 +114,7 @@ def test_overlapping_slice_is_a_sibling_for_torch_and_ignored_by_tensorboard(ask
 
 
 def test_tensorboard_nesting_keeps_its_rounding_of_epoch_times(ask: Ask) -> None:
-    """They are 250 ns apart, so that a slice ends after the one around it, and is left out."""
+    """Doubles of epoch µs are 250 ns apart, so a slice ends after its parent and is left out."""
     # Kineto writes one decimal of these: …689.8 and …690.2
     events = [_slice("a", 0, 0), _slice("b", 0, 0)]
     events[0] |= {"ts": 1712195495519689.75, "dur": 10.07}
@@ -273,7 +273,7 @@ class _Node:
 
 
 def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
-    """All nodes in order of time, with their children; `of_events` gets them by the place of their event."""
+    """Return all nodes in order of time, with their children; fill `of_events` by the place of their event."""
     stacks: dict[int, list[_Node]] = defaultdict(list)
     nodes = []
     for place, event in sorted(enumerate(host), key=lambda one: (one[1]["ts"], -one[1]["dur"])):
@@ -289,7 +289,7 @@ def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
 
 
 def _merged(nodes: list[_Node]) -> list[_Node]:
-    """The nodes that are left when no only child has its parent's name."""
+    """Merge each only child that has its parent's name, and return the nodes that are left."""
     for node in nodes:
         if len(node.children) == 1 and node.children[0].name == node.name:
             [child] = node.children
@@ -332,7 +332,7 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
 
 
 def _launches(external: dict[str, int]) -> list[Event]:
-    """Ten operators, each with one in it that launches a kernel; `external` is what a kernel's id is made of."""
+    """Return ten operators with nested ones that launch kernels; `external` gives factor and offset of kernels' ids."""
     events = []
     for number in range(1, 11):
         at, ids = number * 20, {"correlation": 100 + number}

@@ -1,4 +1,4 @@
-"""Queues: as HTA has them with its filters, and as plain Python does without."""
+"""Queue lengths, compared with HTA by its filters, and with plain Python without these."""
 
 import statistics
 from typing import Any
@@ -27,7 +27,7 @@ STATISTICS = {
 
 
 def same(rows: Rows, expected: Rows, tolerance: float) -> None:
-    """Whether these are HTA's queues.
+    """Assert that rows equal HTA's queues.
 
     Of a launch and of work that start at once HTA takes now the one, now the other first, as its sorting falls; so it
     does where doubles of µs since the epoch are too coarse to tell. That changes means a bit.

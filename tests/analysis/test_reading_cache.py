@@ -1,4 +1,4 @@
-"""ReadingCache are shared by who asks for the same, kept for a while, and given up for others, but not while in use."""
+"""The reading cache shares readings of equal inputs, and closes the least recently used ones that are not in use."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.analysis.test_answers import KERNEL, text_of
 
 
 @pytest.fixture
-def asked(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
+def trace(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
     one = read_once(text_of([KERNEL]))
     return AnalysisInput(one.columns, one.summary)
 
@@ -33,43 +33,43 @@ def open_readings(readings: ReadingCache, *wanted: AnalysisInput) -> list[Readin
     return rows
 
 
-def test_equal_inputs_share_a_reading(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_equal_inputs_share_a_reading(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
     one, again, part, other = open_readings(
         readings,
-        asked,
-        asked,
-        AnalysisInput(asked.columns, asked.summary, Selection(names=["gemm"])),
-        of_rank(asked, 3),
+        trace,
+        trace,
+        AnalysisInput(trace.columns, trace.summary, Selection(names=["gemm"])),
+        of_rank(trace, 3),
     )
     assert one is again
     assert len({id(each) for each in (one, part, other)}) == 3
 
 
-def test_least_recently_used_reading_is_closed_first(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_least_recently_used_reading_is_closed_first(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path, events_max=10)
-    first, second = (of_rank(asked, rank, events=5) for rank in range(2))
+    first, second = (of_rank(trace, rank, events=5) for rank in range(2))
     kept, gone = open_readings(readings, first, second)
-    open_readings(readings, first, of_rank(asked, 2, events=5))
+    open_readings(readings, first, of_rank(trace, 2, events=5))
     assert open_readings(readings, first) == [kept]
     assert open_readings(readings, second) != [gone]
 
 
-def test_number_of_open_databases_is_limited(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_number_of_open_databases_is_limited(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
-    rows = open_readings(readings, *(of_rank(asked, rank) for rank in range(KEPT_MAX + 1)))
-    assert open_readings(readings, of_rank(asked, 0)) != rows[:1]
-    assert open_readings(readings, of_rank(asked, KEPT_MAX)) == rows[-1:]
+    rows = open_readings(readings, *(of_rank(trace, rank) for rank in range(KEPT_MAX + 1)))
+    assert open_readings(readings, of_rank(trace, 0)) != rows[:1]
+    assert open_readings(readings, of_rank(trace, KEPT_MAX)) == rows[-1:]
 
 
-def test_reading_in_use_stays_open(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_reading_in_use_stays_open(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path, events_max=1)
-    with readings.of(asked) as reading:
-        open_readings(readings, of_rank(asked, 1, events=5), of_rank(asked, 2, events=5))
+    with readings.of(trace) as reading:
+        open_readings(readings, of_rank(trace, 1, events=5), of_rank(trace, 2, events=5))
         assert reading.database().sql("SELECT count(*) FROM events").fetchall() == [(1,)]
 
 
-def test_shared_facts_are_computed_once_and_retried_after_a_failure(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_shared_facts_are_computed_once_and_retried_after_a_failure(trace: AnalysisInput, tmp_path: Path) -> None:
     rows: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -81,7 +81,7 @@ def test_shared_facts_are_computed_once_and_retried_after_a_failure(asked: Analy
             raise ValueError("the first time")
         return len(rows)
 
-    with ReadingCache(tmp_path).of(asked) as reading, ThreadPoolExecutor(2) as threads:
+    with ReadingCache(tmp_path).of(trace) as reading, ThreadPoolExecutor(2) as threads:
         first = threads.submit(reading.once, "key", find)
         assert begun.wait(20)
         second = threads.submit(reading.once, "key", lambda: 0)
@@ -92,7 +92,7 @@ def test_shared_facts_are_computed_once_and_retried_after_a_failure(asked: Analy
         assert [reading.once("key", find) for _ in range(2)] == [2, 2]
 
 
-def test_databases_spill_to_separate_folders(asked: AnalysisInput, tmp_path: Path) -> None:
+def test_databases_spill_to_separate_folders(trace: AnalysisInput, tmp_path: Path) -> None:
     def filled(reading: Reading, start: int) -> Any:
         with reading.database() as db:
             db.execute("SET memory_limit = '40MB'")
@@ -100,7 +100,7 @@ def test_databases_spill_to_separate_folders(asked: AnalysisInput, tmp_path: Pat
             return db
 
     readings = ReadingCache(tmp_path / "spill")
-    with readings.of(asked) as one, readings.of(of_rank(asked, 1)) as other:
+    with readings.of(trace) as one, readings.of(of_rank(trace, 1)) as other:
         filled(one, 0)
         filled(other, 10**9)
         folders = [*(tmp_path / "spill").iterdir()]

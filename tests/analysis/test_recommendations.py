@@ -1,4 +1,4 @@
-"""What to do next: what TensorBoard recommends, each with what was found and where to look."""
+"""Recommendations, compared with TensorBoard's, each with its evidence and place."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: As
 
 @needs_shared
 def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
-    """Of `h100_timesformer` TensorBoard knows no kernels that a driver launches: 8.8 % where it is 35.3 %."""
+    """TensorBoard ignores kernels of `h100_timesformer` that a driver launches: it has 8.8 %, not 35.3 %."""
     for name, within in (("v100_resnet50_2021", 1e-9), ("v100_ddp_epoch_us", 0.001)):
         checks = {row["rule"]: row for row in ask("recommendations", TRACES[name])["checks"]}
         expected = golden("tensorboard", name)
@@ -58,7 +58,7 @@ def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
 
 @needs_shared
 def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
-    """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
+    """For TensorBoard 0.4 % of the step is communication: it counts NCCL's kernels as computing."""
     answer = ask("recommendations", TRACES["dlrm_rank0"])
     assert rules(answer["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
@@ -85,7 +85,9 @@ def kernel(ts: float, dur: float, name: str = "gemm", device: int = 0, **args: A
     return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
 
 
-def found(ask: Ask, trace: Path, **parameters: Any) -> dict[str, tuple[float, str | None, int | None, int | None]]:
+def applied_checks(
+    ask: Ask, trace: Path, **parameters: Any
+) -> dict[str, tuple[float, str | None, int | None, int | None]]:
     rows = ask("recommendations", trace, **parameters)["recommendations"]
     return {row["rule"]: (row["value"], row["name"], row["start_ns"], row["end_ns"]) for row in rows}
 
@@ -96,7 +98,7 @@ LOADER = "enumerate(DataLoader)#X.__next__"
 @pytest.mark.parametrize(("short", "applies"), [(5, False), (6, True)])
 def test_waiting_for_data_beyond_5_percent_gives_advice(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
     trace = of(tmp_path, event("user_annotation", LOADER, 60, short), kernel(0, 60), kernel(66, 34))
-    answer = found(ask, trace)
+    answer = applied_checks(ask, trace)
     assert answer == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
 
 
@@ -105,12 +107,12 @@ def test_exposed_communication_beyond_10_percent_gives_advice(
     ask: Ask, tmp_path: Path, long: float, applies: bool
 ) -> None:
     name = "ncclDevKernel_AllReduce"
-    answer = found(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
+    answer = applied_checks(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
     assert answer == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
 
 
 def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
-    """And the place to look at is where it idles longest."""
+    """The place of the recommendation is the longest idle time."""
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     answer = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
     assert [(row["rule"], row["device"], row["value"]) for row in answer["recommendations"]] == [("utilization", 0, 40)]
@@ -124,16 +126,16 @@ def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
     work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
-    answer = found(ask, of(tmp_path, *ops, *work))
+    answer = applied_checks(ask, of(tmp_path, *ops, *work))
     assert answer.keys() == {"tensor_cores"}
     assert answer["tensor_cores"][0] == pytest.approx(100 / 3)
     assert answer["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
     used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
-    assert found(ask, used) == {}
-    assert found(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
+    assert applied_checks(ask, used) == {}
+    assert applied_checks(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
     unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
-    assert found(ask, unknown) == {}, "one kernel has a name that no pattern knows"
-    assert found(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
+    assert applied_checks(ask, unknown) == {}, "one kernel has a name that no pattern knows"
+    assert applied_checks(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
 
 
 @pytest.mark.parametrize(("allocated", "applies"), [(900, False), (901, True)])
@@ -146,23 +148,23 @@ def test_memory_beyond_90_percent_gives_advice(ask: Ask, tmp_path: Path, allocat
             (5, {"Device Type": 0, "Device Id": -1, "Total Allocated": 10**9}),
         )
     ]
-    answer = found(ask, of(tmp_path, kernel(0, 90), *changes))
+    answer = applied_checks(ask, of(tmp_path, kernel(0, 90), *changes))
     assert answer == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
 
 
 def test_data_parallel_on_several_gpus_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("cpu_op", "DataParallel.forward", 10, 5)
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), kernel(0, 90, device=1))) == {
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), kernel(0, 90, device=1))) == {
         "data_parallel": (2, "DataParallel.forward", 10_000, 15_000)
     }
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), name="alone")) == {}
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), name="alone")) == {}
 
 
 def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("user_annotation", "DistributedDataParallel.forward", 10, 5)
-    assert [*found(ask, of(tmp_path, forward, kernel(0, 90)))] == ["nccl"]
+    assert [*applied_checks(ask, of(tmp_path, forward, kernel(0, 90)))] == ["nccl"]
     nccl = kernel(91, 1, "ncclDevKernel_AllReduce")
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), nccl, name="nccl")) == {}
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), nccl, name="nccl")) == {}
     on_host = ask("recommendations", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz")
     assert "nccl" not in rules(on_host["recommendations"])
     assert "communication" in rules(on_host["recommendations"])
@@ -206,11 +208,11 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
 MI300 = {**GPU, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4}
 MFMA = "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x64_MI16x16x1_SN"
 VALU = "Cijk_Ailk_Bljk_SB_MT64x64x16_SE_TT8_8_WG16_16_1"
-"""Names of Tensile: the first has MFMA instructions, of bf16; the other has none, and is of FP32."""
+"""Kernel names of Tensile: the first uses MFMA instructions for bf16; the second uses none, for FP32."""
 
 
 def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, gpu: dict[str, Any] = GPU) -> Path:
-    """A trace of products, each with a kernel of one name."""
+    """Return a trace of matrix products, each with a kernel of one name."""
     args = {} if types is None else {"Input type": types}
     ops = [event("cpu_op", "aten::mm", at, 1, **{"External id": at + 1}, **args) for at in range(len(names))]
     kernels = [kernel(at * 20, 20 + 60 // len(names), one, **{"External id": at + 1}) for at, one in enumerate(names)]
@@ -218,7 +220,7 @@ def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, 
 
 
 def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, str | None]:
-    """What a check found, and what is advised."""
+    """Return the result of a check, and the advice."""
     answer = ask("recommendations", trace, **parameters)
     [check] = [row["found"] for row in answer["checks"] if row["rule"] == rule]
     return check, next((row["advice"] for row in answer["recommendations"] if row["rule"] == rule), None)
@@ -246,7 +248,7 @@ def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path)
 
 
 def test_reduced_precision_gets_no_mixed_precision_advice(ask: Ask, tmp_path: Path) -> None:
-    """Kernels tell by their names, and else operators by the types of their inputs; of none nothing is advised."""
+    """Precision comes from kernel names, else from input types of operators; without either there is no advice."""
     vectors = "gemv2T_kernel_val"
     half = of_mm(tmp_path, "half", vectors, types=["c10::BFloat16", "c10::BFloat16"])
     check, advice = advised(ask, half, "tensor_cores")
@@ -274,7 +276,7 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 
 @needs_shared
 def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
-    """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
+    """Single ranks are advised to compress gradients although they transfer for 217 µs, and wait for 5,581 µs."""
     answer = ask("recommendations", *RANKS)
     assert rules(answer["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "late_rank"]
@@ -312,7 +314,7 @@ def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
 
 
 def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
-    """A rank that starts an all-reduce of two ranks late, which is done a while after the last one starts."""
+    """Return a rank with an all-reduce of two ranks, which it starts at a given time."""
     reduces = kernel(late, 40 - late + long, "ncclDevKernel_AllReduce", stream=20, correlation=4)
     launch = event("cuda_runtime", "cudaLaunchKernel", late - 1, 0.5, correlation=4)
     text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
@@ -342,7 +344,7 @@ def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> N
 
 
 def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
-    """Of the mean of all, with the place of the rank that is farthest from the limit."""
+    """The merged row has the mean value of all ranks, and the place of the rank farthest from the limit."""
     paths = []
     for rank, busy in enumerate((40, 10, 70)):
         text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}

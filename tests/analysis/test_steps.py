@@ -1,4 +1,4 @@
-"""Where a step goes: as TensorBoard has it by its rules, and as one who looks at every nanosecond has it by ours."""
+"""Time of steps, compared with TensorBoard by its rules, and with a loop over every nanosecond by ours."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, 
 
 
 def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """A trace's events with the times that doubles make of them, as TensorBoard reads them, from the first on."""
+    """Return a trace's events with times rounded to doubles, as TensorBoard reads them, relative to the first."""
     events = [entry for entry in trace["traceEvents"] if entry.get("ph") == "X"]
     first = min(float(event["ts"]) for event in events)
     starts = [float(event["ts"]) for event in events]
@@ -47,7 +47,7 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None:
-    """Of `v100_ddp_epoch_us` it reads times as doubles of a grain of 0.25 µs, which adds up to 6 µs: so do we here."""
+    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a grain of 0.25 µs, 6 µs in all; so does this test."""
     overview = golden("tensorboard", name)["overview"]
     coarse = name == "v100_ddp_epoch_us"
     trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
@@ -114,7 +114,7 @@ doings = st.lists(
 
 
 def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
-    """How many nanoseconds of a window count for each category: the first that lasts."""
+    """Count the nanoseconds of a window by category; each counts for the first that covers it."""
     spent = [0] * len(CATEGORIES)
     for now in range(start, end):
         lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= now < begin + length]
@@ -235,7 +235,7 @@ def test_ranks_of_a_merged_trace_equal_separate_ranks(
 
 
 def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
-    """With host bounds: what else a device does until then is not selected."""
+    """This holds with host bounds: other work on a device until then is not selected."""
     trace = DATA / "cpu_train_steps.pt.trace.json.gz"
     whole = ask("steps", trace, bounds="host")["steps"]
     for row in whole:

@@ -1,4 +1,4 @@
-"""The page of a trace tells of its engines: what they take, how far they are, and that they show every event."""
+"""The engine panel of a trace: memory, progress, and the account of the events that engines show."""
 
 import json
 import re
@@ -21,7 +21,7 @@ ARGS = "select args from _torch_facts"
 
 @pytest.fixture
 def trace_id(server: Server, tmp_path: Path) -> str:
-    """A trace of four slices that overlap, whose engines are the test's own."""
+    """A trace of four overlapping slices, whose engines no other test uses."""
     return str(server.upload(write_overlaps(tmp_path))["id"])
 
 
@@ -32,7 +32,7 @@ def engine_panel(page: Page, server: Server, trace_id: str) -> Locator:
 
 
 def session_of(server: Server, trace_id: str, **view: str) -> dict[str, Any]:
-    """A session, started if there is none, once it is ready."""
+    """Return a session once it is ready; start it if there is none."""
     answer = server.api.post(f"/traces/{trace_id}/session", params={"wait": "60"} | view)
     assert answer.status_code == 200, answer.text
     rows: dict[str, Any] = answer.json()
@@ -164,7 +164,7 @@ def test_failed_engine_shows_its_error_until_retried_or_closed(
 
 
 def said(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
-    """A session as the API would give it."""
+    """Return a session as the API represents it."""
     engine = {"version": "v54.0", "pid": 1, "rss_bytes": 10**9, "peak_bytes": 2 * 10**9}
     engine |= {"predicted_bytes": 3 * 10**9, "restarts": 0}
     whole = {
@@ -187,7 +187,7 @@ def account(shown: int, events: int, **changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def large(page: Page, gpu_id: str) -> str:
-    """A trace whose engines, as the page is told, are at work on millions of events."""
+    """A trace for which the mocked API lists engines with millions of events."""
     trace_id = gpu_id
     note = {"code": "negative", "count": 12_345, "detail": "Slices that end before they begin have no duration."}
     stat = {"name": "json_parser_failure", "value": 3, "severity": "error", "detail": "An event could not be read."}

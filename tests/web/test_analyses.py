@@ -1,4 +1,4 @@
-"""The panel that answers what is often asked."""
+"""The analyses panel of a trace."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.server import Server
 
 
 def opened(page: Page, server: Server, trace_id: str) -> Locator:
-    """The panel of a trace, once it has been asked what applies."""
+    """Return the panel of a trace once it has listed the analyses."""
     page.goto(f"{server.url}/traces/{trace_id}")
     panel = page.get_by_test_id("analyses")
     with page.expect_response("**/analysis") as listed:
@@ -29,7 +29,7 @@ def shown(panel: Locator, table: str) -> list[list[str]]:
 
 
 def as_text(row: list[Any]) -> list[str]:
-    """A row as a person reads it: numbers grouped, with three decimals at most."""
+    """Format a row as on the page: numbers with thousands separators and at most three decimals."""
     return ["NULL" if value is None else f"{round(value, 3):,}" for value in row]
 
 

@@ -1,4 +1,4 @@
-"""A person cuts a trace: chooses a part of it, opens, downloads and splits it, and merges ranks in the list."""
+"""The cut panel selects, opens, downloads and splits parts of a trace; the list merges ranks."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 @pytest.fixture
 def page(open_context: OpenContext) -> Iterator[Page]:
-    """A tab in whose console no error is told."""
+    """A tab that fails the test on an error in its console."""
     one = open_context().new_page()
     errors: list[str] = []
     one.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -33,7 +33,7 @@ def page(open_context: OpenContext) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def long_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A trace of hundreds of steps, the cutting of which takes a while."""
+    """A trace of hundreds of steps, which takes a while to split."""
     shape = sized(TraceShape(), 40 * 10**6)
     path = tmp_path_factory.mktemp("long") / "long.pt.trace.json.gz"
     return str(server.upload(write_trace(path, shape, compress="gzip"))["id"])
@@ -50,13 +50,13 @@ def choose(page: Page, which: str, text: str) -> None:
 
 
 def selected(link: Locator) -> Any:
-    """What the selection in a link's address is."""
+    """Return the selection in the address of a link."""
     [answer] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
     return json.loads(answer)
 
 
 def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
-    """How many events a selection keeps, as the API counts them."""
+    """Return the number of events that a selection keeps, by the API."""
     answer = server.api.post(f"/traces/{trace_id}/split", json={"selection": selection, "dry_run": True})
     assert answer.status_code == 200, answer.text
     return int(answer.json()["events"])

@@ -1,4 +1,4 @@
-"""A person follows a job on the page: by its events, without them, and over a restart of the server."""
+"""Pages follow jobs: by events, by polling, and over a restart of the server."""
 
 import re
 from collections.abc import Callable
@@ -18,8 +18,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_trace(tmp_path_factory.mktemp("large") / "large.json", sized(TraceShape(), 60_000_000))
 
 
-def asked(page: Page) -> list[str]:
-    """The addresses that the page asks of the API, as it goes on."""
+def requests_of(page: Page) -> list[str]:
+    """Record the addresses of the page's requests to the API."""
     rows: list[str] = []
     page.on("request", lambda request: rows.append(request.url.partition("/api/v1")[2]))
     return rows
@@ -37,7 +37,7 @@ def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server
         upload.sendall(body[half:])
         assert upload.recv(1 << 16).startswith(b"HTTP/1.1 201")
     [trace] = server.api.get("/traces", params={"name": "followed.json"}).json()["traces"]
-    requests = asked(page)
+    requests = requests_of(page)
     page.goto(f"{server.url}/traces/{trace['id']}")
     state = page.get_by_test_id("trace-state").first
     expect(state).to_have_text("ingesting")
@@ -51,7 +51,7 @@ def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server
 def test_page_polls_if_events_do_not_arrive(page: Page, server: Server, large: Path) -> None:
     trace = server.api.put("/traces/asked.json", content=b"\n\n" + large.read_bytes()).json()
     page.route("**/events", lambda route: route.fulfill(status=502, body="a proxy that knows no events"))
-    requests = asked(page)
+    requests = requests_of(page)
     page.goto(f"{server.url}/traces/{trace['id']}")
     expect(page.get_by_test_id("trace-state").first).to_have_text("ready")
     assert f"/jobs/{trace['job']}" in requests

@@ -1,4 +1,4 @@
-"""A person with a token and a browser: logs in, works, and logs out."""
+"""Login with a token, work on the pages, and logout."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks for a token."""
+    """A server that requires a token."""
     one = Server(tmp_path_factory.mktemp("guarded") / "data", token=TOKEN)
     one.api.headers["Authorization"] = f"Bearer {TOKEN}"
     yield one.start()

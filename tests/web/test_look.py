@@ -1,4 +1,4 @@
-"""The pages serve those who have no mouse, a small window, or tired eyes."""
+"""The pages work without a mouse, in a small window, and with enough contrast."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ STATES = [
 
 @pytest.fixture(scope="module")
 def parent_id(server: Server, gpu_trace: Path) -> str:
-    """A trace under a long name out of which another was cut."""
+    """A trace with a long name and a child that was cut from it."""
     trace_id = str(server.upload(gpu_trace, f"{'parent_of_a_long_line' * 9}.json")["id"])
     made(server, f"/traces/{trace_id}/split", {"selection": {"steps": [3], "exclude": {"names": ["no_name" * 30]}}})
     return trace_id
@@ -33,14 +33,14 @@ def parent_id(server: Server, gpu_trace: Path) -> str:
 
 @pytest.fixture(scope="module")
 def merged_id(server: Server) -> str:
-    """Two ranks in a trace."""
+    """A trace of two ranks."""
     ranks = [server.upload(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz")["id"] for rank in (0, 1)]
     return made(server, "/traces/merge", {"traces": ranks})
 
 
 @pytest.fixture(scope="module")
 def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
-    """A group under a long name, of a trace under a long name and one that failed."""
+    """A group with a long name, of a trace with a long name and a failed one."""
     answer = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
     return str(server.api.post("/groups", json=answer).json()["id"])
 
@@ -63,7 +63,7 @@ def visit(  # noqa: PLR0917 - one page for each
     damaged_id: str,
     failed_id: str,
 ) -> Visit:
-    """Leads a tab to a page in one of its states; names there are long."""
+    """Opens a page in one of its states, with long names."""
     trace = f"{server.url}/traces/{long_name_id}"
 
     def sql(page: Page, text: str, shows: str) -> None:

@@ -1,4 +1,4 @@
-"""The Perfetto UI opens at the selection or the slice that its address names, in a real browser."""
+"""The Perfetto UI opens at the selection or slice of its address, in a real browser."""
 
 import json
 import re
@@ -33,13 +33,13 @@ def address(server: Server, trace: str, query: str = "") -> str:
 
 
 def expect_visible(page: Page, start: int, end: int) -> None:
-    """The timeline shows a span of the engine's time, in ns."""
+    """Assert that the timeline shows a span of the engine's time, in ns."""
     page.wait_for_function(f"([start, end]) => {{ const [a, b] = ({VISIBLE})(); return a === start && b === end; }}",
                            arg=[start, end])  # fmt: skip
 
 
 def expect_mark(viewer: Viewer, mark: int) -> None:
-    """The details of the slice of that mark are shown, and its track is in sight."""
+    """Assert that the details of the slice with that mark are shown, and its track is visible."""
     expect(viewer.details()).to_contain_text(re.compile(rf"args\.mark[a-z_\s]*{mark}(\D|$)"))
 
 

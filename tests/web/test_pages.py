@@ -1,4 +1,4 @@
-"""A person with a trace and a browser: uploads it, reads what it holds, asks it SQL."""
+"""The pages upload a trace, show its contents, and query it with SQL."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def slow_down(page: Page, upload_bytes_per_s: int) -> None:
 
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
-    """The server's workers stand still, from when there is one."""
+    """Suspend the workers of the server as soon as there is one."""
     while not (workers := server.children("service.jobs.worker")):
         pass
     for worker in workers:

@@ -1,4 +1,4 @@
-"""Our own copy of the Perfetto UI opens any trace, in any number of tabs, and talks to nobody else."""
+"""Our copy of the Perfetto UI opens any trace in any number of tabs, and contacts no other host."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def url_of(server: Server, trace_id: object) -> str:
 
 
 def gpu_process(server: Server, trace_id: object) -> str:
-    """The title of the UI's group of tracks with a GPU's streams."""
+    """Return the title of the UI's group of tracks with the streams of a GPU."""
     [[name]] = server.rows(
         trace_id, "select distinct process.name from thread join process using (upid) where tid = 7 and pid = 0"
     )
@@ -122,7 +122,7 @@ def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: Op
 
 
 def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Browser, elsewhere: Elsewhere) -> None:
-    """The other tests hold because the instrument works."""
+    """Verify the instrument of the other tests."""
     context = browser.new_context(proxy={"server": elsewhere.address})
     watch = Watch(context)
     page = context.new_page()
@@ -136,7 +136,7 @@ def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Brow
     page.evaluate("new Promise((end) => { new WebSocket('ws://elsewhere.example/socket').onclose = () => end(); })")
     context.close()
     assert watch.hosts() == {"elsewhere.example"}
-    trace = " ".join(elsewhere.asked)
+    trace = " ".join(elsewhere.requests)
     assert "http://elsewhere.example/page" in trace
     assert "http://elsewhere.example/worker" in trace
     assert "CONNECT elsewhere.example" in trace
@@ -150,7 +150,7 @@ def test_content_security_policy_blocks_other_hosts(
     with pytest.raises(Error, match="Failed to fetch"):
         viewer.page.evaluate("fetch('http://elsewhere.example/')")
     context.close()
-    assert elsewhere.asked == []
+    assert elsewhere.requests == []
 
 
 def test_sql_tables_survive_the_attach_and_reload_of_a_ui(
@@ -242,7 +242,7 @@ def test_file_opened_in_the_ui_is_read_by_the_browser(
 
 @dataclass(frozen=True)
 class Look:
-    """What the UI is to show of a trace.
+    """Expected contents of the UI for a trace.
 
     Attributes:
         file: of the trace; None for the one that `write_overlaps` makes.
@@ -320,7 +320,7 @@ def test_ui_shows_gpus_lanes_steps_and_arguments_and_reports_no_loss(
 def test_builtin_engine_of_the_ui_reports_dropped_overlaps(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
-    """The test before this holds because the instrument works."""
+    """Verify the instrument of the test above."""
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
     viewer = Viewer.open(page, url_of(server, gpu_id))

@@ -1,4 +1,4 @@
-"""The Perfetto UI as ui.perfetto.dev has it, on the localhost listener."""
+"""The Perfetto UI as on ui.perfetto.dev, on the localhost listener."""
 
 import re
 import socket
@@ -39,7 +39,7 @@ def listening(start_server: Callable[..., Server], listener_port: int) -> Server
 
 @pytest.fixture
 def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[OpenTab]:
-    """Opens tabs with the UI, in a Chromium that finds nothing but the UI and the listener."""
+    """Opens tabs with the UI, in a Chromium that resolves only the UI and the listener."""
     chromium = browser.browser_type.launch(executable_path=CHROMIUM, args=SWITCHES + switches(ui_port, listener_port))
     context = chromium.new_context(service_workers="block")
     context.add_init_script(PATIENT)
@@ -55,7 +55,7 @@ def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[Ope
 
 
 def choose(server: Server, path: Path, name: str | None = None) -> str:
-    """Upload a trace, and have the listener serve it."""
+    """Upload a trace, and make the listener serve it."""
     trace_id = str(server.upload(path, name)["id"])
     server.api.put("/listener", json={"trace": trace_id}).raise_for_status()
     return trace_id
@@ -76,7 +76,7 @@ def open_file(page: Page, path: Path) -> None:
 
 
 def expect_dialog(page: Page, *words: str) -> None:
-    """A dialog says so, and it is not the one that asks to file a bug."""
+    """Assert that a dialog reports it, and not the one that offers to file a bug."""
     dialog = page.locator(".pf-modal-dialog")
     for part in words:
         expect(dialog).to_contain_text(part)

@@ -1,4 +1,4 @@
-"""The protocol's own client for browsers uploads a real trace, stops, and goes on."""
+"""The tus client for browsers uploads a real trace, stops, and resumes."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A person uploads a trace over a link that is slow, that drops, and to a server that dies."""
+"""Uploads over a slow link, a lost connection, and a restarted server."""
 
 import hashlib
 import re
@@ -22,25 +22,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own."""
+    """A server for one test."""
     return start_server()
 
 
 @pytest.fixture
 def link(server: Server) -> Iterator[Link]:
-    """The way to it, which is slow."""
+    """A slow link to the server."""
     with Link(server.url, SIZE // 10) as one:
         yield one
 
 
 def came(server: Server) -> int:
-    """How much of the one upload lies on disk."""
+    """Return the bytes on disk of the only upload."""
     rows = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
     return rows[0].stat().st_size if rows else 0
 
 
 def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
-    """The row of an upload that is slow, once some of it has come."""
+    """Return the row of a slow upload once it has sent some bytes."""
     page.on("dialog", lambda dialog: dialog.accept())  # who leaves is warned
     link.bytes_per_s = 1 << 30
     page.goto(link.url)
@@ -54,7 +54,7 @@ def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
 
 
 def stored(page: Page, link: Link, server: Server, path: Path) -> None:
-    """The upload ends well."""
+    """Assert that the upload succeeds."""
     link.bytes_per_s = 1 << 30
     expect(page.get_by_test_id("upload-row")).to_have_attribute("data-state", "stored")
     [trace] = server.api.get("/traces").json()["traces"]
@@ -63,7 +63,7 @@ def stored(page: Page, link: Link, server: Server, path: Path) -> None:
 
 
 def offsets(page: Page) -> list[int]:
-    """Where the chunks begin that the page sends from now on."""
+    """Record the offsets of the chunks that the page sends from now on."""
     rows: list[int] = []
     page.on("request", lambda request: rows.append(int(request.headers.get("upload-offset", -1))))
     return rows

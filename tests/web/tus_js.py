@@ -1,4 +1,4 @@
-"""tus-js-client, for the browser: `python -m tests.web.tus_js` fetches it with npm, and holds it to its digest."""
+"""tus-js-client for the browser: `python -m tests.web.tus_js` fetches it with npm, and verifies its digest."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ SCRIPT = Path(sysconfig.get_path("data"), "share", "tracedock", f"tus-js-client-
 
 
 def fetch() -> str:
-    """Bring the script here, if it is not here yet; says why where it can't."""
+    """Fetch the script if it is missing; return the reason if that fails, else an empty text."""
     npm = shutil.which("npm")
     if SCRIPT.exists():
         return ""
