@@ -98,7 +98,8 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise BadQuestion(
-            f"{question.name} can't be asked so: {'; '.join(faults)}.", known=[*question.parameters.model_fields]
+            f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
+            known=[*question.parameters.model_fields],
         ) from error
 
 

@@ -252,9 +252,9 @@ QUESTION = Question(
     answers="What should be done next?",
     definition="TensorBoard's rules: more than 5 % of the steps in a DataLoader, or 10 % in exposed communication; a"
     " kernel in less than half of the steps; operators that could use tensor cores, and none that does; more than 90 %"
-    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels tell what"
+    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels show what"
     " uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the run, and"
-    " exposed communication is told apart into transfer and waiting for a late rank.",
+    " exposed communication is separated into transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

@@ -168,7 +168,7 @@ def test_comparison_of_gpu_with_cpu_has_a_note(ask: Ask, swapped: bool, verdict:
     assert {row["verdict"] for row in answer["kernels"]} == {verdict}
     [note] = answer.answer.notes
     assert note.startswith(says)
-    assert "runs all on the CPU" in note
+    assert "runs on the CPU alone" in note
     assert ask("compare", sides[1], sides[1]).answer.notes == []
 
 

@@ -63,7 +63,7 @@ def test_launches_equal_hta_for_whole_times(ask: Ask) -> None:
 @needs_shared
 def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
     trace = real("mi300_resnet_rank0_of_8")  # of ROCm, which HTA knows no launches of
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", trace, types="hta")
     assert golden("hta_ns", "mi300_resnet_rank0_of_8")["cuda_kernel_launch_stats"]["0"]["n"] == 0
     exact = golden("exact", "mi300_resnet_rank0_of_8")["0"]
@@ -105,7 +105,7 @@ def test_calls_and_work_are_paired(ask: Ask) -> None:
 def test_trace_without_launches_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No calls that launch work"):
         ask("launch_stats", [work(0, 5, correlation=1)])
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", [work(0, 5, correlation=1), call(1, 2)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("launch_stats", [call(1, 1)])

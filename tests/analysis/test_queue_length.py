@@ -79,7 +79,7 @@ def test_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
         (10, 2),
         (20, 3),
     ]
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("queue_length", trace[1:2] + trace[5:7], types="hta")
 
 

@@ -77,8 +77,8 @@ export function startCut(trace, { onMade }) {
 
   function showActions() {
     const usable = fault === null;
-    lead(byId("cut-open"), usable ? perfettoOf(trace.id, selection) : null);
-    lead(byId("cut-download"), usable ? downloadOf(trace.id, selection) : null);
+    setHref(byId("cut-open"), usable ? perfettoOf(trace.id, selection) : null);
+    setHref(byId("cut-download"), usable ? downloadOf(trace.id, selection) : null);
     byId("cut-make").setAttribute("aria-disabled", String(!usable || isEmpty(selection) || job.busy));
     byId("cut-split").setAttribute("aria-disabled", String(!usable || job.busy));
   }
@@ -190,7 +190,7 @@ function field(id, unit) {
  * @param {HTMLAnchorElement} link
  * @param {string | null} href
  */
-function lead(link, href) {
+function setHref(link, href) {
   if (href === null) link.removeAttribute("href");
   else link.href = href;
   link.setAttribute("aria-disabled", String(href === null));

@@ -4,12 +4,13 @@ const INTEGER = /^-?\d+$/;
 const LONG_DIGITS = /\d{16}/;
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** Reviver that also gets the source text of the value (the proposal JSON.parse source text access). */
-/** @typedef {(key: string, value: any, context: { source: string }) => any} SourceReviver */
+/**
+ * JSON.parse with a reviver that also gets the source text of the value. Older browsers pass the reviver no context.
+ * @type {(text: string, reviver: (key: string, value: any, context: { source: string }) => any) => any}
+ */
+const parseWithSource = /** @type {any} */ (JSON.parse);
 
-/** JSON.parse with such a reviver; older browsers pass it no context. */
-const parseWithSource = /** @type {(text: string, reviver: SourceReviver) => any} */ (JSON.parse);
-
+/** True if this browser passes the source text. */
 const readsSource = (() => {
   let isPassed = false;
   parseWithSource("1", (_key, value, context) => {

@@ -63,7 +63,7 @@
       this.addEventListener('error', (event) => event.stopImmediatePropagation());
       this.addEventListener('close', (event) => {
         event.stopImmediatePropagation();
-        if (!this.wanted) sayBroken(event.reason || 'The connection to the server is lost.', UNTIL_RELOADED);
+        if (!this.wanted) showBroken(event.reason || 'The connection to the server is lost.', UNTIL_RELOADED);
       });
     }
 
@@ -110,7 +110,7 @@
    * @param {string} role
    * @param {...Node} more
    */
-  const say = (text, role = 'status', ...more) => {
+  const showNotice = (text, role = 'status', ...more) => {
     notice.setAttribute('role', role);
     notice.replaceChildren(text, ...more);
     if (!text) notice.remove();
@@ -125,13 +125,13 @@
    * @param {string} text
    * @param {string} then
    */
-  const sayBroken = (text, then = '') => {
+  const showBroken = (text, then = '') => {
     const reload = document.createElement('button');
     reload.type = 'button';
     reload.textContent = 'Reload';
     reload.style.cssText = BUTTON;
     reload.addEventListener('click', () => location.reload());
-    say(`${then}${text}`, 'alert', reload);
+    showNotice(`${then}${text}`, 'alert', reload);
   };
 
   const UNTIL_RELOADED = 'The trace is out of reach until this page is reloaded. ';
@@ -162,8 +162,8 @@
     for (;;) {
       const [status, session] = await ask(`/session?${chosen}`, {method: 'POST'});
       if (status === 200) return;
-      if (session.state === 'waiting') say('The engine waits until other engines have ended and freed memory.');
-      else say(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
+      if (session.state === 'waiting') showNotice('The engine waits until other engines have ended and freed memory.');
+      else showNotice(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
   }
 
@@ -218,8 +218,8 @@
       close.type = 'button';
       close.textContent = 'Close';
       close.style.cssText = BUTTON;
-      close.addEventListener('click', () => say(''));
-      say(`The slice can't be shown. ${error.message}`, 'alert', close);
+      close.addEventListener('click', () => showNotice(''));
+      showNotice(`The slice can't be shown. ${error.message}`, 'alert', close);
     }
   }
 
@@ -235,10 +235,10 @@
       label(app, name);
       (await timeline).arrangeTimelines(app);
       app.openTraceFromHttpRpc();
-      say('');
+      showNotice('');
       await openAt(app);
     } catch (error) {
-      sayBroken(`The trace can't be opened. ${error.message}`);
+      showBroken(`The trace can't be opened. ${error.message}`);
     }
   })();
 })();

@@ -3,8 +3,8 @@
 import { Problem, api, getJson, pause, root } from "./api.js";
 
 /**
- * @typedef {{ key: string, url: string, name: string, size: number, row?: HTMLElement }} Begun
- * @typedef {{ url: string, offset: number, trace: string | null }} Standing
+ * @typedef {{ key: string, url: string, name: string, size: number, row?: HTMLElement }} UnfinishedUpload
+ * @typedef {{ url: string, offset: number, trace: string | null }} UploadState
  */
 
 const VERSION = { "Tus-Resumable": "1.0.0" };
@@ -19,7 +19,7 @@ const keyOf = (file) => `${STORE}${file.name}:${file.size}:${file.lastModified}`
 
 /**
  * List the unfinished uploads that this browser has stored.
- * @returns {Begun[]}
+ * @returns {UnfinishedUpload[]}
  */
 export function remembered() {
   const keys = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index) ?? "");
@@ -27,14 +27,14 @@ export function remembered() {
 }
 
 /**
- * @param {Begun} upload
+ * @param {UnfinishedUpload} upload
  * @param {File} file
  */
 export const isOf = (upload, file) => upload.key === keyOf(file);
 
 /**
  * End an upload on the server, which may have deleted it before.
- * @param {Begun} upload
+ * @param {UnfinishedUpload} upload
  */
 export async function discard({ key, url }) {
   localStorage.removeItem(key);
@@ -53,14 +53,14 @@ export async function upload(file, { signal, onSent, onLost }) {
   for (let wait = PAUSE_MS; ; wait = Math.min(2 * wait, PAUSE_MAX_MS)) {
     await checkReadable(file);
     try {
-      const standing = (await standingOf(file)) ?? (await begin(file, signal));
-      onSent(standing.offset);
+      const state = (await stateOf(file)) ?? (await begin(file, signal));
+      onSent(state.offset);
       /** @param {number} bytes */
       const progress = (bytes) => {
         wait = PAUSE_MS;
         onSent(bytes);
       };
-      const trace = standing.trace ?? (await sendFrom(standing, file, progress, signal));
+      const trace = state.trace ?? (await sendFrom(state, file, progress, signal));
       localStorage.removeItem(keyOf(file));
       return trace;
     } catch (error) {
@@ -88,9 +88,9 @@ async function checkReadable(file) {
 /**
  * The state of an earlier upload of the file on the server, or null.
  * @param {File} file
- * @returns {Promise<Standing | null>}
+ * @returns {Promise<UploadState | null>}
  */
-async function standingOf(file) {
+async function stateOf(file) {
   const stored = localStorage.getItem(keyOf(file));
   if (stored === null) return null;
   const { url } = JSON.parse(stored);
@@ -106,7 +106,7 @@ async function standingOf(file) {
 /**
  * @param {File} file
  * @param {AbortSignal} signal
- * @returns {Promise<Standing>}
+ * @returns {Promise<UploadState>}
  */
 async function begin(file, signal) {
   const name = btoa(String.fromCharCode(...new TextEncoder().encode(file.name)));
@@ -119,7 +119,7 @@ async function begin(file, signal) {
 }
 
 /**
- * @param {Standing} standing
+ * @param {UploadState} state
  * @param {File} file
  * @param {(bytes: number) => void} onSent
  * @param {AbortSignal} signal

@@ -4,7 +4,7 @@ import { announce, byId, el, setText } from "./dom.js";
 import { bytes, clock } from "./format.js";
 import { discard, isOf, remembered, upload } from "./tus.js";
 
-/** @import { Begun } from "./tus.js" */
+/** @import { UnfinishedUpload } from "./tus.js" */
 
 const AT_ONCE = 2; // browsers allow six connections to a host, and the list needs one
 const RATE_WINDOW_MS = 4000;
@@ -19,12 +19,12 @@ export function startUploads({ onStored }) {
   const waiting = [];
   /** @type {Set<Upload>} */
   const running = new Set();
-  const begun = remembered();
+  const earlier = remembered();
 
   /** @param {File[]} files */
   function add(files) {
     for (const file of files) {
-      const before = begun.find((unfinished) => isOf(unfinished, file));
+      const before = earlier.find((unfinished) => isOf(unfinished, file));
       if (before?.row) removeRow(before.row);
       const upload = new Upload(file, { onEnd: ended, onRetry: enqueue, onLeave: remove });
       list.append(upload.element);
@@ -71,7 +71,7 @@ export function startUploads({ onStored }) {
     list.hidden = list.childElementCount === 0;
   }
 
-  for (const unfinished of begun) {
+  for (const unfinished of earlier) {
     unfinished.row = rowOf(unfinished, removeRow);
     list.append(unfinished.row);
     list.hidden = false;
@@ -201,8 +201,8 @@ class Upload {
       return;
     }
     this.failed(new Problem({ title: "Cancelled", detail: "", code: "cancelled" }));
-    const begun = remembered().find((unfinished) => isOf(unfinished, this.file));
-    if (begun) await discard(begun).catch((error) => this.failed(error));
+    const stored = remembered().find((unfinished) => isOf(unfinished, this.file));
+    if (stored) await discard(stored).catch((error) => this.failed(error));
   }
 
   /** @param {number} loaded */
@@ -250,18 +250,18 @@ class Upload {
 
 /**
  * Make the row of an unfinished upload of an earlier page, whose file must be chosen again.
- * @param {Begun} begun
+ * @param {UnfinishedUpload} unfinished
  * @param {(row: HTMLElement) => void} onLeave
  */
-function rowOf(begun, onLeave) {
+function rowOf(unfinished, onLeave) {
   const text = el("span", { class: "small muted" }, "Choose the file again to resume");
   const act = async () => {
-    await discard(begun);
+    await discard(unfinished);
     onLeave(row);
   };
-  const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${begun.name}`, onclick: act }, "Discard");
-  const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, begun.name), text, button);
-  getJson(begun.url).then(
+  const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${unfinished.name}`, onclick: act }, "Discard");
+  const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, unfinished.name), text, button);
+  getJson(unfinished.url).then(
     ({ offset, length }) => setText(text, `${bytes(offset)} of ${bytes(length)} · choose the file again to resume`),
     (error) => {
       if ([404, 410].includes(error.status)) act();
