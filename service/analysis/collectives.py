@@ -39,8 +39,9 @@ class CollectiveParameters(Parameters):
     )
     stragglers: Literal["wait", "hta"] = Field(
         "wait",
-        description="the rule for late ranks: `wait` takes the ranks that wait least, and less than the mean; `hta`"
-        " those that start the last long one of a step latest, of the stream and name whose durations differ most",
+        description="rule for late ranks: `wait` takes the ranks that wait least, and less than the mean; `hta` takes"
+        " those that start the last long collective of a step latest, of the stream and name whose durations differ"
+        " most",
     )
     candidates: int = Field(2, ge=1, description="most ranks that are called stragglers")
 
