@@ -68,7 +68,7 @@ def events_in(packed: bytes) -> Counter[tuple[str, str]]:
 
 def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server, gpu_id: str) -> None:
     panel = cut_panel(page, server, gpu_id)
-    expect(page.get_by_test_id("cut-keeps")).to_contain_text("it is all: 709 events")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text("the whole trace, 709 events")
     assert selected(page.get_by_test_id("cut-open")) is None
     expect(page.get_by_test_id("cut-make")).to_be_disabled()
 
@@ -102,7 +102,7 @@ def test_whole_form_becomes_a_selection_with_exact_times(page: Page, server: Ser
         page.get_by_test_id("cut-more").evaluate("details => details.open = true")
         page.get_by_test_id(f"cut-{name}").fill(text)
     page.get_by_test_id("cut-straddle").select_option("clip")
-    page.get_by_label("what each launch started").uncheck()
+    page.get_by_label("the kernels and copies of each launch").uncheck()
     page.get_by_test_id("cut-without").get_by_text("overhead", exact=True).click()
     assert selected(page.get_by_test_id("cut-open")) == {
         "streams": ["0/7"], "categories": ["kernel"], "names": ["*gemm*,*"], "min_dur_ns": 500,
