@@ -4,7 +4,7 @@ from service.analysis.facts.intervals import clamp_int64, covered, group_rows, o
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
+from service.analysis.table import DEVICE, RANK, ns, pct, table_of_rows
 
 COLUMNS = (
     RANK,
@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 def answer(scope: Scope, parameters: WorkParameters) -> Tables:
-    """The time of each device."""
+    """Return the times of each device."""
     devices, kinds, starts, ends = work_times(scope, parameters)
     rows = []
     for (device,), mine in group_rows(devices):
@@ -26,11 +26,11 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
         communicating, both = covered(*comm), overlap_length(compute, comm)
         times = (communicating, covered(*compute), both, communicating - both)
         rows.append([scope.rank, device, *map(clamp_int64, times), percentage(both, communicating)])
-    return {"overlap": rows_made(COLUMNS, rows)}
+    return {"overlap": table_of_rows(COLUMNS, rows)}
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where nothing communicates."""
+    """Return a reason if nothing communicates."""
     if reason := scope.no_work_reason:
         return reason
     return None if scope.has_communication else "No NCCL kernels are in this trace, nor others that communicate."

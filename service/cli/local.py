@@ -134,8 +134,8 @@ def analysis(  # noqa: PLR0913 - as many options
 
     The files of `base` are those that the others are compared with; `on_tables` hears which tables there are.
     """
-    from service.analysis.answers import answered, applicable, parameters_of, question_of
-    from service.analysis.readings import Asked, Readings
+    from service.analysis.answers import answer_question, applicable, parameters_of, question_of
+    from service.analysis.reading_cache import AnalysisInput, ReadingCache
     from service.trace.errors import BadQuestion
     from service.trace.selection import Selection
 
@@ -147,14 +147,14 @@ def analysis(  # noqa: PLR0913 - as many options
         chosen = None if selection is None else Selection.parsed(selection)
         with _reading([*files, *base], work) as (_, sources):
             traces = [
-                Asked(source.columns, source.summary, chosen, source.name, is_base=place >= len(files))
+                AnalysisInput(source.columns, source.summary, chosen, source.name, is_base=place >= len(files))
                 for place, source in enumerate(sources)
             ]
-            readings = Readings(work.folder / "spill")
+            readings = ReadingCache(work.folder / "spill")
             if question is None or asked is None:
                 return orjson.dumps(applicable(traces[0], readings))
             on_tables([*question.tables])
-            return answered(question, asked, traces, readings).form(form, table)
+            return answer_question(question, asked, traces, readings).form(form, table)
 
 
 @contextmanager

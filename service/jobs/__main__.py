@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from service.analysis.answers import answered, parameters_of
+from service.analysis.answers import answer_question, parameters_of
 from service.analysis.catalogue import QUESTIONS
-from service.analysis.readings import Asked, Readings
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.ingest import ingest
 
 Event = dict[str, Any]
@@ -64,10 +64,10 @@ def main() -> None:
         columns = Path(scratch, "columns")
         text = orjson.dumps({"schemaVersion": 1, "traceEvents": EVENTS})
         summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "compile.json", lambda _: None)
-        one = Asked(columns, orjson.loads(orjson.dumps(asdict(summary))))
-        with closing(Readings(Path(scratch, "spill"))) as readings:
+        one = AnalysisInput(columns, orjson.loads(orjson.dumps(asdict(summary))))
+        with closing(ReadingCache(Path(scratch, "spill"))) as readings:
             for question in QUESTIONS.values():
-                answered(question, parameters_of(question, {}), [one] * question.traces, readings)
+                answer_question(question, parameters_of(question, {}), [one] * question.traces, readings)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from typing import Any
 
 import orjson
 
-from service.analysis.answers import answered, applicable, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import answer_question, applicable, parameters_of, question_of
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.fair_queue import Entry, FairQueue
 from service.rendering.opening import Opening, opening_of
 from service.store.database import bound_spill
@@ -31,13 +32,11 @@ AT_ONCE, PER_CLIENT = 3, 2
 
 They share what has been read, and wait for one another's reading.
 """
-LONGEST = ("critical_path", "kernel_breakdown", "operators", "memory", "modules", "steps", "collectives")
-"""Of those that wait, these begin before others: so all are answered soonest."""
 
 _BROKE = ExportFailed("The analysis broke; the server's log says more.")
 
 
-def requested(request: dict[str, Any], readings: Readings) -> bytes:
+def requested(request: dict[str, Any], readings: ReadingCache) -> bytes:
     """The answer to a request.
 
     Args:
@@ -54,7 +53,7 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     if "opening" in request:
         return orjson.dumps(_opening(request["opening"]))
     traces = [
-        Asked(
+        AnalysisInput(
             Path(one["columns"]),
             whole_summary(one["summary"], Path(one["columns"])),
             None if one["selection"] is None else Selection.parsed(one["selection"]),
@@ -66,7 +65,7 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     if request["question"] is None:
         return orjson.dumps(applicable(traces[0], readings))
     question = question_of(request["question"])
-    answer = answered(question, parameters_of(question, request["parameters"]), traces, readings)
+    answer = answer_question(question, parameters_of(question, request["parameters"]), traces, readings)
     return answer.form(request["form"], request["table"])
 
 
@@ -83,7 +82,7 @@ class Answering:
         readings: of the traces that are asked.
     """
 
-    def __init__(self, readings: Readings) -> None:
+    def __init__(self, readings: ReadingCache) -> None:
         self._readings = readings
         self._writing = threading.Lock()
         self._questions: FairQueue[dict[str, Any]] = FairQueue(PER_CLIENT)
@@ -100,8 +99,8 @@ class Answering:
         elif "opening" in told:
             self._openings.put(Entry(0, told["id"], told["client"], told))
         else:
-            turn = LONGEST.index(told["question"]) if told["question"] in LONGEST else len(LONGEST)
-            self._questions.put(Entry(turn, told["id"], told["client"], told))
+            question = QUESTIONS.get(told["question"])
+            self._questions.put(Entry(-question.cost if question else 0, told["id"], told["client"], told))
 
     def _work(self, requests: FairQueue[dict[str, Any]]) -> None:
         while True:
@@ -146,7 +145,7 @@ def main(spill: Path) -> None:
     Args:
         spill: the folder beside which there is room for what does not fit into memory.
     """
-    answering = Answering(Readings(spill_of(spill, os.getpid())))
+    answering = Answering(ReadingCache(spill_of(spill, os.getpid())))
     threading.Thread(target=_import).start()
     for line in sys.stdin.buffer:
         answering.heed(line)

@@ -9,7 +9,7 @@ from service.analysis.answers import question_of, ranks_of
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.analysis.question import WorkParameters
-from service.analysis.readings import Asked
+from service.analysis.reading_cache import AnalysisInput
 from service.cutting.children import Child
 from service.cutting.overlay import write_overlay
 from service.cutting.source import Source
@@ -39,14 +39,14 @@ def write_critical_path(
         SelectionError: the trace has nothing of the selection.
     """
     source = source.with_whole_lists()
-    whole = Asked(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
+    whole = AnalysisInput(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
     paths = [_path(rank, spill, tid) for tid, rank in enumerate(ranks_of(whole), 1)]
     events, _ = by_time(pa.concat_tables(paths))
     name = child_name(source.name, "critical-path")
     return write_overlay(source, folder, selection, events, name=name, kind=QUESTION, on_written=on_written)
 
 
-def _path(rank: Asked, spill: Path, tid: int) -> pa.Table:
+def _path(rank: AnalysisInput, spill: Path, tid: int) -> pa.Table:
     """The events of one rank's path."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from tests.conftest import DATA, SHARED, needs_shared
 from tests.cutting.test_cut import ingested
 from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
@@ -226,8 +226,8 @@ async def test_collectives_are_those_of_the_analysis(engine: Path, name: str, tm
     )
     source = ingested((SHARED / name).read_bytes(), tmp_path / "trace", name)
     question = question_of("collectives")
-    asked = [Asked(source.columns, source.summary, None, name)]
-    tables = answered(question, parameters_of(question, {}), asked, Readings(tmp_path / "spill")).tables
+    asked = [AnalysisInput(source.columns, source.summary, None, name)]
+    tables = answer_question(question, parameters_of(question, {}), asked, ReadingCache(tmp_path / "spill")).tables
     waits = tables["waits"].to_pylist()
     assert len(waits) == len(rows) > 0
     for row, ours in zip(rows, waits, strict=True):

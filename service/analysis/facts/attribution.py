@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import percentage
 from service.analysis.facts.scope import Scope
-from service.analysis.table import RANK, Columns, count, made, ns, pct, word
+from service.analysis.table import RANK, Columns, count, ns, pct, table_of, word
 
 ATTRIBUTION: Columns = (
     RANK,
@@ -34,4 +34,4 @@ def attribution_of(scope: Scope) -> pa.Table:
     columns = scope.table(_RULES).to_pydict()
     total = sum(columns["time_ns"])
     shares = [percentage(time, total) for time in columns["time_ns"]]
-    return made(ATTRIBUTION, {**columns, "rank": [scope.rank] * len(shares), "time_pct": shares})
+    return table_of(ATTRIBUTION, {**columns, "rank": [scope.rank] * len(shares), "time_pct": shares})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from service.analysis.question import Tables
-from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
+from service.analysis.table import RANK, Columns, count, ns, number, table_of_rows, word
 
 _MEASUREMENT = (
     word("rule", "rule that was checked"),
@@ -148,7 +148,7 @@ def check_tables(rank: int | None, checks: Iterable[Check]) -> Tables:
                     [figure_rank, check.rule, device, figure.measure, figure.value, figure.unit, *place]
                 )
     return {
-        "recommendations": rows_made(RECOMMENDATIONS, recommendation_rows),
-        "checks": rows_made(CHECKS, check_rows),
-        "evidence": rows_made(EVIDENCE, evidence_rows),
+        "recommendations": table_of_rows(RECOMMENDATIONS, recommendation_rows),
+        "checks": table_of_rows(CHECKS, check_rows),
+        "evidence": table_of_rows(EVIDENCE, evidence_rows),
     }

@@ -23,7 +23,7 @@ from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.matched_collectives import MatchedCollectives, delay_at_launch, main_causes
 from service.analysis.question import Tables
-from service.analysis.table import Columns, made, rows_made
+from service.analysis.table import Columns, table_of, table_of_rows
 
 _BYTES_MAX = 1 << 62
 
@@ -77,7 +77,7 @@ class CollectiveReport:
         transfers = matched.sum_by_collective(matched.transfers())[order]
         durations = matched.shortest_durations[order]
         several = complete & (matched.rank_counts[order] > 1)
-        return made(
+        return table_of(
             COLLECTIVES,
             {
                 **values,
@@ -128,7 +128,7 @@ class CollectiveReport:
         values: dict[str, Any] = {column.name: matched.rows[column.name] for column in WAITS if column.name in present}
         shifts = pa.array(matched.starts - matched.rows["start_ns"].to_numpy())
         launched = in_complete & matched.rows["launch_ns"].is_valid().to_numpy()
-        return made(
+        return table_of(
             WAITS,
             {
                 **values,
@@ -181,7 +181,7 @@ class CollectiveReport:
                 "note": _note_of_rank(counts[rank], complete[rank]),
             }  # fmt: skip
             rows.append([cells[column.name] for column in RANKS])
-        return rows_made(RANKS, rows)
+        return table_of_rows(RANKS, rows)
 
     def _main_cause_of(self, rank: int) -> str | None:
         """Return the cause of most of a rank's delay."""
@@ -205,7 +205,7 @@ class CollectiveReport:
                 if delay:
                     times_last = int((main_cause[as_last] == cause).sum())
                     rows.append([rank, cause, delay, times_last, delays_as_last[cause]])
-        return rows_made(LATENESS, rows)
+        return table_of_rows(LATENESS, rows)
 
     def operations(self) -> pa.Table:
         """Return the table of each rank's operations, by name."""
@@ -218,7 +218,7 @@ class CollectiveReport:
             size = min(sum(sizes[sized].tolist()), _BYTES_MAX) if len(sized) else None
             times = matched.latency_and_transfer(chosen)
             rows.append([self._ranks[index], name, int(calls[chosen].sum()), size, *times])
-        return rows_made(OPERATIONS, rows)
+        return table_of_rows(OPERATIONS, rows)
 
     def steps(self) -> pa.Table:
         """Return the table of each rank's transfer and waiting, by step."""
@@ -228,7 +228,7 @@ class CollectiveReport:
             latency, transfer = matched.latency_and_transfer(chosen)
             waiting = None if transfer is None else latency - transfer
             rows.append([self._ranks[index], step, latency, transfer, waiting])
-        return rows_made(STEPS, rows)
+        return table_of_rows(STEPS, rows)
 
 
 def _note(complete: bool, ranks: int, group_size: int, assumed: int, largest: int, smallest: int) -> str | None:
@@ -298,7 +298,7 @@ def _sizes(collectives: pa.Table) -> pa.Table:
     for kind in ("mean", "stddev"):
         for column in spread.values():
             columns[f"{kind}_{column}"] = total[f"{column}_{kind}"]
-    whole = made(SIZES, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(SIZES, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("latency_ns", "descending")])
 
 
@@ -320,7 +320,7 @@ def _kernels(waits: pa.Table) -> pa.Table:
         "mean_algorithm_gb_per_s": total["algorithm_gb_per_s_mean"],
         "mean_bus_gb_per_s": total["bus_gb_per_s_mean"],
     }
-    whole = made(KERNELS, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(KERNELS, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("rank", "ascending"), ("duration_ns", "descending")])
 
 

@@ -1,4 +1,4 @@
-"""The readings of traces that are being asked, and were asked a short while ago."""
+"""A cache of the readings of recent traces, shared by the questions that run at the same time."""
 
 import itertools
 import threading
@@ -14,24 +14,24 @@ from service.analysis.facts.rank_database import RankDatabase
 from service.trace.selection import Selection
 
 THREADS = 2
-"""That work on a reading."""
+"""Threads of each reading's database."""
 
 EVENTS_MAX = 16 << 20
-"""Of all traces whose readings are kept; what is found out about them takes about a GB."""
+"""Events of all traces whose readings are kept; what is derived from them takes about a GB."""
 KEPT_MAX = 64
 """Readings that are kept: each has a database."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A trace that is asked.
+class AnalysisInput:
+    """A trace, or a selection of it, as the input of an analysis.
 
     Args:
-        columns: the folder of them.
-        summary: as the catalog has it.
-        selection: what of the trace.
-        name: of the trace, if that matters.
-        is_base: whether it is of the base that others are compared with.
+        columns: folder of the columns.
+        summary: of the trace, as in the catalog.
+        selection: of the trace, or None for all of it.
+        name: of the trace, for messages.
+        is_base: True if it belongs to the base of a comparison.
     """
 
     columns: Path
@@ -42,17 +42,17 @@ class Asked:
 
     @property
     def key(self) -> bytes:
-        """The same for the same."""
+        """Key of the reading; equal inputs have equal keys."""
         selection = None if self.selection is None else self.selection.as_dict()
         return orjson.dumps([str(self.columns), self.summary["rank"], selection], option=orjson.OPT_SORT_KEYS)
 
 
-class Readings:
-    """Readings by what is asked; those that nobody has asked for longest give way to others.
+class ReadingCache:
+    """Readings by input. The least recently used are closed first.
 
     Args:
-        spill: the folder for what does not fit into memory.
-        events_max: how many events the traces may have whose readings are kept.
+        spill: folder for data that does not fit into memory.
+        events_max: most events of all traces whose readings are kept.
     """
 
     def __init__(self, spill: Path, events_max: int = EVENTS_MAX) -> None:
@@ -64,18 +64,18 @@ class Readings:
         self._users: dict[bytes, int] = {}
 
     @contextmanager
-    def of(self, asked: Asked) -> Iterator[RankDatabase]:
-        """The reading of a trace, which others may use at the same time."""
-        key = asked.key
+    def of(self, trace: AnalysisInput) -> Iterator[RankDatabase]:
+        """Lend the reading of a trace; several threads may use it at the same time."""
+        key = trace.key
         with self._lock:
             reading = self._kept.pop(key, None) or RankDatabase(
-                asked.columns,
-                asked.summary,
-                asked.selection,
-                spill=self._spill / str(next(self._numbers)),  # databases name their files alike
+                trace.columns,
+                trace.summary,
+                trace.selection,
+                spill=self._spill / str(next(self._numbers)),  # each database gives its files the same names
                 threads=THREADS,
             )
-            self._kept[key] = reading  # the last one: it is the newest
+            self._kept[key] = reading  # at the end, as the most recent
             self._users[key] = self._users.get(key, 0) + 1
         try:
             yield reading
@@ -85,7 +85,7 @@ class Readings:
                 self._make_room()
 
     def _make_room(self) -> None:
-        events = sum(one.events for one in self._kept.values())
+        events = sum(reading.events for reading in self._kept.values())
         for key, reading in [*self._kept.items()]:
             if (events > self._events_max or len(self._kept) > KEPT_MAX) and not self._users[key]:
                 events -= reading.events
@@ -93,7 +93,7 @@ class Readings:
                 reading.close()
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Close all readings."""
         with self._lock:
             for reading in self._kept.values():
                 reading.close()
