@@ -34,6 +34,9 @@ class Column:
 
 Columns = tuple[Column, ...]
 
+Tables = dict[str, pa.Table]
+"""The tables of an answer, by name."""
+
 
 def ns(name: str, description: str) -> Column:
     """A column of whole nanoseconds."""

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from service.analysis.question import Tables
-from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
+from service.analysis.table import RANK, Columns, Tables, count, ns, number, rows_made, word
 
 _FOUND = (
     word("rule", "that was checked"),

@@ -22,8 +22,7 @@ from service.analysis.facts.collective_tables import (
 from service.analysis.facts.intervals import Ints, share
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.ranks_together import Together, late_at_launch, main_causes
-from service.analysis.question import Tables
-from service.analysis.table import Columns, made, rows_made
+from service.analysis.table import Columns, Tables, made, rows_made
 
 _BYTES_MAX = 1 << 62
 

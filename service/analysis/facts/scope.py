@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from service.analysis.facts.reading import Reading
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.store.census import END, steps_in
 from service.store.database import spill_errors
 from service.store.export import envelope_of
