@@ -41,7 +41,7 @@ class CsvReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield one batch of all lines."""
         _, *lines = b"".join(self._chunks).decode().splitlines()
-        rows = []
+        rows: list[dict[str, Any]] = []
         for line in lines:
             name, *times = line.split(",")
             if len(times) != 2:
