@@ -19,7 +19,7 @@ from service.cutting.source import Source
 from service.store.census import take_census
 from service.store.columns import ROW_GROUP, parquet_writer
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
-from service.store.lists import bounded
+from service.store.lists import with_limited_lists
 from service.store.parts import Parts
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
@@ -160,7 +160,7 @@ def described(written: Writing, name: str, summary: Mapping[str, Any], *, select
     found.rank = summary["rank"]
     found.health = health.as_dict(refused=0)
     found.attribution = make_links(written.folder, asdict(found), external_ids_shown(summary)).told()
-    found = bounded(found, written.folder)
+    found = with_limited_lists(found, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return Child(written.folder.name, name, selection, size_of(written.folder), asdict(found))

@@ -16,7 +16,7 @@ from service.formats.registry import open_trace
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
-from service.store.lists import bounded
+from service.store.lists import with_limited_lists
 from service.streaming.scan.nesting import Nesting
 from service.streaming.source import Progress
 from service.trace.rank import merged_ranks, ranks_by_pid
@@ -86,7 +86,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary.health = reader.health.as_dict(refused=reader.refused)
     summary.attribution = make_links(folder, asdict(summary), external_ids_told(members)).told()
     write_whole(folder / ENVELOPE, envelope)
-    summary = bounded(summary, folder)
+    summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return summary

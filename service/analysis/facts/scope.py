@@ -13,7 +13,7 @@ from service.analysis.facts.reading import Reading
 from service.analysis.parameters import WorkParameters
 from service.store.census import END, steps_in
 from service.store.database import spill_errors
-from service.store.export import envelope_of
+from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
@@ -123,7 +123,7 @@ class Scope:
     @cached_property
     def envelope(self) -> Mapping[str, Any]:
         """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
-        return envelope_of(self.columns)
+        return parsed_envelope(self.columns)
 
     def has(self, categories: Iterable[str]) -> bool:
         """Whether there is a slice of any of some categories of which the time is known."""
