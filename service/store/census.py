@@ -19,8 +19,12 @@ from service.trace.summary import (
     HOST_CATEGORIES,
     LAUNCH_PATTERN,
     TIMELESS_PHASES,
+    Bounds,
+    Device,
     Key,
+    Step,
     Summary,
+    Thread,
 )
 from service.trace.text import decoded, without_halves
 
@@ -147,7 +151,7 @@ def take_census(
                 for pid in sorted(processes, key=lambda pid: _ordered([pid]))
             ],
             threads=[
-                {"pid": pid, "tid": tid, "name": names.get(("thread_name", pid, tid)), **tracks[pid, tid]._asdict()}
+                _thread(pid, tid, names.get(("thread_name", pid, tid)), tracks[pid, tid])
                 for pid, tid in sorted(tracks, key=_ordered)
             ],
             devices=_devices(db, envelope.get("deviceProperties")),
@@ -159,7 +163,18 @@ def take_census(
     return summary
 
 
-def _bounds(start: int | None, end: int | None) -> dict[str, int] | None:
+def _thread(pid: Key, tid: Key, name: str | None, track: _Track) -> Thread:
+    return {
+        "pid": pid,
+        "tid": tid,
+        "name": name,
+        "events": track.events,
+        "device": track.device,
+        "host": track.host,
+    }
+
+
+def _bounds(start: int | None, end: int | None) -> Bounds | None:
     return None if start is None or end is None else {"start_ns": start, "end_ns": end}
 
 
@@ -186,9 +201,9 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
     return names
 
 
-def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
     """Return the steps that host annotations in the view ``events`` mark, in order of time."""
-    steps = [
+    steps: list[Step] = [
         {
             "number": int(match[1]),
             "name": name,
@@ -203,14 +218,14 @@ def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     return sorted(steps, key=lambda step: (step["start_ns"], step["number"]))
 
 
-def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[dict[str, Any]]:
+def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
     described = {
         entry["id"]: entry
         for entry in (properties if isinstance(properties, list) else [])
         if isinstance(entry, Mapping) and type(entry.get("id")) is int and abs(entry["id"]) < 1 << 63
     }
     work = {device: (events, _bounds(*times)) for device, events, *times in db.execute(_DEVICES).fetchall()}
-    devices = []
+    devices: list[Device] = []
     for device in sorted({*described, *work}):
         fields, (events, bounds) = described.get(device, {}), work.get(device, (0, None))
         name, memory = fields.get("name"), whole_number(fields.get("totalGlobalMem"))

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -261,7 +261,7 @@ class Jobs:
             if self._end(db, job, JobState.DONE, result={"traces": [job.trace]}, events=events):
                 db.execute(
                     "UPDATE trace SET state = ?, summary = ? WHERE id = ?",
-                    (State.READY, _text(asdict(summary)), job.trace),
+                    (State.READY, summary.as_json(), job.trace),
                 )
 
     def fail(self, job: Job, error: dict[str, Any]) -> None:
