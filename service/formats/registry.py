@@ -33,11 +33,11 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
         if trace_format.recognises(head):
             return trace_format.reader(chunks), f"{trace_format.name}{compression}"
     check_not_foreign(start)
-    raise NotATrace("The file has none of the formats of traces that are known.")
+    raise NotATrace("The file has none of the known trace formats.")
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of some chunks, and all chunks again; an error comes again at its place."""
+    """Return the first bytes of a stream, and an iterator of the whole stream that raises its errors where they occur."""
     pieces: list[bytes] = []
     error: BadCompression | Truncated | None = None
     try:
