@@ -37,7 +37,7 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of a stream, and an iterator of the whole stream that raises its errors where they occur."""
+    """Return the first bytes of a stream, and the whole stream, which still raises its errors where they occur."""
     pieces: list[bytes] = []
     error: BadCompression | Truncated | None = None
     try:

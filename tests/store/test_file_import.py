@@ -147,7 +147,7 @@ def test_import_without_space_is_refused(folder: Folder, source: Path, mode: Mod
 def test_path_that_is_no_text_is_not_referenced(folder: Folder, source: Path) -> None:
     odd = source.rename(source.with_name(os.fsdecode(b"caf\xe9.json")))
 
-    with pytest.raises(ImportRefused, match="no text"):
+    with pytest.raises(ImportRefused, match="not valid text"):
         importer(folder).import_file(odd, "t", "reference")
     assert importer(folder).import_file(odd, "t", "link").path is None
 
@@ -160,7 +160,7 @@ def test_an_archive_with_a_header_that_would_fill_the_memory_is_refused(folder: 
         file.write(header.tobuf())
         file.truncate(HEADER_MAX * 3)
 
-    with pytest.raises(ImportRefused, match="larger than any name"):
+    with pytest.raises(ImportRefused, match="header is too large"):
         list(importer(folder).members(path))
 
 

@@ -77,7 +77,7 @@ def test_linked_bytes_count_but_need_no_free_space(tmp_path: Path) -> None:
     room.check(400, linked=True)
     with pytest.raises(NoRoom, match="takes 600 of its quota of 1,000"):
         room.check(401, linked=True)
-    with pytest.raises(NoRoom, match="are left"):
+    with pytest.raises(NoRoom, match="must stay free"):
         room.check(1)
 
 
