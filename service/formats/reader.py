@@ -7,16 +7,13 @@ import pyarrow as pa
 
 from service.trace.health import Health
 
-PLAIN_HEAD_SIZE = 512
-"""Bytes of the decompressed content that formats are recognised by."""
-
 
 class Head(NamedTuple):
     """First bytes of a file, by which a format is recognised.
 
     Attributes:
         file: bytes of the file itself, at most `service.streaming.source.HEAD_SIZE`.
-        plain: bytes of its decompressed content, at least `PLAIN_HEAD_SIZE` unless it is shorter.
+        plain: the first piece of its decompressed content, which may be short while the file is still growing.
     """
 
     file: bytes

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from io import BufferedReader
 
 from service.formats.chrome_json.format import ChromeJson
-from service.formats.reader import PLAIN_HEAD_SIZE, Head, TraceFormat, TraceReader
+from service.formats.reader import Head, TraceFormat, TraceReader
 from service.streaming.codec import check_not_foreign, compression_of, decompressed, file_head
 from service.trace.errors import BadCompression, NotATrace, Truncated
 
@@ -41,7 +41,7 @@ def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     pieces: list[bytes] = []
     error: BadCompression | Truncated | None = None
     try:
-        while sum(map(len, pieces)) < PLAIN_HEAD_SIZE and (piece := next(chunks, None)) is not None:
+        if (piece := next(chunks, None)) is not None:
             pieces.append(piece)
     except (BadCompression, Truncated) as early:
         error = early
