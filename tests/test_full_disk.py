@@ -350,8 +350,8 @@ def test_a_sort_that_has_no_room_to_spill_fails_clearly(
     if bound == "disk":
         disk.leave(0)
     else:
-        monkeypatch.setattr(database, "_spill_bound", {})
-        database.bound_spill(0)
+        monkeypatch.setattr(database, "_spill_limit", {})
+        database.limit_spill(0)
 
     with pytest.raises(DiskFull, match="does not fit into memory"):
         list(document(columns, order="original"))

@@ -111,7 +111,8 @@ def _nodes(scope: Scope, plugin: bool) -> str:
     """Return SQL that selects the slices to nest."""
     if not plugin:
         left_out = ", ".join(f"'{name}'" for name in sorted(NOT_OPERATORS))
-        return f"({IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.is_call}) AND coalesce(name NOT IN ({left_out}), true)"
+        kinds = f"{IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.is_call}"
+        return f"({kinds}) AND coalesce(name NOT IN ({left_out}), true)"
     collectives = ", ".join(f"'{name}'" for name in _COLLECTIVES)
     return f"""(
         {IS_OP} OR {IS_PYTHON} AND starts_with(name, 'nn.Module: ') OR cat = 'user_annotation' AND (

@@ -2,38 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
 
-from service.analysis.table import Columns
+from service.analysis.parameters import Parameters, WorkParameters
+from service.analysis.table import Columns, Tables
 
 if TYPE_CHECKING:
     from service.analysis.facts.scope import Scope  # loads DuckDB, which descriptions of questions do without
 
-Tables = dict[str, pa.Table]
-
-
-class Parameters(BaseModel):
-    """Parameters of a question; by default there are none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class WorkParameters(Parameters):
-    """The definition of work on a GPU, where tools differ."""
-
-    last_step: Literal["keep", "drop"] = Field(
-        "keep", description="`drop` leaves out work that was not launched before the last of several steps, as HTA does"
-    )
-    linked_only: bool = Field(False, description="leave out work whose launch is not in the trace, as TraceLens does")
-    memset: Literal["mem", "comp"] = Field("mem", description="whether memsets count as memory work or as computing")
-    types: Literal["exact", "hta"] = Field(
-        "exact",
-        description="`hta` sorts work into types by HTA's patterns, counts all events with a stream in their arguments,"
-        " and does not distinguish devices",
-    )
+__all__ = ["Comparison", "Parameters", "Question", "RankAnswer", "Tables", "WorkParameters", "concatenated"]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ class Column:
 
 Columns = tuple[Column, ...]
 
+Tables = dict[str, pa.Table]
+"""The tables of an answer, by name."""
+
 
 def ns(name: str, description: str) -> Column:
     """Make a column of whole nanoseconds."""

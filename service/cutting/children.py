@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from service.attribution.file import make_links
-from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import Cuts, part_envelope
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
@@ -19,7 +18,7 @@ from service.cutting.source import Source
 from service.store.census import take_census
 from service.store.columns import ROW_GROUP, parquet_writer
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
-from service.store.lists import bounded
+from service.store.lists import with_limited_lists
 from service.store.parts import Parts
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
@@ -160,7 +159,7 @@ def described(written: Writing, name: str, summary: Mapping[str, Any], *, select
     found.rank = summary["rank"]
     found.health = health.as_dict(refused=0)
     found.attribution = make_links(written.folder, asdict(found), external_ids_in_summary(summary)).summary()
-    found = bounded(found, written.folder)
+    found = with_limited_lists(found, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return Child(written.folder.name, name, selection, size_of(written.folder), asdict(found))

@@ -11,7 +11,7 @@ from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import Clip
 from service.cutting.envelope import whole_of, with_facts
 from service.cutting.rows import Rows, nothing_selected, rows_at
-from service.store.export import document_of, envelope
+from service.store.export import document_from, envelope
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.store.parts import Parts
@@ -79,7 +79,7 @@ def cut_document(
     """
     text = part_envelope(envelope(columns, redact=redact), selection, source, summary)
     with closing(Parts(columns / EVENTS)) as parts:
-        yield from document_of(cut_tables(parts, selection, summary), text, columns, redact=redact)
+        yield from document_from(cut_tables(parts, selection, summary), text, columns, redact=redact)
 
 
 def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -> Iterator[pa.Table]:

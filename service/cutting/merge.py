@@ -20,9 +20,9 @@ from service.cutting.children import Child, Writing, described
 from service.cutting.envelope import without_fact
 from service.cutting.renumber import Renumbered, new_pids, process_names
 from service.cutting.source import Source
+from service.store.anomalies import EPOCH_NS
 from service.store.columns import MERGED, WORDS, by_time
 from service.store.folder import ENVELOPE, EVENTS, write_whole
-from service.store.oddities import EPOCH_NS
 from service.store.parts import Part, Parts, Tracks, Words, mixed
 from service.trace.errors import CannotMerge
 from service.trace.piece import Align

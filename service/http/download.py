@@ -18,9 +18,9 @@ from service.http.errors import as_problem
 from service.http.selections import Chosen
 from service.http.services import Parts, Services
 from service.store.catalog import Trace
-from service.store.export import Order, beside_events
+from service.store.export import Order, envelope_members
+from service.store.external_files import open_unchanged
 from service.store.folder import EVENTS
-from service.store.outside import opened_unchanged
 from service.trace.errors import BadSelection, NoSuchForm, NotReady, NotRedactable, TracedockError
 from service.trace.piece import child_name
 
@@ -113,7 +113,7 @@ def trace_envelope(trace_id: str, parts: Parts) -> Response:
     Secrets are always left out of it. An envelope of more than 8 MiB is not shown, but 413: it comes with a download.
     """
     trace = parts.ready_trace(trace_id)
-    return Response(beside_events(parts.folder.columns_of(trace.id)), media_type="application/json")
+    return Response(envelope_members(parts.folder.columns_of(trace.id)), media_type="application/json")
 
 
 class Export(StreamingResponse):
@@ -164,7 +164,7 @@ def _original(trace: Trace, request: Request, parts: Services) -> Response:
     path = Path(trace.path) if trace.path else parts.folder.original(trace.id)
     if trace.path_mark:  # somebody else may write into it
         return _Opened(
-            opened_unchanged(path, trace.path_mark),
+            open_unchanged(path, trace.path_mark),
             filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers,
         )  # fmt: skip
     if not path.exists():

@@ -153,7 +153,7 @@ def describe_group(group_id: str, parts: Parts) -> Response:
 def change_group(group_id: str, asked: GroupChange, parts: Parts) -> Response:
     """Change what is given; the rest stays."""
     name = None if asked.name is None else group_name(asked.name)
-    changed = parts.groups.change(group_id, name=name, run_id=asked.run_id, traces=asked.traces)
+    changed = parts.groups.update(group_id, name=name, run_id=asked.run_id, traces=asked.traces)
     return as_json(with_ranks(parts, changed))
 
 

@@ -22,7 +22,7 @@ from service.http.doors import remark
 from service.http.errors import as_problem
 from service.http.receiving import Body
 from service.http.services import Services
-from service.store.idempotency import UNDER_WAY, Answer, Key, Known
+from service.store.idempotency import CURRENT_KEY, Key, StoredRequest, StoredResponse
 from service.trace.errors import (
     BadIdempotencyKey,
     IdempotencyKeyBusy,
@@ -87,32 +87,32 @@ class Once:
         small = await _small(request, body)
         digest = _digest(request, small or b"")
         known = await asyncio.to_thread(keys.find, key)
-        if known and (known.answer or known.made):
+        if known and (known.response or known.created):
             if known.digest != digest:
                 raise IdempotencyKeyReused("This key was sent with another request.")
             remark(request, replayed="true")
             return await self._repeated(known, request, body)
         await asyncio.to_thread(keys.begin, key, digest)
         answer = _Kept()
-        mark = UNDER_WAY.set(key)
+        mark = CURRENT_KEY.set(key)
         try:
             await self._app(scope, request.receive if small is None else _again(small, request.receive), answer.take)
         finally:
-            UNDER_WAY.reset(mark)
+            CURRENT_KEY.reset(mark)
             if kept := answer.kept():
-                noting = partial(keys.answered, key, kept)
+                noting = partial(keys.complete, key, kept)
             else:
                 noting = partial(keys.forget, key, refused=answer.whole)
             await asyncio.shield(asyncio.to_thread(noting))
         return answer
 
-    async def _repeated(self, known: Known, request: Request, body: Body) -> Response:
+    async def _repeated(self, known: StoredRequest, request: Request, body: Body) -> Response:
         """The answer as it was, once a file was heard out, which must be the same."""
-        if answer := known.answer:
+        if answer := known.response:
             response = Response(answer.body, answer.status)
             response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         else:
-            response = self._made(known.made or "")
+            response = self._made(known.created or "")
         if request.method == "PUT" and "expect" not in request.headers:
             found = hashlib.sha256()
             async for block in body.blocks():
@@ -191,9 +191,9 @@ class _Kept:
         """Whether the app has given all of it."""
         return len(self._messages) > 1 and not self._messages[-1].get("more_body")
 
-    def kept(self) -> Answer | None:
+    def kept(self) -> StoredResponse | None:
         """The answer, if it is whole and no refusal."""
         if not self.whole or not 200 <= (status := self._messages[0]["status"]) < 300:
             return None
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._messages[0]["headers"]]
-        return Answer(status, headers, b"".join(part.get("body", b"") for part in self._messages[1:]))
+        return StoredResponse(status, headers, b"".join(part.get("body", b"") for part in self._messages[1:]))

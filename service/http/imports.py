@@ -12,9 +12,9 @@ from service.http.doors import remark
 from service.http.jobs import described as described_job
 from service.http.services import Parts, Services
 from service.http.traces import Wait, as_json
+from service.store.file_import import Mode
 from service.store.groups import group_name
 from service.store.imports import Order
-from service.store.taking import Mode
 from service.store.uploads import plain_name
 
 router = APIRouter(tags=["import"], route_class=SmallBody)

@@ -83,7 +83,7 @@ class Services:
                 settings.max_uploads, settings.max_uploads_per_client,
             ),
         )  # fmt: skip
-        roots = Roots.of(settings.import_roots, but=self.folder.root)
+        roots = Roots.of(settings.import_roots, excluding=self.folder.root)
         self.importing = Importing(
             Means(
                 self.catalog, self.board, self.folder, self.room, self.arrivals,

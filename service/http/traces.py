@@ -188,7 +188,7 @@ def change_trace(trace_id: str, asked: TraceChange, parts: Parts) -> Response:
     """Change what is given; the rest stays."""
     group = group_name(asked.group) if asked.group else ""
     told = group if "group" in asked.model_fields_set else None
-    trace = parts.catalog.change(trace_id, pinned=asked.pinned, group=told)
+    trace = parts.catalog.update(trace_id, pinned=asked.pinned, group=told)
     return as_json(described(trace, parts.runner.progress(trace.id)))
 
 

@@ -20,7 +20,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.fair_queue import Entry, FairQueue
 from service.rendering.opening import Opening, opening_of
-from service.store.database import bound_spill
+from service.store.database import limit_spill
 from service.store.export import spill_of
 from service.store.lists import whole_summary
 from service.trace.errors import ExportFailed, TracedockError
@@ -115,7 +115,7 @@ class Answering:
         answer = b""
         self._write({"begun": request["id"]})
         try:
-            bound_spill(request.get("spill_max"))
+            limit_spill(request.get("spill_max"))
             answer = requested(request, self._readings)
         except TracedockError as found:
             error = found

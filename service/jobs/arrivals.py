@@ -52,7 +52,7 @@ class Arrivals:
         Raises:
             DiskFull: there was no room in the catalog.
         """
-        twins = await asyncio.to_thread(self._catalog.of_bytes, received.sha256, received.size)
+        twins = await asyncio.to_thread(self._catalog.find_by_bytes, received.sha256, received.size)
         mark = received.mark
         if received.path is None and await asyncio.to_thread(self._shared, trace_id, twins):
             mark = None

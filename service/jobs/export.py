@@ -16,7 +16,7 @@ import orjson
 
 from service.cutting.cut import cut_document
 from service.jobs.input import end_with_input
-from service.store.database import bound_spill
+from service.store.database import limit_spill
 from service.store.export import document, packed
 from service.trace.errors import ExportFailed, TracedockError
 from service.trace.selection import Selection
@@ -52,7 +52,7 @@ def main(pieces: Callable[[dict[str, Any]], Iterator[bytes]] = requested) -> int
     end_with_input()
     try:
         request = orjson.loads(line)
-        bound_spill(request.get("spill_max"))
+        limit_spill(request.get("spill_max"))
         for piece in pieces(request):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()

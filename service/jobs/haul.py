@@ -13,13 +13,13 @@ from service.jobs.arrivals import Arrivals
 from service.jobs.board import Board
 from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog, new_trace_id
+from service.store.external_files import mark_of
+from service.store.file_import import ArchiveMember, FileImporter
 from service.store.folder import Folder
 from service.store.imports import ARRIVING, File, Imports, Order
 from service.store.jobs import Job
-from service.store.outside import mark_of
 from service.store.room import Room
-from service.store.roots import Found, Roots, is_tar, is_trace
-from service.store.taking import Member, Taking
+from service.store.roots import ImportCandidate, Roots, is_tar, is_trace
 from service.store.uploads import Received, plain_name
 from service.streaming.source import Progress
 from service.trace.errors import Cancelled, DiskFull, TracedockError, UnknownTrace
@@ -76,7 +76,9 @@ class Haul:
         self._told_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
-        self._taking = Taking(means.folder, means.room, limit=means.limit, on_bytes=self._read, linked=means.linked)
+        self._taking = FileImporter(
+            means.folder, means.room, limit=means.limit, on_bytes=self._read, linked=means.linked
+        )
         self._files: list[File] = []
 
     def result(self) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Haul:
         taken = [one.trace for one in self._files if one.trace]
         return {"import": self._order.id, "traces": taken, "skipped": len(self._files) - len(taken), "files": files}
 
-    async def take(self, found: Found) -> None:
+    async def take(self, found: ImportCandidate) -> None:
         """Take one file, or the files of an archive.
 
         Raises:
@@ -94,15 +96,15 @@ class Haul:
         """
         path = found.path
         mark = await asyncio.to_thread(_mark, path)
-        if found.why:
-            await self._note(File(found.key, mark, None, found.why))
+        if found.reason:
+            await self._note(File(found.key, mark, None, found.reason))
         elif is_tar(path.name):
             await self._take_archive(found, mark)
         else:
             mode, name = self._order.request["mode"], self._order.request["name"] or path.name
-            await self._take(found.key, mark, name, lambda trace_id: self._taking.take(path, trace_id, mode))
+            await self._take(found.key, mark, name, lambda trace_id: self._taking.import_file(path, trace_id, mode))
 
-    async def _take_archive(self, found: Found, mark: str) -> None:
+    async def _take_archive(self, found: ImportCandidate, mark: str) -> None:
         """Take the files of an archive into one group, and then note that it is done."""
         group, count, why = found.path.name.partition(".t")[0], 0, None
         members = self._taking.members(found.path)
@@ -122,10 +124,10 @@ class Haul:
         else:
             await self._remember(File(found.key, mark, None, f"It is an archive: {count} files."))
 
-    async def _take_member(self, key: str, mark: str, member: Member, group: str) -> None:
+    async def _take_member(self, key: str, mark: str, member: ArchiveMember, group: str) -> None:
         stream = member.stream
         if stream is None or not is_trace(member.name):
-            await self._note(File(key, mark, None, member.why or "It is not named like a trace."))
+            await self._note(File(key, mark, None, member.reason or "It is not named like a trace."))
         else:
             await self._take(key, mark, member.name, lambda trace_id: self._taking.copy(stream, trace_id), group)
 
@@ -140,7 +142,9 @@ class Haul:
         try:
             plain_name(name)
             received = await self._in_thread(lambda: take(trace_id))
-            like = partial(self._means.catalog.like, sha256=received.sha256, size=received.size, name=name, group=group)
+            like = partial(
+                self._means.catalog.find_like, sha256=received.sha256, size=received.size, name=name, group=group
+            )
             if twin := await asyncio.to_thread(like):  # who imports again wants no other
                 await asyncio.to_thread(self._means.folder.remove, trace_id)
                 await self._note(File(key, mark, twin, None))

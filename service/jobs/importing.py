@@ -12,10 +12,10 @@ from typing import Any
 
 from service.jobs.haul import Haul, Means
 from service.jobs.lane import Lane
+from service.store.external_files import mark_of
 from service.store.imports import Order
 from service.store.jobs import Job, JobState, Priority
-from service.store.outside import mark_of
-from service.store.roots import Found, is_tar
+from service.store.roots import ImportCandidate, is_tar
 from service.trace.errors import BadName, ImportRefused, NothingToImport, TracedockError, UnknownJob
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Importing:
     def _begin(self, order: Order, files: list[str] | None = None, *, priority: Priority = Priority.BULK) -> Job:
         request = order.request | {"import": order.id, "files": files}
         job = self._board.jobs.add(KIND, request, priority=priority)
-        self.orders.worked_on(order.id, job.id)
+        self.orders.set_job(order.id, job.id)
         self._lane.wake()
         return job
 
@@ -139,7 +139,7 @@ class Importing:
         marks = {}
         with suppress(NothingToImport, ImportRefused):  # the folder may come back
             for found in self._means.roots.find(path):
-                if not found.why:
+                if not found.reason:
                     with suppress(OSError):
                         marks[found.key] = mark_of(found.path.stat())
         return marks
@@ -156,21 +156,21 @@ class Importing:
             await asyncio.sleep(self._look_every_s)
             now = await asyncio.to_thread(self._marks, order.request["path"])
             files = [path for path, mark in now.items() if before.get(path) == mark]
-        found: list[tuple[Found, int]] = []
+        found: list[tuple[ImportCandidate, int]] = []
         with suppress(*((NothingToImport, ImportRefused) if watches else ())):
             found = await asyncio.to_thread(self._found, order, None if files is None else set(files))
         haul = Haul(self._means, job, order, sum(size for _, size in found))
         for one, _ in found:
             await haul.take(one)
-        self._board.jobs.done(job, haul.result())
+        self._board.jobs.finish(job, haul.result())
 
-    def _found(self, order: Order, wanted: set[str] | None) -> list[tuple[Found, int]]:
+    def _found(self, order: Order, wanted: set[str] | None) -> list[tuple[ImportCandidate, int]]:
         """What there is, of what is wanted if not all is, and the sizes."""
-        every: dict[str, tuple[Found, int]] = {}
+        every: dict[str, tuple[ImportCandidate, int]] = {}
         for one in self._means.roots.find(order.request["path"]):
             if wanted is None or one.key in wanted:
                 size = 0
                 with suppress(OSError):
-                    size = 0 if one.why else one.path.stat().st_size
+                    size = 0 if one.reason else one.path.stat().st_size
                 every[one.key] = one, size
         return list(every.values())

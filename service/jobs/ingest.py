@@ -12,12 +12,11 @@ from typing import Any
 
 from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_envelope
+from service.formats.registry import open_trace
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
-from service.store.lists import bounded
-from service.streaming.codec import format_of, plain_chunks
-from service.streaming.document import Document
+from service.store.lists import with_limited_lists
 from service.streaming.scan.nesting import Nesting
 from service.streaming.source import Progress
 from service.trace.rank import merged_ranks, ranks_by_pid
@@ -64,32 +63,30 @@ def prepare() -> None:
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
     progress = Progress()
 
-    def on_read(taken: int) -> None:
-        progress.bytes, progress.events = taken, document.kept
+    def on_read(size: int) -> None:
+        progress.bytes = size
         on_progress(progress)
 
-    packed = format_of(original)
-    document = Document(plain_chunks(original, on_read))
+    reader, packed = open_trace(original, on_read)
     nesting = Nesting()
     with ColumnsWriter(folder) as writer:
-        for events in document.events():
-            for batch in events.batches:
-                writer.add(batch)
-        progress.events = document.kept
+        for batch in reader.batches():
+            progress.events = reader.kept
+            writer.add(batch)
         on_progress(progress)
-        envelope, members = document.envelope()
+        envelope, members = reader.envelope()
         written = writer.finish(nesting.add, ranks_by_pid(merged_ranks(members)))
-    if written != document.kept:
-        raise RuntimeError(f"{document.kept} events came in and {written} were written")
+    if written != reader.kept:
+        raise RuntimeError(f"{reader.kept} events came in and {written} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
         if count:
-            document.health.add(code, count=count)
-    summary = take_census(folder, members, document.health, file_name=file_name, packed=packed)
-    summary.events = {"in": document.kept + document.refused, "kept": document.kept, "refused": document.refused}
-    summary.health = document.health.as_dict(refused=document.refused)
+            reader.health.add(code, count=count)
+    summary = take_census(folder, members, reader.health, file_name=file_name, packed=packed)
+    summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}
+    summary.health = reader.health.as_dict(refused=reader.refused)
     summary.attribution = make_links(folder, asdict(summary), external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
-    summary = bounded(summary, folder)
+    summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return summary

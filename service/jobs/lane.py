@@ -87,7 +87,7 @@ class Lane:
         if cost_max < 0:
             return None
         try:
-            return self._board.jobs.take(self._kinds, awaited=self._board.awaited(), cost_max=cost_max)
+            return self._board.jobs.claim(self._kinds, awaited=self._board.awaited(), cost_max=cost_max)
         except DiskFull as error:
             log.warning("no job can be begun before there is room: %s", error.detail)
             asyncio.get_running_loop().call_later(RETRY_S, self.wake)

@@ -115,7 +115,7 @@ class Making:
 
     async def _attempt(self, job: Job) -> None:
         """Do a job once; raises `JobDied` where its process died."""
-        making = self._folder.making / str(job.id)
+        making = self._folder.staging / str(job.id)
         process: WorkerProcess | None = None
         try:
             with disk_errors():
@@ -169,7 +169,7 @@ class Making:
             for one in traces:
                 (making / one.id).rename(self._folder.columns_of(one.id))
             events = sum(one["summary"]["events"]["kept"] for one in made)
-            self._board.jobs.done(job, {"traces": [one.id for one in traces]}, made=traces, events=events)
+            self._board.jobs.finish(job, {"traces": [one.id for one in traces]}, children=traces, events=events)
         except BaseException:
             for one in traces:
                 self._folder.remove_columns(one.id)

@@ -149,7 +149,8 @@ class WorkerProcess:
             trace_id: its id.
             name: the name it was given.
             path: where its original lies, if not in the folder.
-            mark: by which one sees that the original was changed, if somebody else can; see `service.store.outside`.
+            mark: by which one sees that the original was changed, if somebody else can; see
+                `service.store.external_files`.
             ready: such a worker that waits for what to read.
         """
         paths = (folder.received(trace_id), path or folder.original(trace_id), folder.columns_of(trace_id))

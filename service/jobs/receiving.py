@@ -163,7 +163,7 @@ class Receiving:
             await self._check_number(announced.client)
             await asyncio.to_thread(self._room.reserve, announced.id, announced.length or 0, checked=True)
             try:
-                upload = await unbroken(asyncio.to_thread(Resumable.begun, self._folder, announced))
+                upload = await unbroken(asyncio.to_thread(Resumable.create, self._folder, announced))
             except BaseException:
                 self._room.release(announced.id)
                 raise
@@ -288,7 +288,7 @@ class Receiving:
     async def _find(self, upload_id: str) -> _Known:
         async with self._finding:
             if upload_id not in self._known:
-                upload = await asyncio.to_thread(Resumable.found, self._folder, upload_id)
+                upload = await asyncio.to_thread(Resumable.reopen, self._folder, upload_id)
                 self._known[upload_id] = _Known(upload)
                 if upload.announced.length is not None:
                     self._room.reserve(upload_id, upload.announced.length - upload.offset)
@@ -329,7 +329,7 @@ class Receiving:
                 upload.id, name=told.name, received=received, group=told.group, priority=told.priority
             )
         except Exception:  # one that is merely interrupted may yet be recorded
-            await asyncio.to_thread(upload.take_back)
+            await asyncio.to_thread(upload.undo_keep)
             raise
         await asyncio.to_thread(upload.done)
         self._forget(known)
@@ -386,7 +386,7 @@ class Receiving:
                     continue
                 except (TracedockError, OSError):
                     log.exception("the upload %s can't be made a trace", upload_id)
-            await asyncio.to_thread(forget_old, self._folder, self._expires_s, but=list(self._known))
+            await asyncio.to_thread(forget_old, self._folder, self._expires_s, excluding=list(self._known))
             await asyncio.sleep(min(TEND_EVERY_S, max(1.0, self._expires_s)))
 
 

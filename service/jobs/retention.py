@@ -85,10 +85,10 @@ class Retention:
         busy = self._in_use()
         if self._days is not None:
             before = time.time_ns() - int(self._days * _DAY_NS)
-            if trace := self._catalog.oldest_loose(before_ns=before, but=busy):
+            if trace := self._catalog.oldest_removable(before_ns=before, excluding=busy):
                 return trace, "age"
         if self._size_max is not None and self._room.used() > self._size_max:
-            trace = self._catalog.oldest_loose(before_ns=(1 << 63) - 1, but=busy)
+            trace = self._catalog.oldest_removable(before_ns=(1 << 63) - 1, excluding=busy)
             return (trace, "size") if trace else None
         return None
 

@@ -215,7 +215,7 @@ class Runner:
         if cost_max < 0:
             return None
         try:
-            return self._jobs.take([INGEST], trace=trace_id, awaited=self._board.awaited(), cost_max=cost_max)
+            return self._jobs.claim([INGEST], trace=trace_id, awaited=self._board.awaited(), cost_max=cost_max)
         except DiskFull as error:
             log.warning("no job can be begun before there is room: %s", error.detail)
             asyncio.get_running_loop().call_later(RETRY_S, self.wake)
@@ -249,7 +249,7 @@ class Runner:
         answer, how = await worker.ended
         end = f"the end of the job of trace {job.trace}"
         if "result" in answer:
-            await until_written(partial(self._jobs.read, job, Summary(**answer["result"])), end)
+            await until_written(partial(self._jobs.finish_ingest, job, Summary(**answer["result"])), end)
             self.on_read()
         elif error := answer.get("error") or answer.get("failure"):
             await asyncio.to_thread(self._folder.remove_columns, job.trace)  # of a worker that was ended

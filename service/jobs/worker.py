@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from service.jobs.ingest import ingest, prepare
-from service.store.outside import check_unchanged, opened_unchanged
+from service.store.external_files import check_unchanged, open_unchanged
 from service.streaming.codec import READ_SIZE
 from service.streaming.source import GrowingFile, Progress
 from service.trace.errors import IngestError, NotATrace, TracedockError
@@ -75,7 +75,7 @@ def opened(incoming: Path, original: Path, mark: str) -> GrowingFile:
         OriginalChanged: others can change it, and `mark` tells that they have.
     """
     if mark:
-        return GrowingFile(opened_unchanged(original, mark))
+        return GrowingFile(open_unchanged(original, mark))
     with suppress(FileNotFoundError):
         return GrowingFile(incoming)
     return GrowingFile(original)

@@ -19,7 +19,7 @@ from service.rendering.account import GroupOfRank, Rendered
 from service.rendering.base import base_of
 from service.rendering.events import SafeEvents
 from service.rendering.tracks import ShownTracks
-from service.store.export import envelope_of
+from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.store.parts import Parts
@@ -71,7 +71,7 @@ def rendering(
 
 def _groups(columns: Path, summary: Mapping[str, Any]) -> list[GroupOfRank]:
     """The process groups that each rank lists."""
-    told = envelope_of(columns)
+    told = parsed_envelope(columns)
     found = []
     for rank in [one["rank"] for one in summary.get("ranks", [])] or [summary.get("rank")]:
         listed = ProcessGroups.listed(told, rank, summary.get("world_size"))

@@ -101,7 +101,8 @@ def test_one_rank_of_many_has_unknown_waits(name: str, ask: Ask) -> None:
         assert answer[table]
         assert {row[column] for row in answer[table] for column in columns} == {None}
     assert answer["lateness"] == []
-    of = "traces cover only (1 of the [0-9]+ ranks of its group|one rank of an unknown number)"  # of symmetric memory, on the B200
+    # collectives of symmetric memory, on the B200
+    of = "traces cover only (1 of the [0-9]+ ranks of its group|one rank of an unknown number)"
     assert all(re.match(of, row["note"]) for row in answer["collectives"])
     assert all("lack the traces of other ranks" in row["note"] for row in answer["ranks"])
     sized = [row for row in answer["collectives"] if row["size_bytes"]]

@@ -50,7 +50,7 @@ class Work:
         await self.ends.setdefault(job.id, asyncio.Event()).wait()
         if self.error:
             raise self.error
-        self.board.jobs.done(job, {"traces": []})
+        self.board.jobs.finish(job, {"traces": []})
 
     def submit(self, priority: Priority = Priority.INTERACTIVE) -> int:
         job = self.board.jobs.add("merge", {}, priority=priority)
@@ -234,14 +234,14 @@ def test_the_time_left_is_told_of_the_second_job_of_a_kind(jobs: Jobs) -> None:
         board = Board(jobs, clock=lambda: now)
         told = []
         for _ in range(2):
-            job = jobs.take(["merge"]) or jobs.take([jobs.add("merge", {}).kind])
+            job = jobs.claim(["merge"]) or jobs.claim([jobs.add("merge", {}).kind])
             assert job
             for events in range(5):
                 board.moved(job.id, Progress(events=events, events_total=4))
                 told.append(board.left_s(job.id))
                 now += 1
             now += 1
-            jobs.done(job, {"traces": []})
+            jobs.finish(job, {"traces": []})
             board.rests(job.id)
             assert (board.progress(job.id), board.left_s(job.id)) == (None, None)
         assert told[:5] == [None] * 5

@@ -233,8 +233,8 @@ def check_expected(summary: Summary, shape: TraceShape) -> None:
     assert summary.base_ns == told.base_ns
     assert summary.streams == told.streams
     assert [one["id"] for one in summary.devices if one["events"]] == told.devices
-    edges = ("number", "name", "start_ns", "end_ns")
-    assert [tuple(step[edge] for edge in edges) for step in summary.steps] == [tuple(step) for step in told.steps]
+    steps = [(step["number"], step["name"], step["start_ns"], step["end_ns"]) for step in summary.steps]
+    assert steps == [tuple(step) for step in told.steps]
     assert (summary.rank, summary.world_size, summary.backend) == (told.rank, told.world_size, told.backend)
     assert is_sound(summary.health)
 

@@ -571,7 +571,7 @@ def test_closing_a_runner_that_never_started_does_nothing(dock: Dock) -> None:
 def test_a_result_that_cannot_be_recorded_is_logged_and_recorded_once_there_is_room(
     dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    read = dock.jobs.read
+    read = dock.jobs.finish_ingest
     refused: list[Any] = []
 
     def fail_once(*of: Any) -> None:

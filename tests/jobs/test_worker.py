@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from service.store.outside import mark_of
+from service.store.external_files import mark_of
 from tests.server import bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 

@@ -12,7 +12,7 @@ from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.store.census import END
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from service.analysis.question import Tables
-from service.analysis.table import RANK, Columns, count, ns, number, table_of_rows, word
+from service.analysis.table import RANK, Columns, Tables, count, ns, number, table_of_rows, word
 
 _MEASUREMENT = (
     word("rule", "rule that was checked"),

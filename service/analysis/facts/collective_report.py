@@ -22,8 +22,7 @@ from service.analysis.facts.collective_tables import (
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.matched_collectives import MatchedCollectives, delay_at_launch, main_causes
-from service.analysis.question import Tables
-from service.analysis.table import Columns, table_of, table_of_rows
+from service.analysis.table import Columns, Tables, table_of, table_of_rows
 
 _BYTES_MAX = 1 << 62
 

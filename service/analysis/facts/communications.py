@@ -18,7 +18,7 @@ from service.analysis.facts.launch_metadata import (
     operation_of,
 )
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.store.census import END
 from service.trace.process_groups import ProcessGroups
 

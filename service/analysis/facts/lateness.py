@@ -10,7 +10,7 @@ from service.analysis.facts.activity import LOADING
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 
 BEFORE, LOADS, SYNCHRONIZES, HOST, COMPUTES, COMMUNICATES, DELAY, UNKNOWN = CAUSES = (
     "before the trace", "data loading", "synchronizing", "host", "compute", "communication", "launch delay", "unknown",

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.trace.summary import LAUNCH_PATTERN
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"

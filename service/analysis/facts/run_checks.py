@@ -5,7 +5,7 @@ from math import fsum
 from typing import Any, NamedTuple
 
 from service.analysis.facts.checks import ADVICE, Check, Evidence, TimelineSpan
-from service.analysis.question import Tables
+from service.analysis.table import Tables
 
 Row = dict[str, Any]
 

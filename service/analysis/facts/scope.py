@@ -10,10 +10,10 @@ import duckdb
 import pyarrow as pa
 
 from service.analysis.facts.rank_database import RankDatabase
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.store.census import END, steps_in
 from service.store.database import spill_errors
-from service.store.export import envelope_of
+from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
@@ -134,7 +134,7 @@ class Scope:
     @cached_property
     def envelope(self) -> Mapping[str, Any]:
         """Members of the trace's document other than its events; empty if they cannot be read as an object."""
-        return envelope_of(self.columns)
+        return parsed_envelope(self.columns)
 
     @property
     def trace_events(self) -> int:

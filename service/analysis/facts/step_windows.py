@@ -8,7 +8,7 @@ from pydantic import Field
 
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
-from service.analysis.question import Parameters
+from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
 TAIL = 0.8

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.analysis.table import codes
 from service.store.folder import EVENTS
 from service.trace.kernel_names import communicates

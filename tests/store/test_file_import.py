@@ -1,4 +1,4 @@
-"""Files are taken over as told: linked, copied or left where they lie; what can't be taken leaves nothing behind."""
+"""Files are imported as requested: linked, copied or referenced; a failed import leaves nothing behind."""
 
 import fcntl
 import hashlib
@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from service.store.external_files import mark_of
+from service.store.file_import import HEADER_MAX, FileImporter, Mode
 from service.store.folder import Folder
-from service.store.outside import mark_of
 from service.store.room import Room
-from service.store.taking import HEADER_MAX, Mode, Taking
 from service.trace.errors import Cancelled, EmptyBody, ImportRefused, NoRoom, OriginalChanged, TooLarge
 
 CONTENT = b'{"traceEvents": []}' + b" " * 3_000_000
 OTHER_DISK = Path("/dev/shm")
-"""A file system of its own, if there is one."""
+"""A separate file system, if there is one."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    one = Folder(tmp_path.resolve() / "data")
-    one.open()
-    return one
+    data_folder = Folder(tmp_path.resolve() / "data")
+    data_folder.open()
+    return data_folder
 
 
 @pytest.fixture
@@ -35,8 +35,10 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def taking(folder: Folder, on_bytes: Callable[[int], object] = lambda _: None, quota: int | None = None) -> Taking:
-    return Taking(folder, Room(folder.root, quota=quota), limit=len(CONTENT), on_bytes=on_bytes)
+def importer(
+    folder: Folder, on_bytes: Callable[[int], object] = lambda _: None, quota: int | None = None
+) -> FileImporter:
+    return FileImporter(folder, Room(folder.root, quota=quota), limit=len(CONTENT), on_bytes=on_bytes)
 
 
 def leftovers(folder: Folder) -> list[str]:
@@ -44,10 +46,10 @@ def leftovers(folder: Folder) -> list[str]:
 
 
 @pytest.mark.parametrize(("mode", "linked"), [("auto", True), ("link", True), ("copy", False)])
-def test_a_file_is_linked_where_it_may_be_and_else_copied(
+def test_file_is_linked_if_possible_and_copied_otherwise(
     folder: Folder, source: Path, mode: Mode, linked: bool
 ) -> None:
-    received = taking(folder).take(source, "t", mode)
+    received = importer(folder).import_file(source, "t", mode)
 
     assert (received.size, received.sha256) == (len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
     assert folder.original("t").read_bytes() == CONTENT
@@ -55,9 +57,7 @@ def test_a_file_is_linked_where_it_may_be_and_else_copied(
     assert (received.path, received.mark) == (None, mark_of(source.stat()) if linked else None)
 
 
-def test_a_copy_takes_no_room_where_the_file_system_can_share(
-    folder: Folder, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_is_cloned_if_the_file_system_can(folder: Folder, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared: list[bytes] = []
 
     def clone(target: int, _: int, file: int) -> None:
@@ -66,7 +66,7 @@ def test_a_copy_takes_no_room_where_the_file_system_can_share(
 
     monkeypatch.setattr(fcntl, "ioctl", clone)
 
-    received = taking(folder).take(source, "t", "copy")
+    received = importer(folder).import_file(source, "t", "copy")
 
     assert shared == [CONTENT]
     assert (received.sha256, received.mark) == (hashlib.sha256(CONTENT).hexdigest(), None)
@@ -74,8 +74,8 @@ def test_a_copy_takes_no_room_where_the_file_system_can_share(
     assert leftovers(folder) == ["t"]
 
 
-def test_a_reference_leaves_everything_where_it_is(folder: Folder, source: Path) -> None:
-    received = taking(folder, quota=4_000_000).take(source, "t", "reference")
+def test_reference_leaves_the_file_in_place(folder: Folder, source: Path) -> None:
+    received = importer(folder, quota=4_000_000).import_file(source, "t", "reference")
 
     assert (received.path, received.mark) == (str(source), mark_of(source.stat()))
     assert leftovers(folder) == []
@@ -83,11 +83,11 @@ def test_a_reference_leaves_everything_where_it_is(folder: Folder, source: Path)
 
 @pytest.mark.skipif(not os.access(OTHER_DISK, os.W_OK), reason="there is no other file system here")
 @pytest.mark.parametrize(("mode", "path"), [("link", False), ("auto", True)])
-def test_of_another_file_system_there_are_no_links(folder: Folder, mode: Mode, path: bool) -> None:
+def test_file_of_another_file_system_is_not_linked(folder: Folder, mode: Mode, path: bool) -> None:
     far = OTHER_DISK / f"tracedock-{os.getpid()}.json"
     far.write_bytes(CONTENT)
     try:
-        received = taking(folder).take(far, "t", mode)
+        received = importer(folder).import_file(far, "t", mode)
 
         assert received.path == (str(far) if path else None)
         assert folder.original("t").exists() != path
@@ -96,60 +96,60 @@ def test_of_another_file_system_there_are_no_links(folder: Folder, mode: Mode, p
 
 
 @pytest.mark.parametrize("mode", ["auto", "copy", "reference"])
-def test_a_file_that_changes_meanwhile_is_not_taken(folder: Folder, source: Path, mode: Mode) -> None:
+def test_file_that_changes_during_import_is_refused(folder: Folder, source: Path, mode: Mode) -> None:
     def append(_: int) -> None:
         with source.open("ab") as file:
             file.write(b" ")
         os.truncate(source, len(CONTENT))
 
     with pytest.raises((OriginalChanged, TooLarge)):
-        taking(folder, append).take(source, "t", mode)
+        importer(folder, append).import_file(source, "t", mode)
 
     assert leftovers(folder) == []
 
 
 @pytest.mark.parametrize("mode", ["link", "copy", "reference"])
-def test_who_takes_can_be_stopped(folder: Folder, source: Path, mode: Mode) -> None:
+def test_import_can_be_stopped(folder: Folder, source: Path, mode: Mode) -> None:
     def stop(_: int) -> None:
         raise Cancelled("Enough.")
 
     with pytest.raises(Cancelled):
-        taking(folder, stop).take(source, "t", mode)
+        importer(folder, stop).import_file(source, "t", mode)
 
     assert leftovers(folder) == []
 
 
 @pytest.mark.parametrize("mode", ["link", "copy", "reference"])
-def test_what_is_empty_too_large_or_gone_is_not_taken(folder: Folder, source: Path, mode: Mode) -> None:
+def test_empty_oversized_or_missing_file_is_refused(folder: Folder, source: Path, mode: Mode) -> None:
     with source.open("ab") as file:
         file.write(b" ")
     with pytest.raises(TooLarge):
-        taking(folder).take(source, "t", mode)
+        importer(folder).import_file(source, "t", mode)
     source.write_bytes(b"")
     with pytest.raises(EmptyBody):
-        taking(folder).take(source, "t", mode)
+        importer(folder).import_file(source, "t", mode)
     source.unlink()
     with pytest.raises(ImportRefused, match="No such file"):
-        taking(folder).take(source, "t", mode)
+        importer(folder).import_file(source, "t", mode)
     source.symlink_to("/etc/passwd")
     with pytest.raises(ImportRefused, match="can't be opened"):
-        taking(folder).take(source, "t", mode)
+        importer(folder).import_file(source, "t", mode)
 
 
 @pytest.mark.parametrize("mode", ["link", "copy"])
-def test_there_must_be_room(folder: Folder, source: Path, mode: Mode) -> None:
+def test_import_without_space_is_refused(folder: Folder, source: Path, mode: Mode) -> None:
     with pytest.raises(NoRoom):
-        taking(folder, quota=1_000_000).take(source, "t", mode)
+        importer(folder, quota=1_000_000).import_file(source, "t", mode)
 
     assert leftovers(folder) == []
 
 
-def test_a_path_that_is_no_text_is_no_reference(folder: Folder, source: Path) -> None:
+def test_path_that_is_no_text_is_not_referenced(folder: Folder, source: Path) -> None:
     odd = source.rename(source.with_name(os.fsdecode(b"caf\xe9.json")))
 
-    with pytest.raises(ImportRefused, match="no text"):
-        taking(folder).take(odd, "t", "reference")
-    assert taking(folder).take(odd, "t", "link").path is None
+    with pytest.raises(ImportRefused, match="not valid text"):
+        importer(folder).import_file(odd, "t", "reference")
+    assert importer(folder).import_file(odd, "t", "link").path is None
 
 
 def test_an_archive_with_a_header_that_would_fill_the_memory_is_refused(folder: Folder, tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_an_archive_with_a_header_that_would_fill_the_memory_is_refused(folder: 
         file.write(header.tobuf())
         file.truncate(HEADER_MAX * 3)
 
-    with pytest.raises(ImportRefused, match="larger than any name"):
-        list(taking(folder).members(path))
+    with pytest.raises(ImportRefused, match="header is too large"):
+        list(importer(folder).members(path))
 
 
 def test_members_of_an_archive_are_read_one_by_one(folder: Folder, tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_members_of_an_archive_are_read_one_by_one(folder: Folder, tmp_path: Pat
         folder_info.type = tarfile.DIRTYPE
         archive.addfile(folder_info)
 
-    found = []
-    for member in taking(folder).members(path):
+    members_read = []
+    for member in importer(folder).members(path):
         assert member.stream
-        found.append((member.name, member.size, member.stream.read()))
+        members_read.append((member.name, member.size, member.stream.read()))
 
-    assert found == [(f"{number}.json", 2, b"{}") for number in range(3)]
+    assert members_read == [(f"{number}.json", 2, b"{}") for number in range(3)]

@@ -1,4 +1,4 @@
-"""Where the array of events stands in a document, found member by member of its outermost object."""
+"""Search for the array of events in a document, member by member of its outermost object."""
 
 import json
 import re
@@ -14,31 +14,31 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
 class Landmark(Enum):
-    """What the reading of an object's members came to."""
+    """Reason for which the reading of an object's members stopped."""
 
     ARRAY = auto()  # the bracket that opens the array of events
     END = auto()  # the object's closing bracket
-    UNFINISHED = auto()  # the text's end, in or behind a member
-    DAMAGE = auto()  # something that is no JSON
+    UNFINISHED = auto()  # the end of the text, in or behind a member
+    DAMAGE = auto()  # text that is not JSON
 
 
 class Step(NamedTuple):
-    """How far a reading came."""
+    """Position at which the reading of members stopped."""
 
     landmark: Landmark
     at: int
-    """Behind the bracket that was found, where the damage is, or behind the last member that is whole."""
+    """Offset behind the opening or closing bracket, of the damage, or behind the last complete member."""
     key: int = 0
-    """Where the array's key starts."""
+    """Offset of the array's key."""
     fresh: bool = False
-    """Whether no member stands before `at`."""
+    """True if no member stands before `at`."""
 
 
 def read_members(document: bytes, *, fresh: bool) -> Step:
     """Read members of the document's object until its events begin or it ends.
 
     Args:
-        document: its text, from behind its opening bracket (`fresh`) or behind one of its members on.
+        document: its text, from behind its opening bracket (`fresh`) or from behind one of its members.
         fresh: whether no member came before.
     """
     text, stack = padded(document), new_stack()
@@ -72,7 +72,7 @@ def _text(string: bytes) -> Any:
 
 
 def events_behind_damage(document: bytes, at: int) -> int | None:
-    """Where the first element stands, from `at` on, of what looks like an array of events."""
+    """Return the offset from `at` on of the first element of an apparent array of events, or None."""
     event = next_event(document, padded(document), at, new_scratch(room=1), behind=b":")
     array = _ARRAY.search(document, at, event if event is not None else len(document))
     return array.end() if array else event

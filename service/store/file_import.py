@@ -1,4 +1,4 @@
-"""Files of the server's disk become originals: linked, copied, or left where they lie."""
+"""Import of files on the server's disk as originals: linked, copied, or referenced in place."""
 
 import fcntl
 import hashlib
@@ -11,8 +11,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, cast
 
+from service.store.external_files import check_unchanged, mark_of, open_external
 from service.store.folder import Folder, disk_errors, sync_folder
-from service.store.outside import check_unchanged, mark_of, opened
 from service.store.room import Room
 from service.store.uploads import Received, Upload
 from service.streaming.codec import plain_chunks
@@ -20,31 +20,36 @@ from service.trace.errors import EmptyBody, ImportRefused, TooLarge
 
 BLOCK = 1 << 20
 HEADER_MAX = 1 << 20
-"""Bytes that the extended header of a member of an archive may have: it is read into memory."""
+"""Largest size in bytes of an archive member's extended header, which is read into memory."""
 _FICLONE = 0x40049409
 
 Mode = Literal["auto", "link", "copy", "reference"]
 
 
 @dataclass(frozen=True)
-class Member:
-    """A file of an archive, which is to be read before the next; or one that is none, and `why`."""
+class ArchiveMember:
+    """A member of an archive.
+
+    Attributes:
+        stream: its content, which must be read before the next member; None if it can't be imported.
+        reason: the reason if it can't be imported.
+    """
 
     name: str
     size: int
     stream: IO[bytes] | None
-    why: str | None = None
+    reason: str | None = None
 
 
-class Taking:
-    """Takes files over.
+class FileImporter:
+    """An importer of files and archives.
 
     Args:
         folder: the data folder.
-        room: what there is for them.
-        limit: the largest size in bytes.
-        on_bytes: hears how many bytes were read, again and again; what it raises ends the taking.
-        linked: whether a file may have names beside its own and those in the data folder.
+        room: its disk space.
+        limit: largest size of a file in bytes.
+        on_bytes: called with the number of bytes of each read; an exception from it ends the import.
+        linked: whether a file may have other hard links than its own name and those in the data folder.
     """
 
     def __init__(
@@ -54,24 +59,24 @@ class Taking:
         self._room = room
         self._limit = limit
         self._on_bytes = on_bytes
-        self._may_be_linked = linked
+        self._allow_links = linked
 
-    def take(self, path: Path, trace_id: str, mode: Mode) -> Received:
-        """Make a file at a path without links the original of a trace.
+    def import_file(self, path: Path, trace_id: str, mode: Mode) -> Received:
+        """Make a file the original of a trace.
 
         Args:
-            path: of the file.
-            trace_id: the id of the trace.
-            mode: ``link`` gives it a second name, or copies it where that can't be; ``reference`` leaves it where it
-                lies; ``auto`` is the one or else the other.
+            path: path of the file, without symbolic links.
+            trace_id: id of the trace.
+            mode: ``link`` makes a hard link, or a copy where that fails; ``reference`` leaves the file in place;
+                ``auto`` makes a hard link, or leaves the file in place where that fails; ``copy`` copies it.
 
         Raises:
-            ImportRefused: it can't be opened, is no plain file, or has names that nobody knows.
-            OriginalChanged: somebody writes into it.
-            EmptyBody, TooLarge: it has no bytes, or too many.
-            DiskFull: there is no room.
+            ImportRefused: the file can't be opened, is not a regular file, or has unknown hard links.
+            OriginalChanged: another program changes the file.
+            EmptyBody, TooLarge: the file has no bytes, or too many.
+            NoRoom, DiskFull: there is no space for it.
         """
-        with FileIO(_opened(path)) as source:
+        with FileIO(_open(path)) as source:
             status = os.fstat(source.fileno())
             mark = mark_of(status)
             self._check_names(status)
@@ -96,7 +101,7 @@ class Taking:
             return received
 
     def copy(self, source: BinaryIO | IO[bytes] | FileIO, trace_id: str) -> Received:
-        """Make what is read the original of a trace; raises as `take` does."""
+        """Make the content of a stream the original of a trace; raises as `import_file` does."""
         with Upload(self._folder, trace_id, limit=self._limit) as upload:
             while block := _block(source):
                 self._on_bytes(len(block))
@@ -105,14 +110,14 @@ class Taking:
                 self._room.grew(len(block))
             return upload.keep()
 
-    def members(self, path: Path) -> Generator[Member]:
-        """The files of an archive, packed or not, each to be read before the next.
+    def members(self, path: Path) -> Generator[ArchiveMember]:
+        """Yield the members of an archive, compressed or not, each to be read before the next.
 
         Raises:
-            ImportRefused: it is none, or damaged from here on.
-            IngestError: its compression is.
+            ImportRefused: the file is not an archive, or is damaged.
+            IngestError: its compression is damaged.
         """
-        with BufferedReader(FileIO(_opened(path))) as file:
+        with BufferedReader(FileIO(_open(path))) as file:
             chunks = plain_chunks(cast("BufferedReader", file))
             try:
                 self._check_names(os.fstat(file.fileno()))
@@ -120,22 +125,22 @@ class Taking:
                     while info := archive.next():
                         name = info.name.rpartition("/")[2]
                         if info.isreg():
-                            yield Member(name, info.size, archive.extractfile(info))
+                            yield ArchiveMember(name, info.size, archive.extractfile(info))
                         elif not info.isdir():
-                            yield Member(name, 0, None, "It is no plain file.")
-                        archive.members = []  # type: ignore[attr-defined] # else it would note each
+                            yield ArchiveMember(name, 0, None, "It is not a regular file.")
+                        archive.members = []  # type: ignore[attr-defined] # else tarfile collects all members
             except tarfile.TarError as error:
                 raise ImportRefused(f"The archive is damaged: {error}.") from error
 
     def _check_names(self, status: os.stat_result) -> None:
-        """Raise `ImportRefused` if a file has names beside its own and ours: one may lie outside of the roots."""
-        if self._may_be_linked or status.st_nlink == 1:
+        """Raise `ImportRefused` if a file has other hard links than its own name and ours."""
+        if self._allow_links or status.st_nlink == 1:
             return
-        ours = self._folder.names_of(status)
-        if status.st_nlink > 1 + ours:
+        own_links = self._folder.names_of(status)
+        if status.st_nlink > 1 + own_links:
             raise ImportRefused(
-                f"It has {status.st_nlink} names (hard links), one of which may lie outside of the import roots."
-                " A copy of it can be imported, or it itself where TRACEDOCK_IMPORT_HARD_LINKS is set."
+                f"It has {status.st_nlink} hard links, one of which may be outside the import roots."
+                " Import a copy of it, or set TRACEDOCK_IMPORT_HARD_LINKS."
             )
 
     def _check_size(self, size: int) -> None:
@@ -145,19 +150,19 @@ class Taking:
             raise TooLarge(f"The file is larger than the limit of {self._limit} bytes.", limit=self._limit)
 
     def _linked(self, source: FileIO, trace_id: str) -> bool:
-        """Give an open file a second name among what arrives; False where that can't be."""
+        """Hard-link an open file into the incoming folder; return False if that fails."""
         incoming = os.open(self._folder.incoming, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # by its descriptor, whatever lies at its path by now; only with `dst_dir_fd` is that one followed
+            # by its descriptor, since its path may have changed; Python follows that link only with `dst_dir_fd`
             os.link(f"/proc/self/fd/{source.fileno()}", trace_id, dst_dir_fd=incoming)
-        except OSError:  # another file system, or somebody else's file
+        except OSError:  # another file system, or another user's file
             return False
         finally:
             os.close(incoming)
         return True
 
     def _cloned(self, source: FileIO, trace_id: str) -> bool:
-        """Copy an open file without its bytes, as some file systems can."""
+        """Clone an open file without copying its bytes; return False if the file system can't."""
         target = self._folder.received(trace_id)
         with target.open("xb") as file:
             try:
@@ -169,7 +174,7 @@ class Taking:
         return True
 
     def _kept(self, source: FileIO, trace_id: str, mark: str, *, keeps_mark: bool) -> Received:
-        """Make what arrived at once the original of a trace."""
+        """Make a linked or cloned file in the incoming folder the original of a trace."""
         arrived = self._folder.received(trace_id)
         try:
             with FileIO(arrived) as file:
@@ -193,32 +198,32 @@ class Taking:
 
 
 class _Chunks:
-    """What a stream of an archive is read from."""
+    """A readable stream of chunks for tarfile."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
 
     def read(self, _: int) -> bytes:
-        """Some bytes, or none at the end."""
+        """Return the next chunk, of any size; empty at the end."""
         return next(self._chunks, b"")
 
 
 class _Info(tarfile.TarInfo):
-    """A member whose headers are small: they are read into memory before anyone sees how large they are."""
+    """A member whose header size is limited, since tarfile reads headers into memory unchecked."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
         headers = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
                    tarfile.GNUTYPE_LONGLINK)  # fmt: skip
         if self.type in headers and self.size > HEADER_MAX:
-            raise tarfile.HeaderError("a header is larger than any name")
-        return super()._proc_member(archive)  # type: ignore[misc, no-any-return] # as the class says to
+            raise tarfile.HeaderError("a header is too large")
+        return super()._proc_member(archive)  # type: ignore[misc, no-any-return] # as the class documents
 
 
 def _check_text(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        raise ImportRefused("Its path is no text, and can't be noted: it may be copied or linked.") from error
+        raise ImportRefused("Its path is not valid text and can't be recorded: copy or link it instead.") from error
 
 
 def _block(source: BinaryIO | IO[bytes] | FileIO) -> bytes | None:
@@ -228,8 +233,8 @@ def _block(source: BinaryIO | IO[bytes] | FileIO) -> bytes | None:
         raise ImportRefused(f"The archive is damaged: {error}.") from error
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     try:
-        return opened(path)
+        return open_external(path)
     except OSError as error:
         raise ImportRefused(f"It can't be opened: {error.strerror}.") from error

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from service.streaming import document, frames
+from service.formats.chrome_json import document, frames
+from service.formats.chrome_json.document import Document
 from service.streaming.codec import plain_chunks
-from service.streaming.document import Document
 from service.streaming.scan import reader
 from service.streaming.scan.reader import ELEMENT_MAX
 from service.trace.errors import BadCompression, IngestError, NotATrace, NotJson, Truncated
@@ -64,7 +64,7 @@ around = st.lists(st.tuples(names, values), max_size=3, unique_by=lambda member:
 
 
 def is_array_of_events(value: Any) -> bool:
-    """Whether a value among the events is read as events itself: their array seems to have a bracket too many."""
+    """Return whether a value among the events is read as events: their array seems to have a surplus bracket."""
     match value:
         case [Object() as first, *_]:
             return [key for key, _ in first[:1]] == ["ph"]
@@ -72,7 +72,7 @@ def is_array_of_events(value: Any) -> bool:
 
 
 def rendered(value: Any, blank: str, escapes: str) -> str:
-    """The JSON text of a value, with white space at all places that may have some."""
+    """JSON text of a value, with white space wherever it is allowed."""
 
     def joined(parts: Iterator[str]) -> str:
         return blank + f"{blank},{blank}".join(parts) + blank
@@ -99,7 +99,7 @@ def rendered(value: Any, blank: str, escapes: str) -> str:
 
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
-    """The text of a trace document: an object with its events anywhere, or the bare array."""
+    """Text of a trace document: an object with its events at any place, or the bare array."""
     whole: Any = draw(elements)
     if draw(st.integers(0, 3)):
         before = draw(around)
@@ -114,15 +114,15 @@ frame_sizes = st.sampled_from([1, 20, 50, 130, 1000, 8 << 20])
 
 
 def read_in(text: bytes, chunk: int, frame: int) -> Reading:
-    """Read in frames of so many bytes."""
+    """Read in frames of that size in bytes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(frames, "FRAME_SIZE", frame)
         return read(text, chunk=chunk)
 
 
 def elements_of(whole: Any) -> list[Any]:
-    found: list[Any] = whole if isinstance(whole, list) else dict(whole)["traceEvents"]
-    return found
+    elements: list[Any] = whole if isinstance(whole, list) else dict(whole)["traceEvents"]
+    return elements
 
 
 @given(documents(), sizes, frame_sizes)
@@ -134,7 +134,7 @@ def elements_of(whole: Any) -> list[Any]:
 @example(b'{"traceEvents": [null, 1, "x", {}], "INFO": [["]"]], "W": []}', 4, 50)
 @example(b'[{"ph":"X","ph":"M","ts":1,"ts":2}, {"ph":"M","\\u0070h":"X","ts":1}, {"\\u0070h":"X","ph":"M"}]', 9, 50)
 @example(b'[{"ph":"X","name":"},{\\"ph\\":"}, {"ph":"X","name":"},{"}, {"ph":"X","args":[{"ph":1},{"ph":1}]}]', 9, 30)
-def test_events_and_envelope_are_those_that_ijson_finds(text: bytes, chunk: int, frame: int) -> None:
+def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame: int) -> None:
     events, envelope = by_ijson(text)
     came = elements_of(parsed(text))
     if came and not events:
@@ -142,22 +142,24 @@ def test_events_and_envelope_are_those_that_ijson_finds(text: bytes, chunk: int,
             read_in(text, chunk, frame)
         return
 
-    found = read_in(text, chunk, frame)
+    reading = read_in(text, chunk, frame)
 
-    assert [*map(plain, found.events)] == events
-    assert plain(parsed(found.envelope)) == envelope
-    assert [*map(unordered, found.events)] == [unordered(event) for event in came if isinstance(event, Object)]
-    assert found.refused == len(came) - len(events)
-    assert found.notes == ({"not_an_event": found.refused} if found.refused else {})
-    assert list(found.members) == ([] if envelope == [] else [key for key in envelope if key != "traceEvents"])
+    assert [*map(plain, reading.events)] == events
+    assert plain(parsed(reading.envelope)) == envelope
+    assert [*map(unordered, reading.events)] == [unordered(event) for event in came if isinstance(event, Object)]
+    assert reading.refused == len(came) - len(events)
+    assert reading.notes == ({"not_an_event": reading.refused} if reading.refused else {})
+    assert list(reading.members) == ([] if envelope == [] else [key for key in envelope if key != "traceEvents"])
 
 
 @given(documents().filter(lambda text: by_ijson(text)[0]))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_chunks_and_frames_of_every_size_find_the_same(text: bytes) -> None:
-    def facts(found: Reading) -> Any:
-        first = {code: offsets[0] for code, offsets in found.offsets.items()}  # a frame tells of one like it
-        return found.events, found.envelope, found.notes, first
+def test_chunk_and_frame_sizes_do_not_change_the_reading(text: bytes) -> None:
+    def facts(reading: Reading) -> Any:
+        first = {
+            code: offsets[0] for code, offsets in reading.offsets.items()
+        }  # later frames may add their own first offset
+        return reading.events, reading.envelope, reading.notes, first
 
     whole = read(text)
 
@@ -165,13 +167,13 @@ def test_chunks_and_frames_of_every_size_find_the_same(text: bytes) -> None:
     assert all(facts(read_in(text, 1 << 18, frame)) == facts(whole) for frame in range(1, min(len(text), 60)))
 
 
-def test_the_envelope_is_the_documents_own_text() -> None:
+def test_envelope_keeps_the_text_of_the_document() -> None:
     text = b'{ "a" : 1.50 ,\n"traceEvents" : [\n {"n": 1} , {"n": 2}\n ]\t, "b":1e5,"c" : "\\u00e9" }\n'
 
     for chunk in range(1, len(text) + 1):
-        found = read(text, chunk=chunk)
-        assert found.envelope == b'{ "a" : 1.50 ,\n"traceEvents" : []\t, "b":1e5,"c" : "\\u00e9" }'
-        assert found.members == {"a": 1.5, "b": 1e5, "c": "é"}
+        reading = read(text, chunk=chunk)
+        assert reading.envelope == b'{ "a" : 1.50 ,\n"traceEvents" : []\t, "b":1e5,"c" : "\\u00e9" }'
+        assert reading.members == {"a": 1.5, "b": 1e5, "c": "é"}
 
 
 @pytest.mark.parametrize("key", [b'"trace\\u0045vents"', b'"\\u0074raceEvents"'])
@@ -179,9 +181,9 @@ def test_the_key_of_the_events_may_be_written_with_escapes(key: bytes) -> None:
     text = b'{"a": 1, ' + key + b': [{"n": 1}], "b": 2}'
 
     for chunk in range(1, len(text) + 1):
-        found = read(text, chunk=chunk)
-        assert [plain(event) for event in found.events] == [{"n": 1}]
-        assert (found.envelope, found.members) == (b'{"a": 1, ' + key + b': [], "b": 2}', {"a": 1, "b": 2})
+        reading = read(text, chunk=chunk)
+        assert [plain(event) for event in reading.events] == [{"n": 1}]
+        assert (reading.envelope, reading.members) == (b'{"a": 1, ' + key + b': [], "b": 2}', {"a": 1, "b": 2})
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"traceEvents":[]}', b' {"traceEvents" : [ ] , "a" : [ 1 ] } '])
@@ -190,28 +192,28 @@ def test_a_trace_without_events_is_a_trace(text: bytes) -> None:
         assert read(text, chunk=chunk).events == []
 
 
-def test_half_a_surrogate_pair_comes_back_as_it_was_and_is_shown_as_one_that_can_be() -> None:
+def test_half_a_surrogate_pair_is_kept_in_text_and_replaced_in_members() -> None:
     text = rb'{"host_name": "\ud83d!", "traceEvents": [{"name": "\udc00\ud83d", "args": {"\ud83d": "\ud83d"}}, {}]}'
 
-    found = read(text)
+    reading = read(text)
 
-    assert found.events == elements_of(parsed(text))
-    assert found.members == {"host_name": "\ufffd!"}
-    assert json.loads(found.envelope)["host_name"] == "\ud83d!"
+    assert reading.events == elements_of(parsed(text))
+    assert reading.members == {"host_name": "\ufffd!"}
+    assert json.loads(reading.envelope)["host_name"] == "\ud83d!"
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1e99999999999999999999", "-1e-99999999999999999999", "1e400"])
-def test_a_number_beyond_all_use_keeps_its_text(number: str) -> None:
+def test_huge_number_keeps_its_text(number: str) -> None:
     text = f'{{"n": {number}, "traceEvents": [{{"ts": {number}, "dur": {number}, "pid": {number}}}]}}'.encode()
 
-    found = read(text)
+    reading = read(text)
 
-    assert found.events == elements_of(parsed(text))
-    assert parsed(found.envelope) == Object([("n", Number(number)), ("traceEvents", [])])
-    assert list(found.members) == ["n"]
+    assert reading.events == elements_of(parsed(text))
+    assert parsed(reading.envelope) == Object([("n", Number(number)), ("traceEvents", [])])
+    assert list(reading.members) == ["n"]
 
 
-def test_an_event_with_thousands_of_keys_and_one_of_megabytes_are_events_like_others(
+def test_events_with_thousands_of_keys_or_megabytes_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frames, "FRAME_SIZE", 1 << 16)
@@ -221,20 +223,20 @@ def test_an_event_with_thousands_of_keys_and_one_of_megabytes_are_events_like_ot
         deep = [deep]
     text = json.dumps([{"ph": "X"}, wide, {"name": "x" * 3_000_000}, {"args": deep}, {"ph": "Y"}])
 
-    found = read(text.encode())
+    reading = read(text.encode())
 
-    assert found.events == parsed(text)
-    assert found.refused == 0
+    assert reading.events == parsed(text)
+    assert reading.refused == 0
 
 
-def test_what_is_nested_too_deep_is_left_out_and_told() -> None:
+def test_values_nested_too_deep_are_left_out_and_reported() -> None:
     deep = b"[" * 2000 + b"]" * 2000
 
-    found = read(b'{"traceEvents": [{"ph": "X"}, {"args": ' + deep + b'}, {"ph": "Y"}], "m": ' + deep + b"}")
+    reading = read(b'{"traceEvents": [{"ph": "X"}, {"args": ' + deep + b'}, {"ph": "Y"}], "m": ' + deep + b"}")
 
-    assert [plain(event) for event in found.events] == [{"ph": "X"}, {"ph": "Y"}]
-    assert found.notes == {"unreadable_event": 1, "envelope": 1}
-    assert found.members == {}
+    assert [plain(event) for event in reading.events] == [{"ph": "X"}, {"ph": "Y"}]
+    assert reading.notes == {"unreadable_event": 1, "envelope": 1}
+    assert reading.members == {}
 
 
 # -- what is damaged ------------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ WROTE = [EVENT % number for number in range(40)]
 SOUND = b'{\n "schemaVersion": 1,\n "traceEvents": [\n' + b",\n".join(WROTE) + b'\n],\n "traceName": "t"\n}\n'
 WHOLE = read(SOUND)
 SPOILT: dict[str, tuple[bytes, bytes, bytes, str, Any]] = {
-    # in each event: what is replaced, by what, where in it the damage is told, how it is called; what is left of it
+    # in an event: text, its replacement, marker of the reported offset, code; the event that is left
     "an unescaped quote": (b"aten::add", b'aten::"add', b'"', "unescaped_quote", {"name": 'aten::"add é'}),
     "code in a name": (b"aten::add", b'f("a", {"b"})', b'"', "unescaped_quote", {"name": 'f("a", {"b"}) é'}),
     "a control character": (b"aten::add", b"a\x01dd", b"\x01", "control_character", {"name": "a\x01dd é"}),
@@ -282,31 +284,33 @@ SPOILT: dict[str, tuple[bytes, bytes, bytes, str, Any]] = {
 
 
 @pytest.mark.parametrize("what", SPOILT)
-def test_damage_in_any_event_is_told_with_its_place_and_costs_no_other(what: str) -> None:
+def test_damage_in_an_event_is_reported_with_its_offset_and_loses_no_other(what: str) -> None:
     old, new, mark, code, left = SPOILT[what]
     for number, frame in product((0, 1, 20, 38, 39), (300, 8 << 20)):
         start = SOUND.index(WROTE[number])
         place = start + WROTE[number].index(old)
 
-        found = read_in(SOUND[:place] + new + SOUND[place + len(old) :], 1 << 18, frame)
+        reading = read_in(SOUND[:place] + new + SOUND[place + len(old) :], 1 << 18, frame)
 
-        assert found.notes == {code: found.notes[code]}
-        assert (found.envelope, found.members) == (WHOLE.envelope, WHOLE.members)
+        assert reading.notes == {code: reading.notes[code]}
+        assert (reading.envelope, reading.members) == (WHOLE.envelope, WHOLE.members)
         expected = [plain(event) for event in WHOLE.events]
         if left is None:
-            assert (found.kept, found.refused, found.notes[code]) == (39, 1, 1)
-            assert found.offsets[code] == [start + 2]
+            assert (reading.kept, reading.refused, reading.notes[code]) == (39, 1, 1)
+            assert reading.offsets[code] == [start + 2]
             del expected[number]
         else:
-            assert (found.kept, found.refused) == (40, 0)
+            assert (reading.kept, reading.refused) == (40, 0)
             expected[number] |= left
-            told = found.offsets[code][0]
-            assert told == place + new.index(mark) or (code in ("extra_comma", "missing_comma", "unclosed") and told)
-        assert [plain(event) for event in found.events] == expected
+            offset = reading.offsets[code][0]
+            assert offset == place + new.index(mark) or (
+                code in ("extra_comma", "missing_comma", "unclosed") and offset
+            )
+        assert [plain(event) for event in reading.events] == expected
 
 
 def changed(old: bytes, new: bytes, *, nth: int = 1) -> tuple[bytes, int]:
-    """`SOUND` with the nth `old` made `new`, and where."""
+    """`SOUND` with the nth `old` replaced by `new`, and the offset of the change."""
     at = -1
     for _ in range(nth):
         at = SOUND.index(old, at + 1)
@@ -329,36 +333,38 @@ def changed(old: bytes, new: bytes, *, nth: int = 1) -> tuple[bytes, int]:
         (b"[\n  {", b"[,\n  {", 1, "extra_comma"),
     ],
 )
-def test_damage_between_events_costs_none(old: bytes, new: bytes, shift: int | None, code: str) -> None:
+def test_damage_between_events_loses_no_event(old: bytes, new: bytes, shift: int | None, code: str) -> None:
     for nth in (1, SOUND.count(old)):
         text, at = changed(old, new, nth=nth)
         for frame in (300, 8 << 20):
-            found = read_in(text, 1 << 18, frame)
+            reading = read_in(text, 1 << 18, frame)
 
-            assert found.events == WHOLE.events
-            assert set(found.notes) <= {code, "extra_comma"}
-            assert shift is None or found.offsets[code][0] == at + shift
-            assert found.refused == sum(found.notes.get(one, 0) for one in ("not_an_event", "unreadable_event"))
+            assert reading.events == WHOLE.events
+            assert set(reading.notes) <= {code, "extra_comma"}
+            assert shift is None or reading.offsets[code][0] == at + shift
+            assert reading.refused == sum(
+                reading.notes.get(refusal, 0) for refusal in ("not_an_event", "unreadable_event")
+            )
 
 
-def test_an_event_that_is_never_closed_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unclosed_event_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     text, _ = changed(b"[1, 2]}\n  }", b"[1, 2, [", nth=20)
     for limit in (ELEMENT_MAX, 700):
         for module in (frames, reader):
             monkeypatch.setattr(module, "ELEMENT_MAX", limit)
 
-        found = read_in(text, 1 << 18, 300)
+        reading = read_in(text, 1 << 18, 300)
 
-        assert [event for event in found.events if dict(event)["pid"] != Number("19")] == [
+        assert [event for event in reading.events if dict(event)["pid"] != Number("19")] == [
             event for event in WHOLE.events if dict(event)["pid"] != Number("19")
         ]
 
 
-def test_an_array_of_events_among_the_events_is_read_as_if_it_were_none() -> None:
-    found = read(b'[{"ph": "a"}, [{"ph": "b"}, {"ph": "c"}], [{"ph": "d"}], [{"no": "event"}], {"ph": "e"}]')
+def test_events_of_a_nested_array_are_read() -> None:
+    reading = read(b'[{"ph": "a"}, [{"ph": "b"}, {"ph": "c"}], [{"ph": "d"}], [{"no": "event"}], {"ph": "e"}]')
 
-    assert [plain(event)["ph"] for event in found.events] == [*"abcde"]
-    assert found.refused == found.notes["not_an_event"] == 1
+    assert [plain(event)["ph"] for event in reading.events] == [*"abcde"]
+    assert reading.refused == reading.notes["not_an_event"] == 1
 
 
 @pytest.mark.parametrize(
@@ -385,42 +391,42 @@ def test_an_array_of_events_among_the_events_is_read_as_if_it_were_none() -> Non
         (b'"traceName": "t"\n}\n', b'"traceName": "t"\n}\nmore'),
     ],
 )
-def test_damage_around_the_events_costs_none_and_leaves_a_sound_envelope(old: bytes, new: bytes) -> None:
+def test_damage_around_the_events_loses_none_and_leaves_a_valid_envelope(old: bytes, new: bytes) -> None:
     text, _ = changed(old, new)
     for chunk in (1, 7, 1 << 18):
-        found = read(text, chunk=chunk)
+        reading = read(text, chunk=chunk)
 
-        assert found.events[1:] == WHOLE.events[-len(found.events) + 1 :]
-        assert found.kept >= 39
-        assert found.notes
+        assert reading.events[1:] == WHOLE.events[-len(reading.events) + 1 :]
+        assert reading.kept >= 39
+        assert reading.notes
 
 
-def test_a_byte_order_mark_is_passed_over_and_told() -> None:
+def test_byte_order_mark_is_skipped_and_reported() -> None:
     for chunk in (1, 2, 3, 1 << 18):
-        found = read(BOM + SOUND, chunk=chunk)
+        reading = read(BOM + SOUND, chunk=chunk)
 
-        assert (found.events, found.envelope, found.members) == (WHOLE.events, WHOLE.envelope, WHOLE.members)
-        assert found.offsets == {"byte_order_mark": [0]}
+        assert (reading.events, reading.envelope, reading.members) == (WHOLE.events, WHOLE.envelope, WHOLE.members)
+        assert reading.offsets == {"byte_order_mark": [0]}
 
 
 @pytest.mark.parametrize("between", [b"", b"\n", b" " * 100_000])
 @pytest.mark.parametrize("second", [SOUND, b"[" + b",".join(WROTE) + b"]"])
 def test_documents_in_one_file_are_read_as_one(between: bytes, second: bytes) -> None:
-    found = read(SOUND + between + second)
+    reading = read(SOUND + between + second)
 
-    assert found.events == WHOLE.events * 2
-    assert (found.envelope, found.members) == (WHOLE.envelope, WHOLE.members)
+    assert reading.events == WHOLE.events * 2
+    assert (reading.envelope, reading.members) == (WHOLE.envelope, WHOLE.members)
     start = len(SOUND + between)
-    assert found.offsets == {"several_documents": [start]}
+    assert reading.offsets == {"several_documents": [start]}
 
 
-def test_damage_in_a_second_document_costs_nothing_of_the_first() -> None:
+def test_damage_in_a_second_document_loses_nothing_of_the_first() -> None:
     for second in (b"{nothing", b'{"a": [}', b"{}", b'{"traceEvents": [', SOUND[:-40], b"[1, 2"):
-        found = read(SOUND + second)
+        reading = read(SOUND + second)
 
-        assert found.events[:40] == WHOLE.events
-        assert found.members == WHOLE.members
-        assert "several_documents" in found.notes
+        assert reading.events[:40] == WHOLE.events
+        assert reading.members == WHOLE.members
+        assert "several_documents" in reading.notes
 
 
 @pytest.mark.parametrize(
@@ -433,11 +439,11 @@ def test_damage_in_a_second_document_costs_nothing_of_the_first() -> None:
 def test_arrays_of_events_in_one_document_are_read_as_one(text: bytes) -> None:
     text %= (b",".join(WROTE[:20]), b",".join(WROTE[20:]))
     for chunk in (1, 30, 1 << 18):
-        found = read(text, chunk=chunk)
+        reading = read(text, chunk=chunk)
 
-        assert found.events == WHOLE.events
-        assert parsed(found.envelope) == parsed(b'{"a": 1, "traceEvents": [], "b": 2, "c": 3}')
-        assert found.offsets == {"several_arrays": [text.index(b'"traceEvents"', 30)]}
+        assert reading.events == WHOLE.events
+        assert parsed(reading.envelope) == parsed(b'{"a": 1, "traceEvents": [], "b": 2, "c": 3}')
+        assert reading.offsets == {"several_arrays": [text.index(b'"traceEvents"', 30)]}
 
 
 # -- what is cut ----------------------------------------------------------------------------------------------------
@@ -446,17 +452,17 @@ SMALL = b'{"schemaVersion": 1, "traceEvents": [\n' + b",\n".join(WROTE[:4]) + b'
 ENDS = [SMALL.index(event) + len(event) for event in WROTE[:4]]
 
 
-def check_cut(found: Reading | IngestError, plain_bytes: int) -> None:
-    """Whether all events before a cut are there, and nothing else."""
+def check_cut(reading: Reading | IngestError, plain_bytes: int) -> None:
+    """Check that all events before a cut were read, and no others."""
     kept = sum(end <= plain_bytes for end in ENDS)
     if kept:
-        assert isinstance(found, Reading)
-        assert found.events == WHOLE.events[:kept]
-        assert found.refused <= 1
-        assert found.notes["cut"] == 1
-        assert parsed(found.envelope)
+        assert isinstance(reading, Reading)
+        assert reading.events == WHOLE.events[:kept]
+        assert reading.refused <= 1
+        assert reading.notes["cut"] == 1
+        assert parsed(reading.envelope)
     else:
-        assert isinstance(found, Truncated)
+        assert isinstance(reading, Truncated)
 
 
 def outcome(chunks: Iterator[bytes]) -> Reading | IngestError:
@@ -478,26 +484,26 @@ def test_a_cut_of_a_compressed_file_keeps_all_events_before_it() -> None:
         check_cut(outcome(plain_chunks(BufferedReader(BytesIO(packed[:end])))), there)
 
 
-def test_a_cut_in_what_follows_the_events_is_told_and_the_rest_is_kept() -> None:
-    found = read(SMALL.removesuffix(b'"t"}'))
+def test_cut_after_the_events_is_reported_and_the_rest_is_kept() -> None:
+    reading = read(SMALL.removesuffix(b'"t"}'))
 
-    assert found.members.get("schemaVersion") == 1
-    assert found.offsets["cut"] == [len(SMALL) - 4]
+    assert reading.members.get("schemaVersion") == 1
+    assert reading.offsets["cut"] == [len(SMALL) - 4]
 
 
-def test_damage_of_the_compression_is_told_and_what_came_before_it_is_kept() -> None:
+def test_damaged_compression_is_reported_and_events_before_it_are_kept() -> None:
     packed = bytearray(gzip.compress(SOUND * 200, 1))
     packed[len(packed) // 2 :] = Random(0).randbytes(len(packed) // 2)
 
-    found = read_chunks(plain_chunks(BufferedReader(BytesIO(bytes(packed)))))
+    reading = read_chunks(plain_chunks(BufferedReader(BytesIO(bytes(packed)))))
 
-    sound = list(takewhile(lambda pair: eq(*pair), zip(found.events, WHOLE.events * 200, strict=False)))
+    sound = list(takewhile(lambda pair: eq(*pair), zip(reading.events, WHOLE.events * 200, strict=False)))
     assert len(sound) > 3500  # what it unpacks to before the damage is known may look like events
-    assert found.notes["bad_compression"] == 1
-    assert len(packed) // 2 - (1 << 16) < found.offsets["bad_compression"][0] <= len(packed)
+    assert reading.notes["bad_compression"] == 1
+    assert len(packed) // 2 - (1 << 16) < reading.offsets["bad_compression"][0] <= len(packed)
 
 
-def test_damage_of_the_compression_before_the_first_event_is_refused() -> None:
+def test_damaged_compression_before_the_first_event_is_refused() -> None:
     packed = bytearray(gzip.compress(SMALL))
     packed[10:] = bytes([0xFF]) * len(packed[10:])
 
@@ -508,7 +514,7 @@ def test_damage_of_the_compression_before_the_first_event_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b" \n", BOM, BOM + b" "])
-def test_an_empty_file_is_told(text: bytes) -> None:
+def test_empty_file_is_reported(text: bytes) -> None:
     error = refusal(text)
 
     assert isinstance(error, NotJson)
@@ -521,7 +527,7 @@ def test_no_chunk_at_all_is_an_empty_file() -> None:
 
 
 @pytest.mark.parametrize("text", [b"no JSON", b"<html></html>", b"3", b'"traceEvents"', b"null", b"\0" * 100])
-def test_what_is_no_json_is_refused_with_its_place(text: bytes) -> None:
+def test_invalid_json_is_refused_with_its_offset(text: bytes) -> None:
     error = refusal(text)
 
     assert isinstance(error, NotJson)
@@ -548,7 +554,7 @@ def test_json_without_an_array_of_events_is_no_trace(text: bytes) -> None:
         assert isinstance(refusal(text, chunk), NotATrace)
 
 
-def test_noise_is_refused_before_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_refused_before_its_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "FRAME_SIZE", 1000)
     chunks = iter([b"[", *([b"1," * 500] * 1000)])
 
@@ -558,9 +564,9 @@ def test_noise_is_refused_before_all_of_it_is_read(monkeypatch: pytest.MonkeyPat
     assert len(list(chunks)) > 900
 
 
-def test_an_envelope_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_envelope_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "ENVELOPE_MAX", 1000)
-    monkeypatch.setattr(document, "_FIRST_LOOK", 100)
+    monkeypatch.setattr(document, "_FIRST_READ", 100)
     monkeypatch.setattr(frames, "FRAME_SIZE", 100)
     endless = b'"a": "' + b"x" * 5000
 
@@ -574,7 +580,7 @@ def test_an_envelope_without_end_is_refused_before_it_fills_the_memory(monkeypat
 
 
 @pytest.mark.parametrize("end", [b"]}", b"],"])
-def test_more_arrays_than_any_trace_has_are_refused(end: bytes) -> None:
+def test_too_many_arrays_are_refused(end: bytes) -> None:
     text = b'{"traceEvents": [{"ph": "X"}'
 
     error = refusal((text + end) * 1001 if end == b"]}" else text + (end + b'{"ph": "X"}') * 1001)
@@ -584,24 +590,24 @@ def test_more_arrays_than_any_trace_has_are_refused(end: bytes) -> None:
 
 
 @pytest.mark.parametrize("first", [b'{"bp": "e", "ph": "X"', b'{"z": {"ph": 1}, "ph": "X"', b'{"args": {}, "ph": "X"'])
-def test_damage_costs_no_other_event_whatever_their_keys_begin_with(first: bytes) -> None:
+def test_damage_loses_no_other_event_for_any_first_key(first: bytes) -> None:
     events = [first + b', "pid": %d}' % n for n in range(50)]
     broken = [*events[:20], first + b', "pid":: 1}', *events[20:]]
 
-    found = read(b"[" + b",\n".join(broken) + b"]")
+    reading = read(b"[" + b",\n".join(broken) + b"]")
 
-    assert [*map(unordered, found.events)] == [*map(unordered, parsed(b"[" + b",".join(events) + b"]"))]
-    assert found.refused == found.notes["unreadable_event"] == 1
+    assert [*map(unordered, reading.events)] == [*map(unordered, parsed(b"[" + b",".join(events) + b"]"))]
+    assert reading.refused == reading.notes["unreadable_event"] == 1
 
 
-def test_an_event_beyond_all_size_is_left_out_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_event_is_left_out_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (frames, reader):
         monkeypatch.setattr(module, "ELEMENT_MAX", 1000)
     monkeypatch.setattr(frames, "FRAME_SIZE", 200)
     large = b'{"ph": "X", "name": "' + b"x" * 1500 + b'"}'
 
-    found = read(b"[" + b",".join([*WROTE[:10], large, *WROTE[10:]]) + b"]")
+    reading = read(b"[" + b",".join([*WROTE[:10], large, *WROTE[10:]]) + b"]")
 
-    assert found.events == WHOLE.events
-    assert found.notes["event_too_large"] == 1
-    assert found.offsets["event_too_large"] == [len(b",".join(WROTE[:10])) + 2]
+    assert reading.events == WHOLE.events
+    assert reading.notes["event_too_large"] == 1
+    assert reading.offsets["event_too_large"] == [len(b",".join(WROTE[:10])) + 2]

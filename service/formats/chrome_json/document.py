@@ -1,4 +1,4 @@
-"""A trace document as a stream: its events in batches, and its envelope, which is all that stands around them."""
+"""Streaming reader of a trace document: its events in batches, and its envelope, the members around the events."""
 
 import json
 import re
@@ -6,10 +6,11 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import ijson
+import pyarrow as pa
 
-from service.streaming.frames import Feed, Frames, Pool, processors
-from service.streaming.outline import Landmark, Step, events_behind_damage, read_members
-from service.streaming.repair import Unmendable, mend
+from service.formats.chrome_json.frames import Feed, Frames, Pool, processors
+from service.formats.chrome_json.outline import Landmark, Step, events_behind_damage, read_members
+from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded
 from service.trace.errors import IngestError, NotATrace, NotJson, Truncated
@@ -17,29 +18,27 @@ from service.trace.health import TEXT_MAX, Health
 from service.trace.text import without_halves
 
 ENVELOPE_MAX = 64 << 20
-"""Bytes that may stand before the events, and behind them."""
+"""Largest size in bytes of the text before the events, and of the text after them."""
 ARRAYS_MAX = 1000
-"""Arrays of events in a file; each costs some time, however short it is."""
+"""Largest number of arrays of events in a file: each costs some time, however short it is."""
 
-_FIRST_LOOK = 1 << 16
-_REFUSED_ENOUGH = 1000  # elements, none of them an event: this is something else
-_MARGIN = 64  # bytes before damage that an array may begin in
+_FIRST_READ = 1 << 16
+_REFUSED_MAX = 1000  # elements without an event among them, at which the file is refused
+_MARGIN = 64  # bytes before the damage in which an array may begin
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n"
-_NOTHING = b'{"traceEvents": []}'
-_DIGITS_MAX = 640  # as few as Python can be told to read
+_EMPTY_DOCUMENT = b'{"traceEvents": []}'
+_DIGITS_MAX = 640  # the smallest limit that Python's integer parser can be set to
 _BEYOND_IJSON = re.compile(rb"\d{%d}|\\u[dD][89a-fA-F]" % (_DIGITS_MAX + 1))
-"""Of a number that Python refuses to make, ijson's C parser dies; of half a surrogate pair it makes a question mark."""
+"""Text that ijson's C parser can't read: it crashes on longer integers, and turns half a surrogate pair into "?"."""
 
 
 class Document:
-    """One trace document, read once; a file that holds several is read as one.
-
-    Iterate `events` to its end, then ask for the `envelope`.
+    """The `TraceReader` of Chrome JSON. A file of several documents is read as one.
 
     Args:
         chunks: the document's plain bytes, in order.
-        threads: how many read events at the same time.
+        threads: number of threads that read events; by default as many as `processors` returns.
     """
 
     def __init__(self, chunks: Iterable[bytes], *, threads: int | None = None) -> None:
@@ -52,37 +51,42 @@ class Document:
         self._arrays = 0
         self._documents = 0
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the events in batches, in the order of the file; raises as `events` does."""
+        for events in self.events():
+            yield from events.batches
+
     def events(self) -> Iterator[Events]:
         """Yield the events, frame by frame, in the order of the file.
 
         Raises:
             NotJson: the file is no JSON; ``offset`` is the byte of the document.
-            Truncated, BadCompression: it ends before its first event.
-            NotATrace: there is no array of events, or nothing in it is an event.
+            Truncated, BadCompression: the file ends before its first event.
+            NotATrace: the document has no array of events, or no element of it is an event.
         """
         feed = self._feed
         with self._pool:
             self._begin()
             while feed.text:
-                yield from self._next()
+                yield from self._next_part()
                 self._skip_blanks()
         if feed.error:
             if feed.error.code == "bad_compression":
                 self.health.add("bad_compression", offset=feed.error.extra["offset"], text=feed.error.detail)
             elif not self.health.count("cut"):
                 self.health.add("cut", offset=feed.offset, text=feed.error.detail)
-        self._judge()
+        self._check_has_events()
 
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
-        """What stands around the events: the document's text with an empty array of them, and its other members.
+        """Return the document's text with an empty array of events, and its other members.
 
-        The text is sound JSON; where it was not, it is mended, or empty but for the array if it can't be.
+        The text is valid JSON. Damaged text is repaired, or replaced by a document with the empty array alone.
         """
         text = b"".join(self._envelope)
         try:
             document = _parsed(text)
         except ValueError:
-            text = self._mended(text)
+            text = self._repaired(text)
             document = _parsed(text)
         if not isinstance(document, dict):
             return b"[]", {}
@@ -90,12 +94,12 @@ class Document:
             text = text.removesuffix(b"}") + (b", " if document else b"") + b'"traceEvents": []}'
         elif document["traceEvents"] != []:
             self.health.add("envelope")
-            return _NOTHING, {}
+            return _EMPTY_DOCUMENT, {}
         document.pop("traceEvents", None)
         return text, document
 
     def _begin(self) -> None:
-        self._feed.fill(_FIRST_LOOK)
+        self._feed.fill(_FIRST_READ)
         if self._feed.text.startswith(_BOM):
             self.health.add("byte_order_mark", offset=0)
             self._feed.skip(len(_BOM))
@@ -110,18 +114,18 @@ class Document:
             feed.skip(len(feed.text) - len(feed.text.lstrip(_BLANKS)))
             if feed.text or feed.ended:
                 return
-            feed.fill(_FIRST_LOOK)
+            feed.fill(_FIRST_READ)
 
-    def _next(self) -> Iterator[Events]:
-        """Read a document, or what follows one: more events, another document or what can't be read."""
-        starts_well = self._feed.text.startswith((b"{", b"["))
+    def _next_part(self) -> Iterator[Events]:
+        """Read a document, or the text after one: more events, another document or unreadable text."""
+        opens_document = self._feed.text.startswith((b"{", b"["))
         if self._documents and not self._arrays:
             self._feed.skip(self._find_events(0))
             yield from self._array()
-        elif self._arrays and self._events_go_on(anywhere=not starts_well):
-            yield from self._more_events()
-        elif self._documents and not starts_well:
-            self._leave_out()
+        elif self._arrays and self._events_continue(anywhere=not opens_document):
+            yield from self._events_after_close()
+        elif self._documents and not opens_document:
+            self._skip_rest()
         else:
             yield from self._document()
 
@@ -134,31 +138,35 @@ class Document:
         except IngestError:
             if not self.kept or self._arrays > ARRAYS_MAX:
                 raise
-            self._leave_out()
+            self._skip_rest()
 
-    def _leave_out(self) -> None:
+    def _skip_rest(self) -> None:
         feed = self._feed
         self.health.add("envelope", offset=feed.offset, text=feed.text[:TEXT_MAX].decode("utf-8", "replace"))
         feed.skip(len(feed.text))
 
-    def _events_go_on(self, *, anywhere: bool) -> bool:
-        """Whether the array of events seems to have ended too early: an event stands right here, or anywhere."""
-        self._feed.fill(_FIRST_LOOK)
+    def _events_continue(self, *, anywhere: bool) -> bool:
+        """Return whether the array of events seems to have been closed too early: an event follows.
+
+        Args:
+            anywhere: whether other text may stand before the event.
+        """
+        self._feed.fill(_FIRST_READ)
         start = events_behind_damage(self._feed.text, 0)
         return start is not None and (anywhere or start == 0)
 
-    def _more_events(self) -> Generator[Events, None, bool]:
-        """Read events behind a bracket that seemed to close their array."""
+    def _events_after_close(self) -> Generator[Events, None, bool]:
+        """Read events after a bracket that seemed to close their array; return whether it was closed again."""
         self.health.add("wrong_bracket", offset=self._feed.offset)
         return (yield from self._array())
 
     def _keep(self, text: bytes) -> None:
-        """Make a piece of the first document part of the envelope; those of later ones are left out."""
+        """Add text to the envelope, which is that of the first document; text of later documents is dropped."""
         if self._documents == 1:
             self._envelope.append(text)
         if sum(map(len, self._envelope)) > ENVELOPE_MAX:
             raise NotATrace(
-                f"More than {ENVELOPE_MAX} bytes before byte {self._feed.offset} stand around the trace events.",
+                f"More than {ENVELOPE_MAX} bytes stand around the trace events before byte {self._feed.offset}.",
                 offset=self._feed.offset,
                 limit=ENVELOPE_MAX,
             )
@@ -170,17 +178,17 @@ class Document:
         self._keep(b"]")
 
     def _object(self) -> Iterator[Events]:
-        """Read a document that is an object, with as many arrays of events as it has."""
-        feed, arrays, look = self._feed, 0, _FIRST_LOOK
-        fresh = sound = feed.text.startswith(b"{")
-        if not sound:
+        """Read a document that is an object, with all its arrays of events."""
+        feed, arrays, size = self._feed, 0, _FIRST_READ
+        fresh = valid = feed.text.startswith(b"{")
+        if not valid:
             self.health.add("wrong_bracket", offset=feed.offset)
         self._keep(b"{")
-        feed.skip(int(sound))
+        feed.skip(int(valid))
         while True:
-            feed.fill(look)
-            step = read_members(feed.text, fresh=fresh) if sound else Step(Landmark.DAMAGE, 0)
-            sound, look = True, _FIRST_LOOK
+            feed.fill(size)
+            step = read_members(feed.text, fresh=fresh) if valid else Step(Landmark.DAMAGE, 0)
+            valid, size = True, _FIRST_READ
             if step.landmark is Landmark.END:
                 self._keep(feed.text[: step.at])
                 feed.skip(step.at)
@@ -189,7 +197,7 @@ class Document:
             if step.landmark is Landmark.UNFINISHED and not (feed.ended or too_long):
                 self._keep(feed.text[: step.at])
                 feed.skip(step.at)
-                fresh, look = step.fresh, 2 * max(len(feed.text), _FIRST_LOOK)
+                fresh, size = step.fresh, 2 * max(len(feed.text), _FIRST_READ)
                 continue
             if step.landmark is Landmark.UNFINISHED:
                 if self._documents == 1 and not arrays:
@@ -198,14 +206,14 @@ class Document:
                 if arrays or events_behind_damage(feed.text, 0) is None:
                     self._end_unfinished(step.at, arrays)
                     return
-                step = Step(Landmark.DAMAGE, 0)  # a bracket was left open before the events
+                step = Step(Landmark.DAMAGE, 0)  # a bracket before the events was left open
             if step.landmark is Landmark.DAMAGE and arrays:
-                if not self._events_go_on(anywhere=True):
+                if not self._events_continue(anywhere=True):
                     feed.fill(ENVELOPE_MAX)
                     self._keep(feed.text)
                     feed.skip(len(feed.text))
                     return
-                closed = yield from self._more_events()
+                closed = yield from self._events_after_close()
             else:
                 closed = yield from self._array_in(step, arrays)
             if not closed:
@@ -214,7 +222,7 @@ class Document:
             fresh, arrays = False, arrays + 1
 
     def _array_in(self, step: Step, arrays: int) -> Generator[Events, None, bool]:
-        """Read the array of events of an object, which is found or stands behind damage."""
+        """Read the array of events of an object, found as a member or after damage; return whether it was closed."""
         feed = self._feed
         start = step.at if step.landmark is Landmark.ARRAY else self._find_events(step.at)
         if arrays:
@@ -228,12 +236,12 @@ class Document:
         return closed
 
     def _end_unfinished(self, whole: int, arrays: int) -> None:
-        """The document ends, or goes on for too long, in a member."""
+        """Handle a document that ends, or exceeds the limit, within a member."""
         feed = self._feed
         if not feed.ended:
             raise NotATrace(
-                f"The {len(feed.text)} bytes after byte {feed.offset} hold no end of a member: at most {ENVELOPE_MAX}"
-                " may stand around the trace events.",
+                f"A member does not end in the {len(feed.text)} bytes after byte {feed.offset}: at most {ENVELOPE_MAX}"
+                " bytes may stand around the trace events.",
                 offset=feed.offset,
                 limit=ENVELOPE_MAX,
             )
@@ -245,7 +253,7 @@ class Document:
         feed.skip(len(feed.text))
 
     def _find_events(self, damage: int) -> int:
-        """Where the events begin, somewhere behind the damage."""
+        """Return the offset in the feed's text of the first event after damage."""
         feed = self._feed
         while True:
             start = events_behind_damage(feed.text, max(damage - _MARGIN, 0))
@@ -253,14 +261,14 @@ class Document:
                 return start
             if feed.ended or len(feed.text) > ENVELOPE_MAX:
                 break
-            feed.fill(2 * max(len(feed.text), _FIRST_LOOK))
+            feed.fill(2 * max(len(feed.text), _FIRST_READ))
         offset = feed.offset + damage
         raise feed.error or NotJson(
             f"The document is not JSON at byte {offset}, and no array of trace events follows.", offset=offset
         )
 
     def _array(self) -> Generator[Events, None, bool]:
-        """Read an array of events; whether it is closed."""
+        """Read an array of events; return whether it was closed."""
         self._arrays += 1
         if self._arrays > ARRAYS_MAX:
             raise NotATrace(
@@ -273,14 +281,14 @@ class Document:
             self.kept += events.kept
             self.refused += events.refused
             self.health.join(events.health)
-            if not self.kept and self.refused > _REFUSED_ENOUGH:
-                self._judge()
+            if not self.kept and self.refused > _REFUSED_MAX:
+                self._check_has_events()
             yield events
             closed = events.closed
         return closed
 
-    def _judge(self) -> None:
-        """Refuse the file as a whole if nothing in it can be read."""
+    def _check_has_events(self) -> None:
+        """Refuse the file as a whole if no event of it can be read."""
         feed = self._feed
         if not self._arrays:
             raise NotATrace("The JSON document has no array `traceEvents`.")
@@ -295,20 +303,20 @@ class Document:
         if self.refused:
             raise NotATrace(f"None of the first {self.refused} elements of the array is a trace event.")
 
-    def _mended(self, text: bytes) -> bytes:
+    def _repaired(self, text: bytes) -> bytes:
         try:
-            mended = mend(text)
-            (value,) = mended.values
-        except (Unmendable, ValueError):
+            repaired = repair_json(text)
+            (value,) = repaired.values
+        except (Unrepairable, ValueError):
             self.health.add("envelope")
-            return b"[]" if text.startswith(b"[") else _NOTHING
-        for repair in mended.repairs:
-            self.health.add(repair.damage)
+            return b"[]" if text.startswith(b"[") else _EMPTY_DOCUMENT
+        for change in repaired.repairs:
+            self.health.add(change.damage)
         return value
 
 
 def _parsed(text: bytes) -> Any:
-    """The value of a JSON text; raises ValueError if it is none, or nested deeper than an event may be."""
+    """Return the value of a JSON text; raises ValueError if it is not valid, or nested too deep."""
     text.decode()
     if value_end(padded(text), 0, len(text), new_stack()) != (len(text), OK):
         raise ValueError("the text is no JSON")
@@ -316,13 +324,13 @@ def _parsed(text: bytes) -> Any:
         return _parsed_leniently(text)
     try:
         (document,) = ijson.items(text, "")
-    except ArithmeticError:  # an exponent beyond all use
+    except ArithmeticError:  # an exponent that Decimal can't represent
         return _parsed_leniently(text)
     return document
 
 
 def _parsed_leniently(text: bytes) -> Any:
-    """Likewise, where ijson can't: a number beyond all use is infinite, and half a surrogate pair is U+FFFD."""
+    """Parse JSON that ijson can't read: huge numbers become infinite, and half a surrogate pair becomes U+FFFD."""
     document = json.loads(text, parse_int=_whole)
     again = json.dumps(document, ensure_ascii=False)
     return json.loads(without_halves(again))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.streaming.outline import Landmark, events_behind_damage, read_members
+from service.formats.chrome_json.outline import Landmark, events_behind_damage, read_members
 
 EVENTS = b'"traceEvents"'
 
@@ -31,12 +31,12 @@ def test_reading_stops_at_the_first_landmark(text: bytes, landmark: Landmark, at
     assert (step.landmark, step.at) == (landmark, at)
 
 
-def test_behind_a_member_stands_a_comma() -> None:
+def test_missing_comma_after_a_member_is_damage() -> None:
     assert read_members(b', "a": 1}', fresh=False).landmark is Landmark.END
     assert read_members(b'"a": 1}', fresh=False).landmark is Landmark.DAMAGE
 
 
-def test_every_cut_of_members_is_resumed_where_a_member_ends() -> None:
+def test_cut_members_are_resumed_at_the_end_of_a_member() -> None:
     text = b'"a": [{"b": "}"}], "c": -1.5e3, "\\u00e9": null, "traceEvents": ['
     for end in range(len(text)):
         step = read_members(text[:end], fresh=True)
@@ -57,7 +57,7 @@ def test_every_cut_of_members_is_resumed_where_a_member_ends() -> None:
         (b'"a": {"ph": "X"}, {"cat": "kernel", "ph": "X"}', b'{"cat"'),
     ],
 )
-def test_behind_damage_events_are_known_by_their_key_or_by_themselves(text: bytes, begins: bytes) -> None:
+def test_events_behind_damage_are_recognised_by_key_or_shape(text: bytes, begins: bytes) -> None:
     start = events_behind_damage(text, 0)
 
     assert start is not None
@@ -65,5 +65,5 @@ def test_behind_damage_events_are_known_by_their_key_or_by_themselves(text: byte
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b'[{"name": "V100"}]', b'{"args": {"ph": 1}}', b'"a": {"ph": "X"}'])
-def test_what_is_no_event_is_not_taken_for_one(text: bytes) -> None:
+def test_other_text_is_not_mistaken_for_an_event(text: bytes) -> None:
     assert events_behind_damage(text, 0) is None

@@ -1,4 +1,4 @@
-"""What is odd in a trace without being an error, asked of its columns: how often, and the first few of each."""
+"""Anomalies of a trace that are no errors: their numbers, and the first examples of each, from its columns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ from service.trace.health import EXAMPLES_MAX, Health
 from service.trace.summary import LAUNCH_PATTERN, Summary
 
 APART_NS = 60_000_000_000
-"""How long nothing begins, at least, between an event and those that it is far from."""
+"""Smallest gap in ns between outlier events and all others."""
 
 EPOCH_NS = 1_262_304_000_000_000_000
-"""The year 2010. No profile is older: a clock that shows less does not count from 1970."""
+"""The year 2010 in ns since 1970. Profiles are not older, so a clock with less does not count from 1970."""
 
 _TALLIED = """
 SELECT
@@ -25,7 +25,7 @@ SELECT
 FROM tally
 """
 _WORK = "SELECT DISTINCT cat FROM tally WHERE is_work"
-_LAUNCHES = f"SELECT DISTINCT cat FROM tally WHERE regexp_full_match(cat, '{LAUNCH_PATTERN}')"  # noqa: S608 - of constants
+_LAUNCHES = f"SELECT DISTINCT cat FROM tally WHERE regexp_full_match(cat, '{LAUNCH_PATTERN}')"  # noqa: S608 - made of constants
 _UNLINKED = """
 events ANTI JOIN (SELECT correlation FROM events WHERE cat IN $launches AND correlation NOTNULL) USING (correlation)
 WHERE cat IN $work
@@ -36,21 +36,23 @@ _EXAMPLE = "concat_ws(', ', left(coalesce(name, cat, ph), 60), 'ts ' || ts_ns ||
 Times = npt.NDArray[np.int64]
 
 
-def note_oddities(db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], summary: Summary, health: Health) -> None:
-    """Add what is odd to a trace's health.
+def note_anomalies(
+    db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], summary: Summary, health: Health
+) -> None:
+    """Add anomalies to a trace's health.
 
     Args:
-        db: has the view ``events`` and the table ``tally`` of the census.
-        envelope: the document's members beside its events.
-        summary: what the census found.
-        health: gets the notes.
+        db: a connection with the view ``events`` and the table ``tally`` of the census.
+        envelope: the document's members except for its events.
+        summary: the summary so far.
+        health: the health to add to.
     """
 
     def note(code: str, count: int, rows: str, **values: Any) -> None:
         if count:
             health.add(code, count=count)
-            some = f"SELECT {_EXAMPLE} FROM {rows} ORDER BY position LIMIT {EXAMPLES_MAX}"  # noqa: S608 - of constants
-            for (text,) in db.execute(some, values).fetchall():
+            examples = f"SELECT {_EXAMPLE} FROM {rows} ORDER BY position LIMIT {EXAMPLES_MAX}"  # noqa: S608 - made of constants
+            for (text,) in db.execute(examples, values).fetchall():
                 health.show(code, text=text)
 
     ((before_zero, at_zero, timed, untimed, unlasting, negative),) = db.execute(_TALLIED).fetchall()
@@ -72,20 +74,20 @@ def note_oddities(db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], su
     work, launches = ([cat for (cat,) in db.execute(sql).fetchall()] for sql in (_WORK, _LAUNCHES))
     if work:
         cats = {"work": work, "launches": launches}
-        ((unlinked,),) = db.execute(f"SELECT count(*) FROM {_UNLINKED}", cats).fetchall()  # noqa: S608 - of constants
+        ((unlinked,),) = db.execute(f"SELECT count(*) FROM {_UNLINKED}", cats).fetchall()  # noqa: S608 - made of constants
         note("unlinked_kernels", unlinked, _UNLINKED, **cats)
 
     if summary.rank is None and not summary.ranks:
         health.add("unknown_rank")
     if summary.base_ns is None:
-        told = envelope.get("baseTimeNanoseconds")
-        if told is not None or (timed and latest < EPOCH_NS):
-            shown = told is not None and not isinstance(told, dict | list)
-            health.add("unknown_base", text=f"baseTimeNanoseconds: {told}" if shown else None)
+        base = envelope.get("baseTimeNanoseconds")
+        if base is not None or (timed and latest < EPOCH_NS):
+            shown = base is not None and not isinstance(base, dict | list)
+            health.add("unknown_base", text=f"baseTimeNanoseconds: {base}" if shown else None)
 
 
 def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
-    """When the first and the last hundredth of some events begin, in order, each with one of those between them."""
+    """Return the sorted starts of the first and the last hundredth of some events, each with one event more."""
     edge = min(len(rows) // 100 + 1, (len(rows) - 1) // 2)
     parts = (rows[: edge + 1], rows[-1 - edge :])
     early, late = (db.execute(_TIMES, [part[0], part[-1]]).fetchnumpy()["ts_ns"] for part in parts)
@@ -93,7 +95,7 @@ def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
 
 
 def _far(early: Times, late: Times) -> tuple[int, int]:
-    """How many of the first and of the last events are far from those between them, which last less than that."""
+    """Return the numbers of first and of last events that are outliers: farther from the others than these span."""
     apart = max(APART_NS, late[0] - early[-1])
     before, behind = (np.flatnonzero(np.diff(part) > apart) for part in (early, late))
     return (

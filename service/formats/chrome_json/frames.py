@@ -1,7 +1,7 @@
-"""The array of events in frames, read by several threads at once.
+"""Parallel reading of an array of events, in frames.
 
-A frame is cut where an element seems to begin, and read before anyone knows whether one does. What proves it is the
-frame before, which then ends with a comma; where it does not, the two are read again as one.
+A frame is cut where an element seems to begin, and is read before that is certain. The frame before it is the proof:
+it must end with a comma. If it does not, the two frames are read again as one.
 """
 
 import os
@@ -22,15 +22,15 @@ THREADS_MAX = 8
 
 
 def processors() -> int:
-    """How many threads are worth having here."""
+    """Return the number of threads that this process can use, at most `THREADS_MAX`."""
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS_MAX)
 
 
 class Feed:
-    """The plain bytes of a document on their way in: `text` is what is there of them, and starts at byte `offset`.
+    """Buffer of a document's plain bytes as they arrive: `text` holds the next ones, from byte `offset` on.
 
     Args:
-        chunks: the bytes, in order; a compressed stream that breaks is an end like another, and kept as `error`.
+        chunks: the bytes, in order. A damaged or cut compressed stream ends the feed; its error is kept as `error`.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -41,7 +41,7 @@ class Feed:
         self.error: BadCompression | Truncated | None = None
 
     def fill(self, size: int) -> None:
-        """Wait until there are so many bytes, or no more to come."""
+        """Wait until `text` has at least `size` bytes, or the document ends."""
         pieces, length = [self.text], len(self.text)
         while length < size and not self.ended:
             try:
@@ -56,12 +56,12 @@ class Feed:
         self.text = b"".join(pieces)
 
     def skip(self, size: int) -> None:
-        """Be done with so many bytes."""
+        """Drop the first `size` bytes of `text`."""
         self.text = self.text[size:]
         self.offset += size
 
     def put_back(self, text: bytes) -> None:
-        """Have bytes again that were taken last."""
+        """Put bytes that were just skipped back in front of `text`."""
         self.text = text + self.text
         self.offset -= len(text)
 
@@ -72,12 +72,12 @@ class _Frame:
     offset: int
     last: bool
     at_border: bool
-    """Cut where an element seems to begin, so that the next frame starts with one."""
+    """True if the frame was cut where an element seems to begin, so that the next one starts with it."""
     events: Future[Events] | None = None
 
 
 class Pool:
-    """Threads that read frames, each with a reader of its own."""
+    """A pool of threads that read frames, each with its own reader."""
 
     def __init__(self, threads: int) -> None:
         self.ahead = threads + 1
@@ -91,7 +91,7 @@ class Pool:
         self._threads.shutdown(cancel_futures=True)
 
     def submit(self, frame: _Frame, state: int) -> "Future[Events]":
-        """Read a frame in one of the threads."""
+        """Read a frame in one of the threads; `state` is what may come next at its start."""
         return self._threads.submit(self._read, frame, state)
 
     def _read(self, frame: _Frame, state: int) -> Events:
@@ -102,13 +102,11 @@ class Pool:
 
 
 class Frames:
-    """One array of events.
-
-    Iterate over it to its end; the feed then stands behind the array, or at the end of the file.
+    """Iterator over one array of events. At its end the feed is behind the array, or at the end of the file.
 
     Args:
-        feed: stands behind the array's opening bracket.
-        pool: who reads.
+        feed: the document, directly behind the array's opening bracket.
+        pool: the threads that read.
     """
 
     def __init__(self, feed: Feed, pool: Pool) -> None:
@@ -120,30 +118,30 @@ class Frames:
     def __iter__(self) -> Iterator[Events]:
         self._feed.fill(FRAME_SIZE)
         self._border = _border(self._feed.text)
-        left, state, starts_well = b"", ELEMENT_OR_CLOSE, True
+        rest, state, first_frame = b"", ELEMENT_OR_CLOSE, True
         while True:
-            self._look_ahead(state, starts_well=starts_well)
+            self._submit_ahead(state, first_frame=first_frame)
             frame = self._ahead.popleft()
-            if left or frame.events is None or (state != ELEMENT and not starts_well):
-                frame.text, frame.offset = left + frame.text, frame.offset - len(left)
+            if rest or frame.events is None or (state != ELEMENT and not first_frame):
+                frame.text, frame.offset = rest + frame.text, frame.offset - len(rest)
                 frame.events = self._pool.submit(frame, state)
             events = frame.events.result()
-            left, state, starts_well = frame.text[events.at :], events.state, False
-            if len(left) > ELEMENT_MAX and not events.closed:
-                events.refuse("event_too_large", frame.offset + events.at, left[:100])
-                left, state = b"", ELEMENT
+            rest, state, first_frame = frame.text[events.at :], events.state, False
+            if len(rest) > ELEMENT_MAX and not events.closed:
+                events.refuse("event_too_large", frame.offset + events.at, rest[:100])
+                rest, state = b"", ELEMENT
             yield events
             if events.closed or frame.last:
-                behind = b"".join([left, *(later.text for later in self._ahead)])
+                behind = b"".join([rest, *(later.text for later in self._ahead)])
                 self._ahead.clear()
                 self._feed.put_back(behind)
                 return
 
-    def _look_ahead(self, state: int, *, starts_well: bool) -> None:
-        """Cut frames and have them read, as many as there are threads for."""
+    def _submit_ahead(self, state: int, *, first_frame: bool) -> None:
+        """Cut frames and submit those whose start is known, as many as there are threads for."""
         while len(self._ahead) < self._pool.ahead and not (self._ahead and self._ahead[-1].last):
             frame = self._cut()
-            if starts_well and not self._ahead:
+            if first_frame and not self._ahead:
                 frame.events = self._pool.submit(frame, state)
             elif self._ahead and self._ahead[-1].at_border:
                 frame.events = self._pool.submit(frame, ELEMENT)
@@ -163,7 +161,7 @@ class Frames:
 
 
 def _border(document: bytes) -> bytes:
-    """What stands between the first two events, from the bracket that closes one to the other's first key; or b""."""
+    """Return the text between the first two events: from one's closing bracket to the other's first key; or b""."""
     text, stack = padded(document), new_stack()
     end = len(text) - PADDING
     first = find_blanks_end(text, 0, end)

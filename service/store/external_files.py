@@ -1,4 +1,4 @@
-"""Files of somebody else, which lie outside the data folder or have a second name there: they may change."""
+"""Files that other programs may change: they lie outside the data folder, or have a hard link there."""
 
 import errno
 import os
@@ -8,20 +8,20 @@ from pathlib import Path
 from service.trace.errors import OriginalChanged
 
 _PASS = getattr(os, "O_PATH", os.O_RDONLY)
-"""How a folder is opened only to be passed through; Linux asks for no permission to read it then."""
+"""Flag to open a folder for traversal only; on Linux that needs no permission to read it."""
 
 
 def mark_of(status: os.stat_result) -> str:
-    """What of a file is another once somebody wrote into it, or put another in its place."""
+    """Return a mark of a file that differs once it is written to or replaced."""
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
-def opened(path: Path) -> int:
-    """A file descriptor of the file at an absolute path without symbolic links, of which none is followed.
+def open_external(path: Path) -> int:
+    """Open the file at an absolute path and return its descriptor; symbolic links are not followed.
 
     Raises:
-        OSError: there is no such file; `ELOOP` or `ENOTDIR`: a part of the path is a link or no folder; `EINVAL`: it
-            is no plain file.
+        OSError: the file can't be opened; with `ELOOP` or `ENOTDIR` if a part of the path is a link or no folder, and
+            with `EINVAL` if it is not a regular file.
     """
     folder = os.open("/", _PASS | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -29,7 +29,7 @@ def opened(path: Path) -> int:
             inner = os.open(name, _PASS | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = inner
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for who writes into it
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would block
         file = os.open(path.name, flags, dir_fd=folder)
     finally:
         os.close(folder)
@@ -39,10 +39,10 @@ def opened(path: Path) -> int:
     return file
 
 
-def opened_unchanged(path: Path, mark: str) -> int:
-    """Likewise of a file that is as it was; raises `OriginalChanged` where it is not, or is gone."""
+def open_unchanged(path: Path, mark: str) -> int:
+    """Open an external file like `open_external`; raises `OriginalChanged` if it has changed or is missing."""
     try:
-        file = opened(path)
+        file = open_external(path)
     except OSError as error:
         raise OriginalChanged(f"{path.name} can't be read any more: {error.strerror}.") from error
     try:
@@ -54,6 +54,6 @@ def opened_unchanged(path: Path, mark: str) -> int:
 
 
 def check_unchanged(file: int, mark: str) -> None:
-    """Raise `OriginalChanged` if a file is not as it was."""
+    """Raise `OriginalChanged` if a file no longer has its mark."""
     if mark_of(os.fstat(file)) != mark:
         raise OriginalChanged("The file was changed after it became a trace.")

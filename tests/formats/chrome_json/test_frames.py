@@ -1,4 +1,4 @@
-"""An array is cut into frames by guesses that are proven or taken back, and read by several threads in its order."""
+"""Frames are cut by guesses that are proven or revised, and read by several threads in order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.streaming import frames
-from service.streaming.frames import Feed, Frames, Pool
+from service.formats.chrome_json import frames
+from service.formats.chrome_json.frames import Feed, Frames, Pool
 from service.streaming.scan.reader import Events
 from service.trace.errors import BadCompression, Truncated
 from tests.columns import parsed
@@ -28,16 +28,16 @@ TRAPS = [
 
 
 def read(text: bytes, size: int, *, threads: int = 2, chunk: int = 1 << 16) -> tuple[list[Any], list[Events], Feed]:
-    """The events of an array, what its frames held, and the feed behind it."""
+    """Read an array; return its events, its frames, and the feed behind it."""
     feed = Feed(iter([text[at : at + chunk] for at in range(0, len(text), chunk)]))
     with pytest.MonkeyPatch.context() as patched, Pool(threads) as pool:
         patched.setattr(frames, "FRAME_SIZE", size)
-        found = list(Frames(feed, pool))
-    return [written_back(row) for events in found for row in rows_of(events.batches)], found, feed
+        read_frames = list(Frames(feed, pool))
+    return [written_back(row) for events in read_frames for row in rows_of(events.batches)], read_frames, feed
 
 
 @given(st.lists(st.sampled_from(TRAPS), max_size=12), st.integers(1, 400), st.sampled_from([", ", ",", "\n , \n "]))
-def test_whatever_looks_like_a_border_the_events_are_the_same(traps: list[str], size: int, comma: str) -> None:
+def test_false_borders_do_not_change_the_events(traps: list[str], size: int, comma: str) -> None:
     text = comma.join(traps)
 
     events, _, feed = read(f'{text}] , "behind": 1}}'.encode(), size)
@@ -49,14 +49,14 @@ def test_whatever_looks_like_a_border_the_events_are_the_same(traps: list[str], 
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
-def test_frames_come_in_order_whatever_thread_reads_them(threads: int) -> None:
+def test_frames_are_yielded_in_order_with_any_number_of_threads(threads: int) -> None:
     array = ",".join(f'{{"ph": "X", "pid": {n}}}' for n in range(5000))
 
-    events, found, _ = read(array.encode() + b"]", 500, threads=threads)
+    events, read_frames, _ = read(array.encode() + b"]", 500, threads=threads)
 
     assert events == parsed(f"[{array}]")
-    assert len(found) > 100
-    assert [one.closed for one in found] == [False] * (len(found) - 1) + [True]
+    assert len(read_frames) > 100
+    assert [events.closed for events in read_frames] == [False] * (len(read_frames) - 1) + [True]
 
 
 def test_proven_frames_are_read_once() -> None:
@@ -76,21 +76,21 @@ def test_proven_frames_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("error", [Truncated("cut", offset=1), BadCompression("damaged", offset=1)])
-def test_a_stream_that_breaks_is_an_end_like_another(error: Truncated | BadCompression) -> None:
+def test_broken_stream_ends_the_array(error: Truncated | BadCompression) -> None:
     def chunks() -> Iterator[bytes]:
         yield b'{"ph": "X"}, {"ph": "Y"}, {"ph'
         raise error
 
     feed = Feed(chunks())
     with Pool(2) as pool:
-        found = list(Frames(feed, pool))
+        read_frames = list(Frames(feed, pool))
 
-    assert [row["ph"] for events in found for row in rows_of(events.batches)] == ["X", "Y"]
+    assert [row["ph"] for events in read_frames for row in rows_of(events.batches)] == ["X", "Y"]
     assert feed.error is error
-    assert found[-1].health.count("cut") == found[-1].refused == 1
+    assert read_frames[-1].health.count("cut") == read_frames[-1].refused == 1
 
 
-def test_a_feed_gives_what_it_was_given() -> None:
+def test_feed_returns_the_bytes_of_its_chunks() -> None:
     feed = Feed(iter([b"ab", b"", b"cde", b"f"]))
 
     feed.fill(3)
