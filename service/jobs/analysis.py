@@ -18,7 +18,7 @@ import orjson
 from service.analysis.answers import answered, applicable, parameters_of, question_of
 from service.analysis.readings import Asked, Readings
 from service.jobs.fair_queue import Entry, FairQueue
-from service.rendering.opening import Opening, opening_of
+from service.rendering.initial_view import InitialView, initial_view
 from service.store.database import bound_spill
 from service.store.export import spill_of
 from service.store.lists import whole_summary
@@ -49,7 +49,7 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     A request also tells ``spill_max``: bytes that a database opened for it may spill, or null.
 
     A request with ``opening`` asks where the UI opens instead: ``columns``, ``summary``, and ``selection`` and
-    ``slice`` or null; see `opening_of`.
+    ``slice`` or null; see `initial_view`.
     """
     if "opening" in request:
         return orjson.dumps(_opening(request["opening"]))
@@ -70,10 +70,10 @@ def requested(request: dict[str, Any], readings: Readings) -> bytes:
     return answer.form(request["form"], request["table"])
 
 
-def _opening(told: dict[str, Any]) -> Opening:
+def _opening(told: dict[str, Any]) -> InitialView:
     selection = None if told["selection"] is None else Selection.parsed(told["selection"])
     reference = None if told["slice"] is None else SliceReference.parsed(told["slice"])
-    return opening_of(Path(told["columns"]), told["summary"], selection, reference)
+    return initial_view(Path(told["columns"]), told["summary"], selection, reference)
 
 
 class Answering:

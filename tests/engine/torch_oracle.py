@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from service.engine import wire
-from service.engine.process import EngineProcess
 from service.engine.result import Batch
 from service.engine.sql import PACKAGE
+from service.engine.trace_processor import wire
+from service.engine.trace_processor.cells import ProtoCells
+from service.engine.trace_processor.process import TraceProcessor
 
 OPS = {"cpu_op", "Operator"}
 WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"} | {
@@ -310,7 +311,7 @@ def read(path: Path) -> Any:
 class Sql:
     """Asks an engine."""
 
-    def __init__(self, process: EngineProcess) -> None:
+    def __init__(self, process: TraceProcessor) -> None:
         self._process = process
 
     async def __call__(self, sql: str) -> list[dict[str, Any]]:
@@ -323,7 +324,7 @@ class Sql:
             assert not result.error, result.error
             names = list(result.column_names) or names
             for packed in result.batch:
-                columns = Batch(packed, len(names)).columns()
+                columns = Batch(ProtoCells(packed), len(names)).columns()
                 rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         return rows
 
@@ -336,7 +337,7 @@ class Sql:
 @asynccontextmanager
 async def engine_on(binary: Path, oracle: Oracle) -> AsyncIterator[Sql]:
     """The real engine on that trace, with the package and the server's tables."""
-    process = await EngineProcess.start(binary, package=PACKAGE)
+    process = await TraceProcessor.start(binary, package=PACKAGE)
     try:
         await process.feed(_pieces(oracle.document))
         sql = Sql(process)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.rendering.lanes import FLOW, OTHER, SEARCHED, SLICE, Lanes
+from service.rendering.lanes import FLOW, OTHER, SEARCH_MAX, SLICE, LaneAssigner
 
 Event = tuple[int, int, int, int]
 """Track, start, duration and kind."""
@@ -42,14 +42,14 @@ class Track:
 
 def laid(events: list[Event], *, cuts: Collection[int] = ()) -> list[tuple[int, int, bool]]:
     """The track and the number of each event's lane, and whether it joins a slice; events of one time come together."""
-    lanes, placed = Lanes(), []
+    lanes, placed = LaneAssigner(), []
     begun = 0
     for end in [*sorted(cut for cut in cuts if cut < len(events)), len(events)]:
         if end <= begun or (end < len(events) and events[end - 1][1] == events[end][1]):
             continue
         track, start, lasts, kind = (np.array(column, np.int64) for column in zip(*events[begun:end], strict=True))
-        found, joined = lanes.lay(track, start, start + np.where(kind == SLICE, lasts, 0), kind)
-        placed += [(*lanes.where(one), bool(join)) for one, join in zip(found, joined, strict=True)]
+        found, joined = lanes.assign(track, start, start + np.where(kind == SLICE, lasts, 0), kind)
+        placed += [(*lanes.track_of(one), bool(join)) for one, join in zip(found, joined, strict=True)]
         begun = end
     return placed
 
@@ -114,7 +114,7 @@ def test_slices_of_no_duration_at_one_time_share_a_lane() -> None:
 
 
 def test_lanes_are_numbered_in_the_order_in_which_they_come() -> None:
-    ladder = [(0, step, 100_000, SLICE) for step in range(SEARCHED + 50)]
+    ladder = [(0, step, 100_000, SLICE) for step in range(SEARCH_MAX + 50)]
     lanes = [lane for _, lane, _ in laid(ladder)]
     assert lanes == [*range(1, len(ladder) + 1)]
 
@@ -122,11 +122,12 @@ def test_lanes_are_numbered_in_the_order_in_which_they_come() -> None:
 def test_a_million_slices_in_parts_need_no_more_lanes_than_at_once() -> None:
     starts = np.sort(np.random.default_rng(1).integers(0, 3_000_000, 1_000_000))
     ends, track, kind = starts + 3, np.zeros(len(starts), np.int64), np.full(len(starts), SLICE)
-    whole, parts = Lanes(), Lanes()
-    placed, _ = whole.lay(track, starts, ends, kind)
+    whole, parts = LaneAssigner(), LaneAssigner()
+    placed, _ = whole.assign(track, starts, ends, kind)
     edges = [0, *np.searchsorted(starts, [700_000, 1_500_000]), len(starts)]
     pieces = [
-        parts.lay(*(column[begin:end] for column in (track, starts, ends, kind)))[0] for begin, end in pairwise(edges)
+        parts.assign(*(column[begin:end] for column in (track, starts, ends, kind)))[0]
+        for begin, end in pairwise(edges)
     ]
     assert np.array_equal(placed, np.concatenate(pieces))
     assert len(whole) == len(parts) < 20

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.rendering.text import COPIED, ESSENTIAL, ESSENTIAL_COLUMNS, NO_ARGS, Texts, Vocabulary, lines_of, member
+from service.rendering.text import (
+    COPIED,
+    ESSENTIAL,
+    ESSENTIAL_COLUMNS,
+    NO_ARGS,
+    PackedTexts,
+    TextCache,
+    member,
+    write_lines,
+)
 
 NS = 1000
 KEYS = dict(zip(ESSENTIAL_COLUMNS, ("correlation", "device", "stream", "bytes"), strict=True))
@@ -41,7 +50,7 @@ EVENTS = st.lists(
 )
 
 
-def looked_up(events: list[dict[str, Any]], key: str, words: Vocabulary) -> tuple[Texts, Any]:
+def looked_up(events: list[dict[str, Any]], key: str, words: TextCache) -> tuple[PackedTexts, Any]:
     known = [*dict.fromkeys(event[key] for event in events if event[key] is not None)]
     codes = [known.index(event[key]) if event[key] is not None else len(known) for event in events]
     return words.of(known), np.array(codes, np.int64)
@@ -49,21 +58,21 @@ def looked_up(events: list[dict[str, Any]], key: str, words: Vocabulary) -> tupl
 
 def text_of(events: list[dict[str, Any]]) -> str:
     """The text of events, made in the way that the rendering makes it."""
-    phases = Texts.of([b"X", b"i", b"C"])
+    phases = PackedTexts.of([b"X", b"i", b"C"])
     numbers = ("pid", "tid", "ts", "dur", "id")
     args = pa.array(
         [None if one["args"] is None else json.dumps(one["args"], indent=one["indent"]) for one in events], pa.string()
     )
-    return lines_of(
+    return write_lines(
         [
             (phases, np.array(["XiC".index(one["ph"]) for one in events], np.int64)),
-            looked_up(events, "cat", Vocabulary(member("cat"))),
-            looked_up(events, "name", Vocabulary(member("name"))),
-            looked_up(events, "rest", Vocabulary(str)),
+            looked_up(events, "cat", TextCache(member("cat"))),
+            looked_up(events, "name", TextCache(member("name"))),
+            looked_up(events, "rest", TextCache(str)),
         ],
         np.array([[one[key] or 0 for one in events] for key in numbers], np.int64).reshape(5, len(events)),
         np.array([[one[key] is not None for one in events] for key in numbers], np.bool_).reshape(5, len(events)),
-        Texts.in_array(args),
+        PackedTexts.in_array(args),
         np.array([one["fate"] for one in events], np.int64),
         np.array([[one["essential"][key] or 0 for one in events] for key in KEYS], np.int64).reshape(
             len(KEYS), len(events)
@@ -120,7 +129,7 @@ def test_the_text_of_a_word_is_made_once() -> None:
         made.append(word)
         return f"<{word}>"
 
-    words = Vocabulary(text)
+    words = TextCache(text)
     for _ in range(2):
         texts = words.of(["a", "b", "a"])
         assert texts.values.tobytes() == b"<a><b><a>"
@@ -130,6 +139,6 @@ def test_the_text_of_a_word_is_made_once() -> None:
 
 def test_texts_in_a_part_of_an_array() -> None:
     array = pa.array(["skipped", "é", None, "", "last", "skipped"]).slice(1, 4)
-    texts = Texts.in_array(array)
+    texts = PackedTexts.in_array(array)
     assert texts.lengths.tolist() == [2, 0, 0, 4]
     assert texts.values[texts.starts[0] : texts.starts[-1]].tobytes() == "élast".encode()
