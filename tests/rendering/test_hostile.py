@@ -1,4 +1,4 @@
-"""Whatever stands in a document, an engine loads it soon, and has each slice and each counter that there is."""
+"""The engine loads documents with any content, and has all their slices and counters."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")
 
 
 def batches() -> list[object]:
-    """Seeds of documents, most of them for the long run."""
+    """Return seeds of documents; most of them are slow tests."""
     few = range(0, FEW, BATCH)
     return [pytest.param(first, marks=() if first in few else pytest.mark.slow) for first in range(0, MANY, BATCH)]
 
@@ -43,7 +43,7 @@ def check(result: LoadResult, name: object) -> None:
 
 
 @pytest.mark.parametrize("first", batches())
-def test_hostile_documents_are_loaded_whole(first: int, tmp_path: Path) -> None:
+def test_hostile_documents_are_loaded_completely(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + BATCH):
         args = ARGS[seed % len(ARGS)]
         trace = ingested(document(Random(seed)).encode("utf-8", "surrogatepass"), tmp_path / str(seed))
@@ -83,18 +83,18 @@ HERE = {"pid": 1, "tid": 1, "ph": "X", "ts": 1, "dur": 1, "name": "one"}
     ],
     ids=lambda value: value[:12],
 )
-def test_one_harmful_value_costs_nothing_else(member: str, value: str, tmp_path: Path) -> None:
+def test_harmful_value_affects_no_other_value(member: str, value: str, tmp_path: Path) -> None:
     text = text_of({**HERE, member: "@@"}, {**HERE, "ts": 5, "args": {"b": 1}}).replace('"@@"', value)
     trace = ingested(text, tmp_path / "trace")
     result = load(trace, "SELECT key, int_value FROM args WHERE key = 'args.b'")
     check(result, member)
     assert result.report.complete
-    assert result.report.shown == trace.summary["events"]["kept"]  # what nests too deep is refused before
+    assert result.report.shown == trace.summary["events"]["kept"]  # ingest refuses values that nest too deep
     assert ("args.b", 1) in result.answers[0]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", '"text"', "[1]", "null", "true", "1e999", "9" * 400])
-def test_a_counter_without_a_number_is_told(value: str, tmp_path: Path) -> None:
+def test_counter_values_that_are_no_numbers_are_reported(value: str, tmp_path: Path) -> None:
     counter = {"ph": "C", "pid": 1, "name": "memory", "ts": 3, "args": {"good": 5, "bad": "@@"}}
     text = text_of(HERE, counter).replace('"@@"', value)
     result = load(ingested(text, tmp_path / "trace"), "SELECT value FROM counter")
@@ -103,7 +103,7 @@ def test_a_counter_without_a_number_is_told(value: str, tmp_path: Path) -> None:
     assert [note.count for note in result.report.notes if note.code == "no_numbers"] == [1]
 
 
-def test_arrows_end_at_the_slice_that_begins_then(tmp_path: Path) -> None:
+def test_arrow_ends_at_the_slice_that_begins_then(tmp_path: Path) -> None:
     arrow = {"id": 1, "cat": "cpu_to_cuda", "pid": 1, "name": "launch"}
     events = [
         {**HERE, "name": "call"},
@@ -116,5 +116,5 @@ def test_arrows_end_at_the_slice_that_begins_then(tmp_path: Path) -> None:
     result = load(ingested(text_of(*events), tmp_path / "trace"), sql)
     assert result.answers[0] == [("call", "kernel")]
     events[3]["bp"] = "e"
-    result = load(ingested(text_of(*events), tmp_path / "said"), sql)
+    result = load(ingested(text_of(*events), tmp_path / "bound"), sql)
     assert result.answers[0] == [("call", "kernel")]

@@ -1,4 +1,4 @@
-"""What would harm an engine is made harmless, all else stays as it is, and nothing harmful goes unsuspected."""
+"""Sanitizing changes harmful values only, and all harmful texts are suspects."""
 
 import json
 import math
@@ -30,14 +30,14 @@ HARMLESS = objects(SOUND, st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan
 
 
 def text_of(value: Any, *, escaped: bool) -> str:
-    """As ingest keeps it: without numbers that JSON does not know."""
+    """Return a value as JSON, in the form in which ingest stores arguments."""
     text = json.dumps(value, ensure_ascii=escaped, separators=(",", ":"))
-    text = re.sub(r'("[^"\\]*(?:\\.[^"\\]*)*")|NaN|-?Infinity', lambda found: found[1] or "1e999", text)
+    text = re.sub(r'("[^"\\]*(?:\\.[^"\\]*)*")|NaN|-?Infinity', lambda match: match[1] or "1e999", text)
     return text if escaped else text.encode("utf-8", "replace").decode()
 
 
 def check(value: Any, depth: int = 0) -> None:
-    """Nothing in it does harm."""
+    """Check that a value is harmless."""
     assert depth <= DEPTH_MAX
     match value:
         case dict():
@@ -61,26 +61,26 @@ def check(value: Any, depth: int = 0) -> None:
 
 
 @given(ANY, st.booleans())
-def test_nothing_in_it_does_harm_afterwards(value: Any, escaped: bool) -> None:
-    made = sanitized(text_of(value, escaped=escaped))
-    check(json.loads(made))
-    assert isinstance(json.loads(made), dict)
-    assert "\\ud" not in made
-    assert sanitized(made) == made
+def test_sanitized_values_are_harmless(value: Any, escaped: bool) -> None:
+    result = sanitized(text_of(value, escaped=escaped))
+    check(json.loads(result))
+    assert isinstance(json.loads(result), dict)
+    assert "\\ud" not in result
+    assert sanitized(result) == result
 
 
 @given(HARMLESS, st.booleans())
-def test_what_does_no_harm_is_the_same_value(value: dict[str, Any], escaped: bool) -> None:
+def test_harmless_values_are_unchanged(value: dict[str, Any], escaped: bool) -> None:
     assert json.loads(sanitized(text_of(value, escaped=escaped))) == value
 
 
 @given(st.lists(ANY, max_size=6), st.booleans())
-def test_all_that_would_be_changed_is_suspected(values: list[Any], escaped: bool) -> None:
+def test_all_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped: bool) -> None:
     texts = [text_of(value, escaped=escaped) for value in values]
     table = PackedTexts.of([text.encode() for text in texts])
-    found = {*suspects(table.values, table.starts).tolist()}
-    for at, text in enumerate(texts):
-        if at not in found:
+    suspect = {*suspects(table.values, table.starts).tolist()}
+    for index, text in enumerate(texts):
+        if index not in suspect:
             check(json.loads(text))
             assert json.loads(sanitized(text)) == json.loads(text)
 
@@ -93,7 +93,7 @@ def test_all_that_would_be_changed_is_suspected(values: list[Any], escaped: bool
         '{"a":[18446744073709551615]}', "[]", "7", '"text"', "null", f'{{"a":"{"x" * LONG}"}}',
     ],
 )  # fmt: skip
-def test_suspects_by_name(text: str) -> None:
+def test_harmful_text_is_suspect(text: str) -> None:
     table = PackedTexts.of([b"{}", text.encode(), b'{"a":1}'])
     assert suspects(table.values, table.starts).tolist() == [1]
 
@@ -102,37 +102,37 @@ def test_suspects_by_name(text: str) -> None:
     "text",
     ["{}", '{"a":-9.5e-7}', '{"name":"kernel_1e999x"}', '{"a":"\\n\\\\"}', '{"a":123456789012345678}', '{"a":"é😀"}'],
 )
-def test_what_is_common_is_not_suspected(text: str) -> None:
+def test_common_text_is_not_suspect(text: str) -> None:
     table = PackedTexts.of([text.encode()])
     assert suspects(table.values, table.starts).tolist() == []
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1, 2000, 100_000])
 @pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
-def test_what_lies_too_deep_is_shown_as_its_text(depth: int, brackets: tuple[str, str]) -> None:
+def test_values_nested_too_deep_become_text(depth: int, brackets: tuple[str, str]) -> None:
     opens, closes = brackets
     inner = opens * (depth - 1) + "1" + closes * (depth - 1)
-    made: Any = json.loads(sanitized(f'{{"b":{inner},"c":[2]}}'))
-    check(made)
-    assert made["c"] == [2]
-    one = made["b"]
+    result: Any = json.loads(sanitized(f'{{"b":{inner},"c":[2]}}'))
+    check(result)
+    assert result["c"] == [2]
+    inner_value = result["b"]
     for _ in range(min(depth, DEPTH_MAX) - 1):
-        one = one[0] if isinstance(one, list) else one["a"]
+        inner_value = inner_value[0] if isinstance(inner_value, list) else inner_value["a"]
     deepest = opens * (depth - DEPTH_MAX) + "1" + closes * (depth - DEPTH_MAX)
-    assert one == (1 if depth <= DEPTH_MAX else deepest)
+    assert inner_value == (1 if depth <= DEPTH_MAX else deepest)
 
 
-def test_equal_keys_stay_in_their_order() -> None:
+def test_duplicate_keys_keep_their_order() -> None:
     assert sanitized('{"a":1,"a":9223372036854775808}') == '{"a": 1, "a": "9223372036854775808"}'
 
 
-def test_a_pair_stands_as_the_character_that_it_is() -> None:
+def test_surrogate_pair_becomes_its_character() -> None:
     assert sanitized(r'{"\ud83d\ude00":"\ud83d\ude00\ud83d"}') == '{"😀": "😀\N{REPLACEMENT CHARACTER}"}'
     assert plain("a\0\ud83d") == "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize(
-    ("args", "made", "numbers", "others"),
+    ("args", "kept", "numbers", "others"),
     [
         (None, {}, 0, 0),
         ("{}", {}, 0, 0),
@@ -145,19 +145,19 @@ def test_a_pair_stands_as_the_character_that_it_is() -> None:
         (r'{"a\u0000\ud83d":1}', {"a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}": 1}, 1, 0),
     ],
 )
-def test_of_a_counter_only_its_numbers_stay(args: str | None, made: Any, numbers: int, others: int) -> None:
+def test_counter_args_keep_only_numbers(args: str | None, kept: Any, numbers: int, others: int) -> None:
     text, count, left_out = counter_args(args)
-    assert json.loads(text) == made
+    assert json.loads(text) == kept
     assert (count, left_out) == (numbers, others)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=5), st.binary(min_size=1, max_size=2))
-def test_a_word_is_told_where_it_stands(texts: list[bytes], word: bytes) -> None:
+def test_texts_that_contain_a_word_are_found(texts: list[bytes], word: bytes) -> None:
     table = PackedTexts.of(texts)
     assert containing(table.values, table.starts, word).tolist() == [word in text for text in texts]
 
 
-def test_no_text_is_no_suspect() -> None:
+def test_empty_texts_are_not_suspect() -> None:
     table = PackedTexts.of([])
     assert suspects(table.values, table.starts).tolist() == []
     assert suspects(table.values, np.zeros(3, np.int64)).tolist() == []

@@ -1,4 +1,4 @@
-"""The engine's 0 is the trace's first event, or the first of the most that are near enough to be exact."""
+"""The engine's 0 is the start of the first event, or of the largest set of events within the exact range."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from tests.rendering.loads import SLICES, load
 
 EPOCH = 1_735_689_600_000_000_000
 HOUR = 3_600_000_000_000
-LAST = 999_999_999_999_999_999  # of 15 digits before the point
+LAST = 999_999_999_999_999_999  # the largest time with 15 digits before the point
 
 
 def document(times: list[int]) -> str:
@@ -48,7 +48,7 @@ def parts_of(times: list[int]) -> Iterator[Parts]:
         ([LAST - 1, LAST, 0], LAST - 1),
     ],
 )
-def test_the_base_is_the_first_of_the_most_that_are_near_each_other(times: list[int], base: int) -> None:
+def test_base_is_the_start_of_the_largest_set_of_near_events(times: list[int], base: int) -> None:
     with parts_of(times) as parts:
         assert time_base(parts) == base
 
@@ -62,17 +62,17 @@ def test_the_base_is_the_first_of_the_most_that_are_near_each_other(times: list[
         ([LAST, LAST - 1, 0], 1),
     ],
 )
-def test_times_of_several_clocks_are_exact_but_for_those_that_are_told(
+def test_times_of_several_clocks_are_exact_except_for_those_reported(
     times: list[int], moved: int, tmp_path: Path
 ) -> None:
     result = load(ingested(document(times), tmp_path / "trace"), SLICES)
     assert result.report.complete
     assert [note.count for note in result.report.notes if note.code == "moved"] == [moved] * bool(moved)
-    assert sum(int(str(name)) != at for _, _, at, _, name in result.answers[0]) == moved
-    assert {lasts for *_, lasts, _ in result.answers[0]} == {1000}
+    assert sum(int(str(name)) != start for _, _, start, _, name in result.answers[0]) == moved
+    assert {duration for *_, duration, _ in result.answers[0]} == {1000}
 
 
-def test_durations_beyond_what_is_exact_end_there(tmp_path: Path) -> None:
+def test_durations_beyond_the_range_end_at_its_edge(tmp_path: Path) -> None:
     here = '"ph":"X","pid":1,"tid":1'
     text = f'[{{{here},"ts":1,"dur":900000000000000}},{{{here},"ts":2,"dur":-1}}]'
     rendered = RenderReport()

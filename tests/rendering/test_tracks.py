@@ -1,4 +1,4 @@
-"""Each track of a trace is one of the engine's, whatever its numbers are, and is told where it comes from."""
+"""Tracks of a trace as threads of the engine: distinct, named, and with their own numbers in `_torch_track`."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def named(kind: str, name: str, pid: object, tid: object = 0) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name, "labels": name}}
 
 
-def shown(tmp_path: Path, *events: dict[str, Any], **around: Any) -> LoadResult:
+def complete_load(tmp_path: Path, *events: dict[str, Any], **around: Any) -> LoadResult:
     result = load(ingested(text_of(*events, **around), tmp_path / "trace"), PLACES)
     assert result.report.complete
     return result
@@ -48,41 +48,43 @@ HARD = [
 ]  # fmt: skip
 
 
-def test_tracks_stay_apart_whatever_their_numbers_are(tmp_path: Path) -> None:
+def test_tracks_have_distinct_threads_for_all_numbers(tmp_path: Path) -> None:
     events = [op(f"{at:02}", pid, tid) for at, (pid, tid) in enumerate(HARD)]
-    result = shown(tmp_path, *events)
+    result = complete_load(tmp_path, *events)
     assert result.report.lanes == 0
-    told = [(row[1], row[2]) for row in result.answers[0]]
-    assert told == [(str(pid), str(tid)) for pid, tid in HARD]
-    utids = {(one.pid, one.tid) for one in result.rendered.tracks}
-    assert len(utids) == len(HARD)
-    assert all(0 <= one.pid < 1 << 32 and 0 < one.tid < 1 << 32 for one in result.rendered.tracks)
-    assert len({one.pid for one in result.rendered.tracks}) == len({pid for pid, _ in HARD})
+    rows = [(row[1], row[2]) for row in result.answers[0]]
+    assert rows == [(str(pid), str(tid)) for pid, tid in HARD]
+    threads = {(track.pid, track.tid) for track in result.rendered.tracks}
+    assert len(threads) == len(HARD)
+    assert all(0 <= track.pid < 1 << 32 and 0 < track.tid < 1 << 32 for track in result.rendered.tracks)
+    assert len({track.pid for track in result.rendered.tracks}) == len({pid for pid, _ in HARD})
 
 
-def test_numbers_that_the_engine_takes_are_kept(tmp_path: Path) -> None:
-    result = shown(tmp_path, op("a", 4194304, 17), op("b", 0, 1), op("c", 4194304, 1_999_999_999))
-    kept = {(one.pid, one.tid) for one in result.rendered.tracks}
+def test_numbers_that_the_engine_accepts_are_kept(tmp_path: Path) -> None:
+    result = complete_load(tmp_path, op("a", 4194304, 17), op("b", 0, 1), op("c", 4194304, 1_999_999_999))
+    kept = {(track.pid, track.tid) for track in result.rendered.tracks}
     assert kept == {(4194304, 17), (0, 1), (4194304, 1_999_999_999)}
 
 
-def test_a_process_and_a_device_of_one_number_stay_apart(tmp_path: Path) -> None:
+def test_process_and_device_of_one_number_are_distinct(tmp_path: Path) -> None:
     result = places(
-        shown(tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), named("process_name", "python", 7))
+        complete_load(
+            tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), named("process_name", "python", 7)
+        )
     )
     assert result["gpu"] == ("7", "7", None, 7, 7, 1, "GPU 7", "stream 7")
     assert result["host"] == ("7", "7", None, None, None, 1, "python", None)
     assert result["other"] == ("7", "8", None, None, None, 1, "python", None)
 
 
-def test_the_device_keeps_its_number_where_no_process_has_it(tmp_path: Path) -> None:
-    result = shown(tmp_path, kernel("gpu", 2, 20), op("host", 100, 100))
-    assert {one.pid: one.device for one in result.rendered.tracks} == {2: 2, 100: None}
+def test_device_keeps_its_number_if_no_process_has_it(tmp_path: Path) -> None:
+    result = complete_load(tmp_path, kernel("gpu", 2, 20), op("host", 100, 100))
+    assert {track.pid: track.device for track in result.rendered.tracks} == {2: 2, 100: None}
 
 
-def test_threads_have_their_names_and_streams_are_called_so(tmp_path: Path) -> None:
+def test_threads_and_streams_have_names(tmp_path: Path) -> None:
     result = places(
-        shown(
+        complete_load(
             tmp_path,
             kernel("a", 0, 7),
             kernel("b", 0, 20),
@@ -102,12 +104,12 @@ def test_threads_have_their_names_and_streams_are_called_so(tmp_path: Path) -> N
     ]
 
 
-def test_lanes_beyond_the_first_say_so(tmp_path: Path) -> None:
+def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
     events = [kernel(f"{at}", 0, 7, at, 10) for at in (1, 2, 3)] + [op("4", 5, 6, 1, 5), op("5", 5, 6, 2, 5)]
-    result = shown(tmp_path, *events, named("thread_name", "stream 7 ", 0, 7))
+    result = complete_load(tmp_path, *events, named("thread_name", "stream 7 ", 0, 7))
     assert result.report.lanes == 3
-    told = {name: (place[5], place[7]) for name, place in places(result).items()}
-    assert told == {
+    rows = {name: (place[5], place[7]) for name, place in places(result).items()}
+    assert rows == {
         "1": (1, "stream 7"),
         "2": (2, "stream 7 · lane 2"),
         "3": (3, "stream 7 · lane 3"),
@@ -116,15 +118,15 @@ def test_lanes_beyond_the_first_say_so(tmp_path: Path) -> None:
     }
 
 
-def test_the_rank_of_a_trace_is_that_of_all_its_tracks(tmp_path: Path) -> None:
+def test_all_tracks_of_a_trace_have_its_rank(tmp_path: Path) -> None:
     events = [op("host", 9, 9), kernel("gpu", 0, 7), named("process_name", "python", 9)]
-    result = places(shown(tmp_path, *events, distributedInfo={"rank": 3, "world_size": 8}))
+    result = places(complete_load(tmp_path, *events, distributedInfo={"rank": 3, "world_size": 8}))
     assert [result[name][2] for name in ("host", "gpu")] == [3, 3]
     assert [result[name][6] for name in ("host", "gpu")] == ["python · rank 3", "GPU 0 · rank 3"]
 
 
 @pytest.mark.parametrize("name", ["a\\u0000b", "\\ud83d", "\\ud83d\\ude00", "'; DROP TABLE slice --", "x" * 100_000])
-def test_names_do_no_harm(name: str, tmp_path: Path) -> None:
+def test_harmful_names_are_sanitized(name: str, tmp_path: Path) -> None:
     events = [op("a", 1, 1), named("thread_name", "NAME", 1, 1), named("process_name", "NAME", 1)]
     text = text_of(*events, op("b", "NAME", "NAME")).replace("NAME", name)
     result = load(ingested(text, tmp_path / "trace"), PLACES)
@@ -135,7 +137,7 @@ def test_names_do_no_harm(name: str, tmp_path: Path) -> None:
     assert places(result)["b"][:2] == (plain, plain)
 
 
-def test_no_two_tracks_are_given_one_number() -> None:
+def test_assigned_numbers_are_unique() -> None:
     tracks = TrackAssigner({"rank": None, "processes": [], "threads": []})
     assigned: list[EngineTrack] = [
         tracks.assign(pid, tid, lane, on_device=False)
