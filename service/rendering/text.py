@@ -52,7 +52,7 @@ class TextCache:
 
 
 class PackedTexts:
-    """PackedTexts one after the other: their bytes, and the index at which each starts."""
+    """Texts one after the other: their bytes, and the index at which each starts."""
 
     def __init__(self, values: Bytes, starts: Ints) -> None:
         self.values = values

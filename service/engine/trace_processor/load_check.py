@@ -1,6 +1,6 @@
 """The check of a load: compares a trace's document with trace_processor's tables, and adds tables on its tracks.
 
-The `RenderReport` tells what the document held. Each event that the engine can show must be there; each complaint of
+The `RenderReport` records what the document held. Each event that the engine can show must be there; each complaint of
 the engine's importer is reported with its meaning.
 """
 
