@@ -1,8 +1,8 @@
 """The policy for SQL of clients: statements may read, and may change only names that their client has created.
 
-SQL is split as the engine splits it (`service.engine.tokens`). A statement's first words determine its kind; kinds that are
-not listed here are refused. The engine expands macros, so neither their bodies nor their arguments may contain words
-that change something, and a statement must spell out the name that it changes. The sandbox is the second line of
+SQL is split as the engine splits it (`service.engine.tokens`). The first words of a statement determine its kind; kinds
+that are not listed here are refused. The engine expands macros, so neither their bodies nor their arguments may contain
+words that change something, and a statement must spell out the name that it changes. The sandbox is the second line of
 defence.
 """
 
