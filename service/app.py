@@ -129,9 +129,8 @@ class Dock:
         folder = Folder(settings.data)
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
         engine, ui = provision.provide(settings)
-        log.warning(
-            "guards of the engines: %s", protections.summary(settings)
-        )  # seen also where no one has set up logs
+        guards = protections.summary(settings)
+        log.warning("guards of the engines: %s", guards)  # seen also where no one has set up logs
         if machine_code.folder() is None:
             log.warning("%s", machine_code.NOT_KEPT)
         folder.open()
