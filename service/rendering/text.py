@@ -17,12 +17,7 @@ from service.streaming.scan.compiled import compiled, inlined
 NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
 """The treatment of an event's arguments, or of the whole event."""
 
-ESSENTIAL_COLUMNS = (
-    "correlation",
-    "device",
-    "stream",
-    "bytes",
-)  # the External id would take a fifth of the load
+ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # the External id would take a fifth of the load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
 _CACHED_MAX = 1 << 16  # words

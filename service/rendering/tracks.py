@@ -108,6 +108,5 @@ def _process_name(process: Mapping[str, Any], pid: Key, device: int | None, rank
         name = pid
     if not name or rank is None or (device is None and name == pid):
         return name
-    return (
-        name if name.startswith(f"rank {rank} · ") else f"{name} · rank {rank}"
-    )  # merged traces have such names already
+    is_merged = name.startswith(f"rank {rank} · ")  # merged traces have such names already
+    return name if is_merged else f"{name} · rank {rank}"

@@ -65,10 +65,10 @@ async def test_settled_waits_no_longer_than_its_limit(open_session: OpenSession,
 async def test_progress_is_reported_during_the_load(open_session: OpenSession, tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "big.json", sized(TraceShape(), 20_000_000))
     async with open_session(trace) as session:
-        seen = set()
+        progress = set()
         while not await session.settled(0.01):
-            seen.add(session.loaded_bytes)
-        assert len(seen) > 1
+            progress.add(session.loaded_bytes)
+        assert len(progress) > 1
         assert session.loaded_bytes == trace.stat().st_size
 
 
@@ -410,17 +410,17 @@ async def test_session_reports_its_memory(open_session: OpenSession) -> None:
 
 
 async def test_after_load_runs_before_queries_of_clients(open_session: OpenSession) -> None:
-    async def number(session: Session) -> None:
+    async def count_slices(session: Session) -> None:
         (await session.run("CREATE TABLE ours AS SELECT count(*) AS slices FROM slice")).close()
         result = await session.run("SELECT slices FROM ours")
-        seen.extend(await all_rows(result))
+        counts.extend(await all_rows(result))
         assert session.state is SessionState.LOADING
 
-    seen: list[tuple[Any, ...]] = []
-    async with open_session(after_load=number) as session:
+    counts: list[tuple[Any, ...]] = []
+    async with open_session(after_load=count_slices) as session:
         early = session.query("SELECT slices + 1 FROM ours", limit=None, timeout_s=30)
         assert await all_rows(early) == [(488,)]
-        assert seen == [(487,)]
+        assert counts == [(487,)]
         assert await all_rows(await session.run("SELECT slices + 2 FROM ours")) == [(489,)]
         assert session.queries == 1
 

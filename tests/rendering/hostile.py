@@ -135,7 +135,7 @@ def _damaged(random: Random, members: list[Member]) -> list[Member]:
             return [*members, (key, _any(random))]
         case 3:
             args = _object(random, NUMBERS + STRINGS + OTHERS + DEEP)
-            return [*(one for one in members if one[0] != "args"), ("args", args)]
+            return [*(member for member in members if member[0] != "args"), ("args", args)]
         case 4:
             return [(key, random.choice(TIMES) if key in ("ts", "dur") else value) for key, value in members]
         case _:  # it is something else

@@ -51,9 +51,9 @@ EVENTS = st.lists(
 
 
 def cached(events: list[dict[str, Any]], key: str, words: TextCache) -> tuple[PackedTexts, Any]:
-    known = [*dict.fromkeys(event[key] for event in events if event[key] is not None)]
-    codes = [known.index(event[key]) if event[key] is not None else len(known) for event in events]
-    return words.of(known), np.array(codes, np.int64)
+    unique = [*dict.fromkeys(event[key] for event in events if event[key] is not None)]
+    codes = [unique.index(event[key]) if event[key] is not None else len(unique) for event in events]
+    return words.of(unique), np.array(codes, np.int64)
 
 
 def text_of(events: list[dict[str, Any]]) -> str:

@@ -145,4 +145,4 @@ def test_assigned_numbers_are_unique() -> None:
         for tid in (-1, 0, 1, FIRST_ASSIGNED + 2, "a")
         for lane in (1, 2)
     ]
-    assert len({(one.pid, one.tid) for one in assigned}) == len(assigned)
+    assert len({(track.pid, track.tid) for track in assigned}) == len(assigned)
