@@ -210,7 +210,7 @@ class LineRpc:
 class SqliteDriver:
     """Starts databases; see `EngineDriver`."""
 
-    rpc = LineRpc()
+    rpc: LineRpc | None = LineRpc()
 
     def binary(self) -> Path:
         return Path(sqlite3.__file__)

@@ -14,7 +14,7 @@ import pytest
 from service.engine.fleet import Fleet
 from service.engine.relay import Relay
 from service.engine.session import Session, SessionState
-from service.trace.errors import EngineFailed, QueryTimeout, SqlError, SqlRefused
+from service.trace.errors import EngineFailed, QueryTimeout, RequestRefused, SqlError, SqlRefused
 from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, all_rows, limits, query_rows, within
 from tests.engine.sqlite_engine import SqliteDriver, SqliteEngine
 
@@ -131,10 +131,18 @@ async def test_client_that_leaves_stops_its_request() -> None:
         assert await within(5, query_rows(session, "SELECT 1")) == [(1,)]
 
 
+async def test_relay_refuses_an_engine_without_a_protocol_for_uis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqliteDriver, "rpc", None)
+    async with fleet_of() as fleet:
+        session = fleet.open("a", "a", document)
+        with pytest.raises(RequestRefused, match="No UI can attach"):
+            Relay(session)
+
+
 def test_sessions_fleet_and_relay_import_no_engine() -> None:
     program = (
         "import sys, service.engine.fleet, service.engine.relay\n"
         "print([name for name in sys.modules if name.startswith('service.engine.trace_processor')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
