@@ -1,8 +1,8 @@
 """trace_processor's RPC as bytes: a `TraceProcessorRpcStream` is messages framed as field 1, length-delimited.
 
 Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto; the message classes come from the `perfetto`
-package. Messages carry no sequence numbers in either direction: the receiver then skips its check for lost messages,
-so that many clients can share one engine.
+package, which builds them at run time, so that they have no static types. Messages carry no sequence numbers in either
+direction: the receiver then skips its check for lost messages, so that many clients can share one engine.
 """
 
 from typing import Any
