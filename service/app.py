@@ -16,9 +16,10 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from service import __version__
-from service.engine import guards, provision
 from service.engine.fleet import Fleet
 from service.engine.relay import FILE_PIECE_MAX
+from service.engine.trace_processor import protections, provision
+from service.engine.trace_processor.driver import TraceProcessorDriver
 from service.http import (
     analysis,
     download,
@@ -128,7 +129,8 @@ class Dock:
         folder = Folder(settings.data)
         access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
         engine, ui = provision.provide(settings)
-        log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
+        guards = protections.summary(settings)
+        log.warning("guards of the engines: %s", guards)  # seen also where no one has set up logs
         if machine_code.folder() is None:
             log.warning("%s", machine_code.NOT_KEPT)
         folder.open()
@@ -146,7 +148,7 @@ class Dock:
         )
         room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
         # incoming/ is emptied at each start, should there be no files without names
-        fleet = Fleet.of(settings, folder.incoming, room)
+        fleet = Fleet.of(settings, TraceProcessorDriver(settings), folder.incoming, room)
         making = Making(
             catalog,
             board,

@@ -60,7 +60,7 @@ def doctor(
     """Check that this machine has what the server needs."""
     settings = settings_of()
     if engine_path:
-        from service.engine.provision import engine_path as path_of_engine
+        from service.engine.trace_processor.provision import engine_path as path_of_engine
 
         print(path_of_engine(settings))
         return

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from service.attribution.file import make_links
+from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import Cuts, part_envelope
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected

@@ -20,9 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
 
-from service.engine import wire
-from service.engine.relay import FILE_PIECE_MAX, NO_OTHER_FILE, Relay, ask, status, told
+from service.engine.relay import FILE_PIECE_MAX, Relay, ask
 from service.engine.session import Session
+from service.engine.trace_processor import wire
+from service.engine.trace_processor.rpc import NO_OTHER_FILE, PerfettoRequest, error_response, status
 from service.http import errors, shapes
 from service.http.access import identity
 from service.http.bodies import SmallBody
@@ -184,10 +185,10 @@ async def get_status(request: Request, trace: Chosen, parts: Parts) -> Response:
         raise RequestRefused(NO_OTHER_FILE)
     try:
         session = parts.session(View(trace.id))
-        await session.introduced(_INTRODUCED_S)
+        await session.version_known(_INTRODUCED_S)
     except TracedockError as error:
         return _packed(status(None, f"{described(trace)}\nIt can't be opened now: {error.detail}"))
-    return _packed(status(session, described(trace)))
+    return _packed(status(session.version, described(trace)))
 
 
 @rpc.post("/query")
@@ -204,9 +205,10 @@ async def query(request: Request, parts: Parts) -> Response:
         return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
     async def batches() -> AsyncIterator[bytes]:
-        async with aclosing(ask(session, question, client="listener", owner=identity(request))) as responses:
-            async for message in responses:
-                yield message.query_result.SerializeToString()
+        answer = ask(session, PerfettoRequest(question), client="listener", owner=identity(request))
+        async with aclosing(answer) as responses:
+            async for response in responses:
+                yield wire.Rpc.FromString(response).query_result.SerializeToString()
 
     return StreamingResponse(batches(), media_type=_PROTOBUF)
 
@@ -242,10 +244,11 @@ async def one_answer(call: str, request: Request, parts: Parts) -> Response:
     _read(await request.body(), getattr(question, arguments))
     try:
         session = await asked_session(request, parts)
-        responses = [message async for message in ask(session, question, owner=identity(request))]
+        answer = ask(session, PerfettoRequest(question), owner=identity(request))
+        response = wire.Rpc.FromString([response async for response in answer][-1])
     except TracedockError as error:
-        responses = [told(method, error)]
-    return _packed(getattr(responses[-1], result))
+        response = error_response(method, error)
+    return _packed(getattr(response, result))
 
 
 @rpc.websocket("/websocket")

@@ -15,9 +15,10 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
 
-from service.engine import wire
-from service.engine.relay import Relay, status
+from service.engine.engine import BadFrame
+from service.engine.relay import Relay
 from service.engine.session import Session
+from service.engine.trace_processor.rpc import status
 from service.http.access import identity
 from service.http.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
 from service.http.services import Parts
@@ -122,7 +123,7 @@ def _served_files(ui: Path) -> frozenset[str]:
 async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
     session = parts.session(View.parsed(view), identity(request))
-    return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
+    return Response(status(session.version).SerializeToString(), media_type="application/x-protobuf")
 
 
 @pages.websocket("/{view}/rpc/websocket")
@@ -204,7 +205,7 @@ async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: Inbo
             inbox.done(unfinished=relay.unfinished_bytes)
     except WebSocketDisconnect:
         pass
-    except wire.BadFrame as error:
+    except BadFrame as error:
         await socket.close(NO_TRY_AGAIN, close_reason(str(error)))
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
+from service.engine.trace_processor.load_check import check_load
 from service.http.inbox import TOTAL_MAX, ByteBudget
 from service.http.listening import ListenerState
 from service.http.views import View
@@ -27,6 +27,7 @@ from service.jobs.receiving import Receiving, UploadBounds
 from service.jobs.retention import Retention
 from service.jobs.room_guard import RoomGuard
 from service.jobs.runner import Runner
+from service.rendering.render_report import RenderReport
 from service.settings import Settings
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
@@ -135,7 +136,7 @@ class Services:
         if job_id is not None:
             self.board.changed(job_id)
         await self.making.forget(trace_id)
-        await self.fleet.shut_all(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
+        await self.fleet.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self.folder.remove, trace_id)
         self.listener.forget(trace_id)
 
@@ -166,7 +167,7 @@ class Services:
         rendered: dict[str, Any] = {}
 
         async def after_load(session: Session) -> None:
-            session.account = await take_account(session, rendered)
+            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
 
         return self.fleet.open(
             str(view),
@@ -175,7 +176,7 @@ class Services:
                 self.renderings.document, self.folder.columns_of(trace.id), summary, view.selection, view.args,
                 rendered.update,
             ),
-            None if view.selection is None else view.selection.as_dict(),
+            view.selection,
             args=view.args,
             events=_expected_events(view.selection, summary),
             events_max=summary["events"]["kept"],

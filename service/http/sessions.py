@@ -25,12 +25,12 @@ def described(session: Session) -> dict[str, Any]:
     """A session as the API shows it."""
     return {
         "trace": session.trace_id,
-        "selection": session.selection,
+        "selection": None if session.selection is None else session.selection.as_dict(),
         "args": session.load.args,
         "state": session.state,
         "error": session.error.as_dict() if session.error else None,
         "engine": {
-            "version": session.version_code or None,
+            "version": session.version.code or None,
             "pid": session.pid,
             "rss_bytes": session.memory_bytes,
             "peak_bytes": session.peak_bytes,
@@ -43,7 +43,7 @@ def described(session: Session) -> dict[str, Any]:
         "waiting": session.waiting,
         "idle_s": round(session.idle_s, 3),
         "load_s": session.load_s,
-        "account": session.account,
+        "account": session.load_report,
     }
 
 
@@ -51,7 +51,7 @@ def loading(session: Session) -> Response:
     """The answer while the engine loads: ask again."""
     chosen = {} if session.load.args == "all" else {"args": session.load.args}
     if session.selection is not None:
-        chosen["selection"] = json.dumps(session.selection)
+        chosen["selection"] = json.dumps(session.selection.as_dict())
     where = f"/api/v1/traces/{session.trace_id}/session{'?' if chosen else ''}{urlencode(chosen)}"
     return as_json(described(session), 202, **{"Retry-After": "1", "Location": where})
 
@@ -98,5 +98,5 @@ def get_session(view: Viewed, parts: Parts) -> Response:
 async def close_session(view: Viewed, parts: Parts) -> Response:
     """Stop the engine of the trace, or of a selection of it; tables that clients created in it are gone."""
     parts.catalog.get(view.trace_id)
-    await parts.fleet.shut(str(view))
+    await parts.fleet.close_session(str(view))
     return Response(status_code=204)

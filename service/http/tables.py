@@ -88,7 +88,7 @@ class Column:
 
 async def columns_of(result: Result) -> list[Column]:
     """Return the columns of a result that is complete; only mixtures of numbers take a look at the rows."""
-    mixtures = result.mixtures()
+    mixtures = result.column_types()
     numeric = {index for index, kinds in enumerate(mixtures) if kinds == {INTEGER, DOUBLE}}
     if numeric:
         async for batch in result.follow():

@@ -95,7 +95,7 @@ class Analyses:
     async def opening(
         self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
     ) -> dict[str, Any]:
-        """Where the UI opens on a trace: the fields of `service.rendering.opening.Opening`; it waits for no question.
+        """Where the UI opens on a trace: the fields of `InitialView` of `service.rendering`; it waits for no question.
 
         Raises:
             SelectionError: the trace has nothing of the selection, or not that slice.

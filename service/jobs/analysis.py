@@ -19,7 +19,7 @@ from service.analysis.answers import answer_question, applicable, parameters_of,
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.fair_queue import Entry, FairQueue
-from service.rendering.opening import Opening, opening_of
+from service.rendering.initial_view import InitialView, initial_view
 from service.store.database import limit_spill
 from service.store.export import spill_of
 from service.store.lists import whole_summary
@@ -48,7 +48,7 @@ def requested(request: dict[str, Any], readings: ReadingCache) -> bytes:
     A request also tells ``spill_max``: bytes that a database opened for it may spill, or null.
 
     A request with ``opening`` asks where the UI opens instead: ``columns``, ``summary``, and ``selection`` and
-    ``slice`` or null; see `opening_of`.
+    ``slice`` or null; see `initial_view`.
     """
     if "opening" in request:
         return orjson.dumps(_opening(request["opening"]))
@@ -69,10 +69,10 @@ def requested(request: dict[str, Any], readings: ReadingCache) -> bytes:
     return answer.form(request["form"], request["table"])
 
 
-def _opening(told: dict[str, Any]) -> Opening:
+def _opening(told: dict[str, Any]) -> InitialView:
     selection = None if told["selection"] is None else Selection.parsed(told["selection"])
     reference = None if told["slice"] is None else SliceReference.parsed(told["slice"])
-    return opening_of(Path(told["columns"]), told["summary"], selection, reference)
+    return initial_view(Path(told["columns"]), told["summary"], selection, reference)
 
 
 class Answering:

@@ -207,7 +207,7 @@ class Renderings(Writers):
             summary: of the trace, as the catalog has it.
             selection: what of it, or None.
             args: which arguments events keep: all, essential or none.
-            on_account: is given what the document holds, once all is written; see `service.rendering.account`.
+            on_account: is given what the document holds, once all is written; see `service.rendering.render_report`.
 
         Raises:
             SelectionError: the trace has nothing of the selection.

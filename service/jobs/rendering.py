@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from service.jobs.export import run
-from service.rendering.account import Rendered
-from service.rendering.document import prepare, rendering
+from service.rendering.document import prepare, render
+from service.rendering.render_report import RenderReport
 from service.trace.selection import Selection
 
 
@@ -20,14 +20,12 @@ def requested(request: dict[str, Any]) -> Iterator[bytes]:
     """The pieces of the document that a request is for.
 
     Args:
-        request: ``columns``, ``summary``, ``selection`` or null, and ``args``; see `rendering`.
+        request: ``columns``, ``summary``, ``selection`` or null, and ``args``; see `render`.
     """
-    rendered = Rendered()
+    report = RenderReport()
     selection = None if request["selection"] is None else Selection.parsed(request["selection"])
-    yield from rendering(
-        Path(request["columns"]), request["summary"], rendered, selection=selection, args=request["args"]
-    )
-    sys.stderr.buffer.write(orjson.dumps(rendered) + b"\n")
+    yield from render(Path(request["columns"]), request["summary"], report, selection=selection, args=request["args"])
+    sys.stderr.buffer.write(orjson.dumps(report) + b"\n")
     sys.stderr.flush()
 
 

@@ -113,5 +113,6 @@ def test_doctor_marks_each_finding_and_fails_when_one_does(
 
 def test_doctor_engine_path_prints_only_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "service.engine")
-    install(monkeypatch, "service.engine.provision", engine_path=lambda settings: Path("/opt/shell"))
+    install(monkeypatch, "service.engine.trace_processor")
+    install(monkeypatch, "service.engine.trace_processor.provision", engine_path=lambda settings: Path("/opt/shell"))
     assert invoke("doctor", "--engine-path").stdout == "/opt/shell\n"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from service.cutting.merge import merge
 from service.cutting.source import Source
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, CannotMerge
@@ -30,7 +30,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 from tests.cutting.choices import Chosen, documents, text_of
 from tests.cutting.test_children import split
 from tests.cutting.test_cut import SMALL, cut_text, document_of, ingested, lines, plain
-from tests.engine.conftest import asked, session_on
+from tests.engine.conftest import query_rows, session_on
 
 numbers = count()
 NO_CLOSURE = {"flows": False, "launches": False, "kernels": False, "annotations": False}
@@ -418,12 +418,12 @@ def test_an_engine_loads_a_merged_trace_with_the_slices_of_all_ranks_and_named_p
         path = tmp_path / f"{source.source}.json"
         path.write_bytes(document_of(source))
         async with session_on(path, engine) as session:
-            ((count,),) = await asked(session, "SELECT count(*) FROM slice")
-            ((dropped,),) = await asked(
+            ((count,),) = await query_rows(session, "SELECT count(*) FROM slice")
+            ((dropped,),) = await query_rows(
                 session,
                 "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'",
             )
-            named = await asked(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
+            named = await query_rows(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
         return int(str(count)) + int(str(dropped)), [str(name) for (name,) in named]
 
     together, names = asyncio.run(slices(found))

@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from service.http.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
 from tests.http.conftest import ENDLESS
 from tests.server import Server

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import provision, wire
+from service.engine.trace_processor import provision, wire
 from service.http import listening as listening_module
 from service.http.listener import ORIGINS
 from service.http.listening import ListenerState, bind

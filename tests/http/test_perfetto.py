@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN
 from tests.http.conftest import ENDLESS, sent_raw, until
 from tests.server import Server

@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
 from service.engine.relay import FILE_PIECE_MAX
+from service.engine.trace_processor import wire
 from service.http.perfetto import NO_TRY_AGAIN
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
 from tests.server import Server

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from tests.http.conftest import free_port
 from tests.http.test_red_team import DOORS, Door, Tab
 from tests.server import Server

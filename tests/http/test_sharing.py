@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from service.http.perfetto import TRY_AGAIN
 from service.store.tokens import Scope, Tokens
 from tests.http.conftest import ENDLESS_ROWS, until

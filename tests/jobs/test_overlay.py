@@ -19,7 +19,7 @@ from tests.analysis.conftest import ask, read_once, real
 from tests.analysis.training import Training
 from tests.conftest import needs_shared
 from tests.cutting.test_cut import ingested
-from tests.rendering.loads import loaded
+from tests.rendering.loads import load
 
 __all__ = ["ask", "read_once"]
 
@@ -76,7 +76,7 @@ class Arrow(NamedTuple):
 def _shown(child: Child, folder: Path) -> tuple[list[Any], list[Any], list[Arrow]]:
     """The slices of the path, their tracks, and all arrows, as the engine has them."""
     source = Source(folder / child.id, child.name, child.summary, child.id)
-    path, tracks, arrows = loaded(source, PATH, TRACKS, ARROWS).answers
+    path, tracks, arrows = load(source, PATH, TRACKS, ARROWS).answers
     return path, tracks, [Arrow(*cast(Any, row)) for row in arrows]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from service.cutting.source import Source
 from service.jobs.exports import Renderings
-from service.rendering.account import Rendered
-from service.rendering.document import rendering
+from service.rendering.document import render
+from service.rendering.render_report import RenderReport
 from service.trace.errors import ExportFailed, NothingSelected
 from service.trace.selection import Args, Selection
 from tests.cutting.test_cut import ingested
@@ -41,9 +41,9 @@ def written(
 
 
 def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, Any]:
-    rendered = Rendered()
-    document = b"".join(rendering(trace.columns, trace.summary, rendered, selection=selection, args=args))
-    return document, orjson.loads(orjson.dumps(rendered))
+    report = RenderReport()
+    document = b"".join(render(trace.columns, trace.summary, report, selection=selection, args=args))
+    return document, orjson.loads(orjson.dumps(report))
 
 
 @pytest.fixture(scope="module")

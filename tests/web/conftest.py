@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ProxySettings, ViewportSize, expect, sync_playwright
 
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
