@@ -17,7 +17,7 @@ from service.cli.output import whole
 from service.cli.progress import stages
 from service.cli.render import on_terminal, print_result, write_lines
 from service.cli.report import note
-from service.cli.selection import Args, ArgsOption, selecting
+from service.cli.selection import ArgsOption, selecting
 from service.cli.traces import TraceArgument
 
 _ROWS_A_PERSON_READS = 1000
@@ -67,7 +67,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
     ] = None,
-    args: ArgsOption = Args.all,
+    args: ArgsOption = "all",
 ) -> None:
     """Ask SQL of a trace, or of the part of it that is selected."""
     text = _sql(sql, file)
@@ -79,7 +79,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     with stages(keep=False) as shown:
         ask: dict[str, Any] = {
             "selection": selection,
-            "args": args.value,
+            "args": args,
             "limit": rows,
             "timeout_s": timeout or None,
             "on_loading": shown.loading(found["name"]),

@@ -15,7 +15,7 @@ from service.cli.errors import ApiError, ClientError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
 from service.cli.report import failure, note, report
-from service.cli.selection import Args, ArgsOption, selecting
+from service.cli.selection import ArgsOption, selecting
 from service.cli.summary import damage, facts
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`.")]
@@ -118,7 +118,7 @@ def open_trace(
     listener: Annotated[
         bool, typer.Option("--listener", help="Serve this trace on the server's local port, usually 9001.")
     ] = False,
-    args: ArgsOption = Args.all,
+    args: ArgsOption = "all",
     slice_: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +135,7 @@ def open_trace(
         raise typer.BadParameter(
             "it serves whole traces; `tracedock split` makes one of a part", param_hint="--listener"
         )
-    if listener and args is not Args.all:
+    if listener and args != "all":
         raise typer.BadParameter("it serves traces with all arguments of their events", param_hint="--listener")
     client: Client = ctx.obj
     found = client.find(trace)
@@ -146,11 +146,11 @@ def open_trace(
             raise ApiError("listener_off", "The listener is off", reason, 409)
         note(f"{chosen['host']}:{chosen['port']} on the server's machine now serves {found['name']}.")
         note('In a browser there, https://ui.perfetto.dev offers it: answer "YES, use loaded trace".')
-    link = client.perfetto_url(found["id"], selection=selection, args=args.value, slice_=slice_)
+    link = client.perfetto_url(found["id"], selection=selection, args=args, slice_=slice_)
     if found["state"] != "ready":
         note(f"{found['name']} is {found['state']}; the link works once it is ready.")
     elif selection or slice_:
-        client.check_perfetto(found["id"], selection=selection, args=args.value, slice_=slice_)
+        client.check_perfetto(found["id"], selection=selection, args=args, slice_=slice_)
     print(link)
     if browser:
         _browse(link)

@@ -13,7 +13,7 @@ from service.cutting.names import NamePatterns
 from service.cutting.steps import EventSteps
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
-from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, united, without
+from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, difference, intersection, union
 from service.trace.summary import GPU_CATEGORIES, Key
 
 Choice = TypeVar("Choice", int, str)
@@ -100,12 +100,12 @@ class Asked:
         if excluded:
             lenient = _Told(parts, tracks, steps, summary, lenient=True)
             if excluded.window:
-                intervals = without(intervals, lenient.window(excluded))
+                intervals = difference(intervals, lenient.window(excluded))
             self._exclusions = lenient.tests(excluded)
         if not intervals:
             raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary["bounds"])
         self.time = Time(intervals)
-        around = intervals if selection.steps is None else common(intervals, told.times_of_steps(selection.steps))
+        around = intervals if selection.steps is None else intersection(intervals, told.times_of_steps(selection.steps))
         limited = around and around != [ALWAYS]
         self.around = Time(around) if limited else None
         self.columns = told.columns | (lenient.columns if excluded else set())
@@ -206,7 +206,7 @@ class _Told:
 
     def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
         """From the start to the end of the annotations of some steps."""
-        return united(
+        return union(
             (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
             for step in self._summary["steps"]
             if step["number"] in numbers

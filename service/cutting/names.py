@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.trace.errors import BadSelection
-from service.trace.selection import REGEX, is_pattern
+from service.trace.selection_fields import REGEX, is_pattern
 
 
 class NamePatterns:

@@ -25,7 +25,8 @@ from service.store.lists import whole_summary
 from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 
 ONE_TIME_MAX = 1 << 20
 """Events of one time that are looked at together."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.cutting.criteria import SHOWN_MAX, Time
 from service.store.parts import UNTIMED
 from service.trace.errors import BadSelection, SelectionError, UnknownChoice
-from service.trace.selection import ALWAYS, Interval, united
+from service.trace.selection import ALWAYS, Interval, union
 from tests.cutting.choices import Chosen, cut, text_of
 
 HERE = {"pid": 1, "tid": 1}
@@ -25,7 +25,7 @@ TRACE = text_of(
     distributedInfo={"rank": 3, "world_size": 8},
 )
 
-spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(united)
+spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(union)
 
 
 def kept(selection: Chosen, text: str = TRACE) -> list[int]:

@@ -18,7 +18,8 @@ from service.engine.session import EngineLimits, Load, Session
 from service.rendering.account import Rendered
 from service.rendering.document import rendering
 from service.settings import Settings
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.engine.conftest import all_rows
 
 LIMITS = EngineLimits(load_timeout_s=30.0, stop_s=1.0, max_result_bytes=1 << 30, stall_s=20.0)
