@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from service.cutting.clip import clipped_times
-from service.cutting.rows import Rows, nothing_selected
+from service.cutting.rows import RowSelector, nothing_selected
 from service.rendering.base import SPAN_MAX, base_of, engine_times
 from service.rendering.values import plain
 from service.store.census import key_of
@@ -118,7 +118,7 @@ class _View:
     def __init__(self, parts: Parts, summary: Mapping[str, Any], selection: Selection | None) -> None:
         self._parts = parts
         self._summary = summary
-        self._rows = Rows(parts, [selection], summary) if selection else None
+        self._rows = RowSelector(parts, [selection], summary) if selection else None
         if self._rows and not self._rows.keeps_any():
             raise nothing_selected(summary)
         self._clip = self._rows.time(0) if self._rows and selection and selection.straddle == "clip" else None
@@ -132,7 +132,7 @@ class _View:
 
     def selected(self) -> Opening:
         """The time of the selection's window and steps; all of the timeline for a selection without these."""
-        bounds, around = self._summary["bounds"], self._rows.around(0) if self._rows else None
+        bounds, around = self._summary["bounds"], self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return Opening()
         intervals = around.intervals

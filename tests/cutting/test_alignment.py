@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cutting.alignment import Collective, aligned, collective_ends
+from service.cutting.alignment import Collective, align_clocks, collective_ends
 from service.cutting.merge import merge
 from service.cutting.source import Source
 from service.store.folder import EVENTS
@@ -29,7 +29,7 @@ def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, in
 
 
 def shifts(each: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
-    return [one.shift_ns for one in aligned(each, known or [0] * len(each), refine=refine)]
+    return [one.shift_ns for one in align_clocks(each, known or [0] * len(each), refine=refine)]
 
 
 @given(
@@ -37,7 +37,7 @@ def shifts(each: list[dict[Collective, int]], *, refine: bool = True, known: lis
     st.lists(st.integers(0, 10**12), min_size=1, max_size=9, unique=True),
 )
 def test_clocks_that_are_apart_are_put_onto_the_first(apart: list[int], moments: list[int]) -> None:
-    found = aligned([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
+    found = align_clocks([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
 
     assert [one.shift_ns for one in found] == [apart[0] - off for off in apart]
     for one in found:
@@ -52,7 +52,7 @@ def test_noise_moves_a_clock_by_no_more_than_its_median_and_is_told_as_the_resid
     noise = [round(random.gauss(0, 1000)) for _ in moments]
     noise[50] = 10**6  # one that is far off does not move it
 
-    first, second = aligned(
+    first, second = align_clocks(
         [ends(*moments), ends(*(at + 5000 + one for at, one in zip(moments, noise, strict=True)))], [0, 0], refine=True
     )
 
@@ -64,7 +64,7 @@ def test_noise_moves_a_clock_by_no_more_than_its_median_and_is_told_as_the_resid
 
 
 def test_without_refining_the_collectives_only_tell_the_residual() -> None:
-    found = aligned([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
+    found = align_clocks([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
 
     assert [one.shift_ns for one in found] == [0, -900]
     assert [one.residual_ns for one in found] == [{"median": 50, "p95": 50, "max": 50}] * 2
@@ -75,7 +75,7 @@ def test_what_is_known_before_stands_and_the_collectives_correct_it() -> None:
 
 
 def test_a_rank_without_anything_in_common_stays() -> None:
-    found = aligned([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
+    found = align_clocks([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
 
     assert [one.shift_ns for one in found] == [0, 3, -500, -4]
     assert [one.residual_ns is None for one in found] == [False, True, False, True]

@@ -85,7 +85,7 @@ def test_the_pieces_of_a_made_trace_are_what_the_oracle_says(
     children = split(source, tmp_path / "made", selection, by, value)
 
     assert len(children) > 1 or by is None
-    assert all(child.whole == source.source for _, child in children)
+    assert all(child.whole_id == source.source for _, child in children)
     check(text, children, tmp_path)
 
 

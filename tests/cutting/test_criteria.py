@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.cutting.criteria import SHOWN_MAX, Time
+from service.cutting.criteria import SHOWN_MAX, IntervalSet
 from service.store.parts import UNTIMED
 from service.trace.errors import BadSelection, SelectionError, UnknownChoice
 from service.trace.selection import ALWAYS, Interval, union
@@ -47,7 +47,7 @@ def test_a_span_meets_time_where_they_share_a_moment_and_a_moment_where_it_is_on
     intervals: list[Interval], start: int, lasts: int
 ) -> None:
     assume(intervals)
-    time, starts = Time(intervals), np.array([start])
+    time, starts = IntervalSet(intervals), np.array([start])
     inside = {moment for first, last in intervals for moment in range(first, last)}
 
     (meets,), (begins,) = time.meet(starts, starts + lasts), time.begins(starts)
@@ -70,14 +70,14 @@ def test_a_span_encloses_time_where_it_holds_a_whole_interval(
     intervals: list[Interval], start: int, lasts: int
 ) -> None:
     assume(intervals)
-    (encloses,) = Time(intervals).enclosed(np.array([start]), np.array([start + lasts]))
+    (encloses,) = IntervalSet(intervals).enclosed(np.array([start]), np.array([start + lasts]))
 
     assert encloses == any(start <= first and last <= start + lasts for first, last in intervals)
 
 
 @pytest.mark.parametrize("intervals", [[(0, 9)], [(-5, 9), (20, ALWAYS[1])], [(ALWAYS[0], 9)], [ALWAYS]])
 def test_what_has_no_time_is_before_all_time(intervals: list[Interval]) -> None:
-    time, nowhere = Time(intervals), np.array([UNTIMED])
+    time, nowhere = IntervalSet(intervals), np.array([UNTIMED])
 
     is_open = intervals[0][0] == ALWAYS[0]
     assert time.meet(nowhere, nowhere) == time.begins(nowhere) == [is_open]

@@ -169,7 +169,7 @@ def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_pa
     part = ingested(first, tmp_path / "part")
     second = cut_text(part, {"phases": ["X"]})
 
-    assert part.whole == whole.source
+    assert part.whole_id == whole.source
     told = {"of": whole.source, "selection": {"phases": ["X"]}, "external_ids": "unknown"}
     assert json.loads(second)["tracedock"] == {"part": told}
     assert next(iter(parsed(second)))[0] == "tracedock"
