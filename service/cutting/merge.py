@@ -96,7 +96,7 @@ def _check(ranks: "Sequence[_Rank]") -> None:
         if counts[rank.number] > 1:
             same = [other.name for other in ranks if other.number == rank.number]
             raise CannotMerge(
-                f"{' and '.join(same[:3])} have the same rank {rank.number} and are not parts of one trace;"
+                f"{' and '.join(same[:3])} are both of rank {rank.number} and not parts of one trace;"
                 " give the rank of each trace as `ranks`.",
                 traces=same,
             )

@@ -1,6 +1,6 @@
-"""What is wrong or odd with a trace, by kind: what was refused, what was repaired, and what is only strange.
+"""Health of a trace: refused, repaired and odd content, by case.
 
-The cases are those that PyTorch's profiler and what happens to its files are known for; `CASES` lists them.
+`CASES` lists the known defects of PyTorch profiler traces.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from service.trace.secrets import redacted_text
 
 EXAMPLES_MAX = 3
 TEXT_MAX = 120
-_LOOKED_AT = 4096  # characters of a text that are searched for secrets: no token is longer
+_SEARCHED_MAX = 4096  # characters of a text that are searched for secrets: no token is longer
 
 
 class Kind(StrEnum):
-    """What became of what was found, the worst first."""
+    """Treatment of a defect, worst first."""
 
     REFUSED = "refused"
     REPAIRED = "repaired"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class Case(NamedTuple):
-    """One thing that can be found: of which kind, and in words what was done with it."""
+    """Known defect: its kind, and a description of its treatment."""
 
     kind: Kind
     detail: str
@@ -68,7 +68,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True)
 class Example:
-    """Where something was found: a byte of the plain document (of the file for `bad_compression`), and its text."""
+    """Occurrence of a defect: its text, and its offset in the plain document (for `bad_compression`, in the file)."""
 
     offset: int | None = None
     text: str | None = None
@@ -76,46 +76,46 @@ class Example:
 
 @dataclass
 class Note:
-    """How often something was found, and the first places."""
+    """Number of occurrences of a defect, and the first of them."""
 
     count: int = 0
     examples: list[Example] = field(default_factory=list)
 
 
 class Health:
-    """The notes on one trace, or on a piece of one."""
+    """Notes on the defects of a trace, or of a piece of one."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
 
     def add(self, code: str, *, count: int = 1, offset: int | None = None, text: str | None = None) -> None:
-        """Note what `CASES` has under `code`, with an example if there is one."""
+        """Count a case of `CASES`, and add an example if a place or a text is given."""
         self._notes.setdefault(str(code), Note()).count += count
         if offset is not None or text is not None:
             self.show(code, offset=offset, text=text)
 
     def show(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
-        """Give an example of what is noted; the first few are kept, their secrets hidden and then cut to length."""
+        """Add an example of a counted case; the first few are kept, with secrets hidden, and truncated."""
         examples = self._notes[code].examples
         if len(examples) < EXAMPLES_MAX:
-            examples.append(Example(offset, text and redacted_text(text[:_LOOKED_AT])[:TEXT_MAX]))
+            examples.append(Example(offset, text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]))
 
     def join(self, later: "Health") -> None:
-        """Take over the notes on a later piece of the trace."""
-        for code, note in later._notes.items():  # noqa: SLF001 - its own kind
-            mine = self._notes.setdefault(code, Note())
-            mine.count += note.count
-            mine.examples += note.examples[: EXAMPLES_MAX - len(mine.examples)]
+        """Add the notes on a later piece of the trace."""
+        for code, note in later._notes.items():  # noqa: SLF001 - of the same class
+            own = self._notes.setdefault(code, Note())
+            own.count += note.count
+            own.examples += note.examples[: EXAMPLES_MAX - len(own.examples)]
 
     def count(self, code: str) -> int:
-        """How often something was found."""
+        """Return the number of occurrences of a case."""
         return self._notes[code].count if code in self._notes else 0
 
     def as_dict(self, *, refused: int) -> dict[str, Any]:
-        """The report as JSON values, the worst first.
+        """Return the report as JSON values, worst first.
 
         Args:
-            refused: events that were left out.
+            refused: number of events that were left out.
         """
         order = list(CASES)
         notes = [

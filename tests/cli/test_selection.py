@@ -63,11 +63,13 @@ def selected(run: Run, server: Server, *options: str) -> Any:
         ('--selection {"steps":[1],"straddle":"keep"}', {"steps": [1]}),
     ],
 )
-def test_options_become_a_selection(run: Run, traced: Server, options: str, selection: dict[str, Any] | None) -> None:
+def test_selection_options_become_json(
+    run: Run, traced: Server, options: str, selection: dict[str, Any] | None
+) -> None:
     assert selected(run, traced, *options.split()) == selection
 
 
-def test_a_selection_comes_from_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     path.write_text('{"names": ["é*"]}', encoding="utf-8")
     assert selected(run, traced, "--selection", f"@{path}") == {"names": ["é*"]}
@@ -99,7 +101,7 @@ def test_a_selection_comes_from_a_file(run: Run, traced: Server, tmp_path: Path)
         ("--selection {} --steps 1", "no other option"),
     ],
 )
-def test_what_means_no_selection_is_wrong_usage_and_asks_nobody(
+def test_invalid_selection_options_are_wrong_usage_without_a_request(
     run: Run, traced: Server, options: str, said: str
 ) -> None:
     result = run("split", ID, *options.split())
@@ -108,7 +110,7 @@ def test_what_means_no_selection_is_wrong_usage_and_asks_nobody(
     assert traced.requests == []
 
 
-def test_a_query_asks_a_selection(run: Run, traced: Server) -> None:
+def test_query_sends_the_selection(run: Run, traced: Server) -> None:
     table = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}
     traced.script("POST", f"/traces/{ID}/query", json_answer(table), Answer(200, b"", "text/csv"))
     for form in ("table", "csv"):
@@ -119,7 +121,7 @@ def test_a_query_asks_a_selection(run: Run, traced: Server) -> None:
 UI = Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
 
 
-def test_the_link_opens_at_a_slice(run: Run, traced: Server) -> None:
+def test_open_link_has_the_slice(run: Run, traced: Server) -> None:
     traced.script("GET", f"/traces/{ID}/perfetto", UI)
     result = run("open", ID, "--slice", "at:5:aten::mm", "--args", "none")
     link = urlsplit(result.stdout.strip())
@@ -128,7 +130,7 @@ def test_the_link_opens_at_a_slice(run: Run, traced: Server) -> None:
     assert run("open", ID, "--slice", "id:5", "--listener").exit_code == 2
 
 
-def test_a_link_that_the_server_refuses_is_not_printed(run: Run, traced: Server) -> None:
+def test_open_does_not_print_a_refused_link(run: Run, traced: Server) -> None:
     traced.script(
         "GET",
         f"/traces/{ID}/perfetto",
@@ -139,7 +141,7 @@ def test_a_link_that_the_server_refuses_is_not_printed(run: Run, traced: Server)
     assert "no slice named 'aten::mm'" in result.stderr
 
 
-def test_the_link_opens_a_selection(run: Run, traced: Server) -> None:
+def test_open_link_has_the_selection(run: Run, traced: Server) -> None:
     traced.script("GET", f"/traces/{ID}/perfetto", UI)
     result = run("open", ID, "--steps", "3", "--names", "a&b")
     link = urlsplit(result.stdout.strip())
@@ -149,7 +151,7 @@ def test_the_link_opens_a_selection(run: Run, traced: Server) -> None:
     assert traced.sent("PUT") == []
 
 
-def test_a_download_of_a_selection_leaves_the_form_to_the_server(
+def test_download_of_a_selection_leaves_the_format_to_the_server(
     run: Run, traced: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -76,7 +76,7 @@ CASES: list[tuple[By | None, int | None, Chosen]] = [
 
 
 @pytest.mark.parametrize(("by", "value", "selection"), CASES)
-def test_the_pieces_of_a_made_trace_are_what_the_oracle_says(
+def test_pieces_of_a_synthetic_trace_match_the_oracle(
     by: By | None, value: int | None, selection: Chosen, tmp_path: Path
 ) -> None:
     text = made(kernels=8, devices=(0, 1), steps=3)
@@ -90,7 +90,7 @@ def test_the_pieces_of_a_made_trace_are_what_the_oracle_says(
 
 
 @pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
-def test_the_pieces_of_a_real_trace_are_what_the_oracle_says(path: Path, tmp_path: Path) -> None:
+def test_pieces_of_a_real_trace_match_the_oracle(path: Path, tmp_path: Path) -> None:
     text = plain(path)
     source = ingested(text, tmp_path / "whole", path.name)
     by: By = "step" if source.summary["steps"] else "stream" if source.summary["streams"] else "parts"
@@ -99,7 +99,7 @@ def test_the_pieces_of_a_real_trace_are_what_the_oracle_says(path: Path, tmp_pat
 
 
 @pytest.mark.parametrize("size", [2, 100])
-def test_pieces_of_columns_of_many_parts_are_the_same(size: int, tmp_path: Path) -> None:
+def test_pieces_do_not_depend_on_the_parts_of_the_columns(size: int, tmp_path: Path) -> None:
     text = made(kernels=5, steps=2)
     with mock.patch("service.store.columns.ROW_GROUP", size), mock.patch("service.cutting.children.ROW_GROUP", size):
         source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
@@ -109,7 +109,7 @@ def test_pieces_of_columns_of_many_parts_are_the_same(size: int, tmp_path: Path)
         check(text, children[::33], tmp_path)
 
 
-def test_a_piece_is_called_after_the_trace_and_what_it_is_of_it(tmp_path: Path) -> None:
+def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
     source = ingested(made(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
 
     def names(by: By | None, value: int | None = None) -> list[str]:
@@ -124,7 +124,7 @@ def test_a_piece_is_called_after_the_trace_and_what_it_is_of_it(tmp_path: Path) 
         assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in found)
 
 
-def test_empty_pieces_are_left_out_and_if_all_are_that_is_told(tmp_path: Path) -> None:
+def test_empty_pieces_are_skipped_and_only_empty_ones_are_an_error(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = [{"ph": "X", **HERE, "name": "a", "ts": ts, "dur": 1} for ts in (0, 1, 98, 99)]
     source = ingested(text_of(*events), tmp_path / "whole")
 
@@ -137,7 +137,7 @@ def test_empty_pieces_are_left_out_and_if_all_are_that_is_told(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
-def test_no_document_of_a_piece_of_a_real_trace_is_larger_than_was_asked(tmp_path: Path) -> None:
+def test_pieces_of_a_real_trace_stay_below_the_size_limit(tmp_path: Path) -> None:
     path = SHARED / "h100_bert_small.pt.trace.json.gz"
     text = plain(path)
     source = ingested(text, tmp_path / "whole", path.name)

@@ -76,7 +76,7 @@ def check(text: str | bytes, source: Any, selection: Chosen) -> int:
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
-def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path) -> None:
+def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: Path) -> None:
     text, random = plain(path), Random(path.name)
     source = ingested(text, tmp_path / "whole")
     start, end = source.summary["bounds"].values()
@@ -92,7 +92,7 @@ def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_float", "us_decimal", "relative"])
-def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
+def test_slices_of_any_profiler_version_are_clipped_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
     text = made(era=era, kernels=6)
     source = ingested(text, tmp_path / "whole")
     start, end = (source.summary["steps"][1][edge] for edge in ("start_ns", "end_ns"))
@@ -104,7 +104,7 @@ def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.randoms(use_true_random=False))
-def test_slices_of_a_hostile_document_are_cut_at_the_edges(text: str, random: Random) -> None:
+def test_slices_of_a_hostile_document_are_clipped_at_the_edges(text: str, random: Random) -> None:
     document = brute.Document(text)
     with TemporaryDirectory() as folder:
         source = ingested(text, Path(folder) / "whole")
@@ -133,7 +133,7 @@ def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
     ],
 )
 @pytest.mark.parametrize("args", ["", ', "args": {"a": 1, "a": 2}', ', "args": [1]'])
-def test_the_mark_tells_the_times_as_they_were_written(
+def test_mark_has_the_original_text_of_the_times(
     times: str, cut: tuple[str, str] | None, args: str, tmp_path: Path
 ) -> None:
     came = json.loads(f"{{{times}{args}}}", parse_int=str, parse_float=str)
@@ -150,7 +150,7 @@ def test_the_mark_tells_the_times_as_they_were_written(
         assert one["args"] == came["args"]
 
 
-def test_what_lies_far_before_an_edge_and_is_cut_there_stands_in_order_of_time(tmp_path: Path) -> None:
+def test_slice_that_begins_far_before_the_edge_is_clipped_in_order_of_time(tmp_path: Path) -> None:
     events = [{"ph": "X", **HERE, "name": f"long {at}", "ts": at, "dur": 1000 - at} for at in range(50)]
     events += [{"ph": "i", **HERE, "name": f"mark {at}", "ts": 99 + at} for at in range(50)]
     text = text_of(*events)

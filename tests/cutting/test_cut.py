@@ -116,16 +116,14 @@ def check_envelope(made: str, whole: str, source: Source, selection: Chosen) -> 
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
-def test_the_document_of_a_part_of_a_real_trace_has_the_events_that_the_oracle_keeps(
-    path: Path, tmp_path: Path
-) -> None:
+def test_cut_document_of_a_real_trace_matches_the_oracle(path: Path, tmp_path: Path) -> None:
     text = plain(path)
 
     check(text, ingested(text, tmp_path / "whole"), Random(path.name), 6)
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_float", "relative"])
-def test_the_document_of_a_part_of_a_made_trace_has_the_events_that_the_oracle_keeps(era: Any, tmp_path: Path) -> None:
+def test_cut_document_of_a_synthetic_trace_matches_the_oracle(era: Any, tmp_path: Path) -> None:
     text = made(era=era, kernels=6, devices=(0, 1), steps=2)
 
     check(text, ingested(text, tmp_path / "whole"), Random(era), 9)
@@ -133,9 +131,7 @@ def test_the_document_of_a_part_of_a_made_trace_has_the_events_that_the_oracle_k
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.randoms(use_true_random=False))
-def test_the_document_of_a_part_of_a_hostile_document_has_the_events_that_the_oracle_keeps(
-    text: str, random: Random
-) -> None:
+def test_cut_document_of_a_hostile_document_matches_the_oracle(text: str, random: Random) -> None:
     with TemporaryDirectory() as folder:
         check(text, ingested(text, Path(folder) / "whole"), random, 3)
 
@@ -150,7 +146,7 @@ ODD = (
 )
 
 
-def test_events_that_only_their_own_text_gives_back_are_in_a_part_as_they_came(tmp_path: Path) -> None:
+def test_verbatim_events_are_unchanged_in_a_cut(tmp_path: Path) -> None:
     source = ingested(ODD, tmp_path / "whole")
 
     found = cut_text(source, {"phases": ["X", "i"]})
@@ -159,7 +155,7 @@ def test_events_that_only_their_own_text_gives_back_are_in_a_part_as_they_came(t
     assert envelope_of(parsed(found)).endswith('"schemaVersion": 1, "traceEvents": [], "last": [1.0, {"x": 1e1}]}')
 
 
-def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_path: Path) -> None:
+def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: Path) -> None:
     text = plain(SMALL[-2])
     whole = ingested(text, tmp_path / "whole")
     start, end = whole.summary["bounds"].values()
@@ -178,7 +174,7 @@ def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_pa
     assert lines(document_of(part)) == lines(first)
 
 
-def test_a_part_can_be_without_secrets(tmp_path: Path) -> None:
+def test_cut_document_can_be_redacted(tmp_path: Path) -> None:
     secret = "sk-ant-" + "a1B2" * 12
     told = {"ph": "X", "ts": 1, "dur": 2, **HERE, "name": "a", "args": {"api_key": secret}}
     source = ingested(text_of(told, told, api_key=secret), tmp_path / "whole")
@@ -189,7 +185,7 @@ def test_a_part_can_be_without_secrets(tmp_path: Path) -> None:
     assert len(json.loads(hidden)["traceEvents"]) == 2
 
 
-def test_nothing_selected_is_told_of_before_the_first_byte(tmp_path: Path) -> None:
+def test_empty_selection_is_refused_before_the_first_byte(tmp_path: Path) -> None:
     source = ingested(made(), tmp_path / "whole")
     asked = Selection.parsed({"names": ["no such"], "closure": {"metadata": False}})
 
@@ -199,7 +195,7 @@ def test_nothing_selected_is_told_of_before_the_first_byte(tmp_path: Path) -> No
     assert caught.value.as_dict()["counts"] == source.summary["counts"]
 
 
-def test_a_bare_list_of_events_has_no_place_to_say_of_what_it_is_a_part(tmp_path: Path) -> None:
+def test_bare_list_of_events_gets_no_provenance(tmp_path: Path) -> None:
     source = ingested(made(document="array"), tmp_path / "whole")
 
     assert isinstance(json.loads(cut_text(source, {"phases": ["X"]})), list)

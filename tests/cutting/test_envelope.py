@@ -14,7 +14,7 @@ envelopes = st.dictionaries(names, st.integers() | st.text(max_size=5) | st.list
 facts = st.dictionaries(st.sampled_from(["part", "merged", "other"]), st.integers() | st.text(max_size=5), min_size=1)
 
 
-def test_a_fact_stands_first_and_the_rest_as_it_was() -> None:
+def test_with_facts_prepends_a_fact_and_keeps_the_rest() -> None:
     text = with_facts(PLAIN, {"part": {"of": "a"}})
 
     assert text == b'{"tracedock": {"part": {"of": "a"}},\n' + PLAIN.lstrip()[1:]
@@ -23,14 +23,14 @@ def test_a_fact_stands_first_and_the_rest_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b"\n[ ]\n"])
-def test_a_bare_list_says_nothing(text: bytes) -> None:
+def test_bare_list_has_no_provenance(text: bytes) -> None:
     assert with_facts(text, {"part": 1}) == text
     assert without_fact(text, "part") == text
     assert provenance(text) == {}
 
 
 @given(envelopes, facts, facts, st.sampled_from([None, 2]))
-def test_facts_are_added_and_replaced_and_taken_away(
+def test_facts_can_be_added_replaced_and_removed(
     envelope: dict[str, object], first: dict[str, object], second: dict[str, object], indent: int | None
 ) -> None:
     text = json.dumps(envelope, indent=indent).encode()
@@ -49,7 +49,7 @@ def test_facts_are_added_and_replaced_and_taken_away(
 
 
 @pytest.mark.parametrize("told", [b"null", b"[1]", b'"part"', b"{}"])
-def test_a_member_of_that_name_that_tells_nothing_is_replaced(told: bytes) -> None:
+def test_malformed_provenance_is_replaced(told: bytes) -> None:
     text = b'{"tracedock": %b, "traceEvents": []}' % told
 
     assert provenance(text) == {}
@@ -57,5 +57,5 @@ def test_a_member_of_that_name_that_tells_nothing_is_replaced(told: bytes) -> No
     assert without_fact(text, "part") == text
 
 
-def test_a_member_that_does_not_stand_first_is_not_ours() -> None:
+def test_member_that_is_not_first_is_not_provenance() -> None:
     assert provenance(b'{"a": {"tracedock": {"part": 1}}, "tracedock": {"part": 2}}') == {}

@@ -69,7 +69,7 @@ def check_same(found: Source, whole: Source, text: str | bytes) -> None:
 
 @pytest.mark.parametrize("selection", ALL_OF_IT)
 @pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
-def test_the_parts_of_a_real_trace_become_it_again(path: Path, selection: str, tmp_path: Path) -> None:
+def test_merged_parts_of_a_real_trace_are_the_trace(path: Path, selection: str, tmp_path: Path) -> None:
     text = plain(path)
     whole = ingested(text, tmp_path / "whole", path.name)
     children = [
@@ -85,7 +85,7 @@ def test_the_parts_of_a_real_trace_become_it_again(path: Path, selection: str, t
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.integers(1, 7), st.sampled_from([*ALL_OF_IT]), st.integers(1, 5), st.booleans())
-def test_the_parts_of_a_hostile_document_become_it_again(
+def test_merged_parts_of_a_hostile_document_are_the_document(
     text: str, parts: int, selection: str, size: int, anew: bool
 ) -> None:
     with (
@@ -108,9 +108,7 @@ def test_the_parts_of_a_hostile_document_become_it_again(
 
 
 @pytest.mark.parametrize("straddle", ["keep", "start"])
-def test_with_the_default_closure_only_the_arrows_stay_away_that_are_whole_in_no_part(
-    straddle: str, tmp_path: Path
-) -> None:
+def test_merged_parts_with_the_default_closure_lack_only_arrows_across_parts(straddle: str, tmp_path: Path) -> None:
     text = plain(DATA / "cpu_train_steps.pt.trace.json.gz")
     whole = ingested(text, tmp_path / "whole")
     children = [child for _, child in split(whole, tmp_path, {"straddle": straddle}, "parts", 5)]
@@ -278,7 +276,7 @@ def three(folder: Path, *more: dict[str, Any] | str) -> list[Source]:
     return ranks
 
 
-def test_ranks_that_are_alike_stay_apart(tmp_path: Path) -> None:
+def test_merge_keeps_identical_ranks_apart(tmp_path: Path) -> None:
     ranks = three(tmp_path)
 
     found = merged(ranks, tmp_path)
@@ -306,7 +304,7 @@ ODD = [
 ]
 
 
-def test_odd_events_of_ranks_stay_apart_too(tmp_path: Path) -> None:
+def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
     ranks = three(tmp_path, ", ".join(ODD))
 
     check_ranks(merged(ranks, tmp_path), ranks)
@@ -332,7 +330,7 @@ LARGE = (
 
 
 @pytest.mark.parametrize("align", ["none", "collectives"])
-def test_a_merged_trace_is_the_same_when_its_document_is_read_anew(align: Align, tmp_path: Path) -> None:
+def test_merged_trace_round_trips_through_its_document(align: Align, tmp_path: Path) -> None:
     ranks = three(tmp_path, LARGE)
     found = merged(ranks, tmp_path, align=align)
     check_ranks(found, ranks)
@@ -353,7 +351,7 @@ def test_a_merged_trace_is_the_same_when_its_document_is_read_anew(align: Align,
 
 
 @needs_shared
-def test_eight_real_ranks_become_one_trace(tmp_path: Path) -> None:
+def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
     paths = sorted(SHARED.glob("dlrm_8_ranks/*.gz"))
     ranks = [ingested(plain(path), tmp_path / path.name[:7], path.name) for path in paths]
 
@@ -405,7 +403,7 @@ def gloo(folder: Path) -> list[Source]:
     return [ingested(plain(path), folder / path.name[:14], path.name) for path in paths]
 
 
-def test_an_engine_loads_a_merged_trace_with_the_slices_of_all_ranks_and_named_processes(
+def test_engine_loads_all_slices_and_process_names_of_a_merged_trace(
     tmp_path: Path,
 ) -> None:
     engine = provision.engine_path(Settings())
@@ -444,7 +442,7 @@ def refused(*sources: Source, folder: Path) -> CannotMerge:
     return caught.value
 
 
-def test_two_traces_of_one_rank_are_told_of_by_name_unless_their_ranks_are_given(tmp_path: Path) -> None:
+def test_merge_names_two_traces_of_the_same_rank_unless_ranks_are_given(tmp_path: Path) -> None:
     texts = [rank_text(1, *SOME), rank_text(1, *SOME[:-1])]
     one, other = (ingested(text, tmp_path / f"{at}", f"trace {at}") for at, text in enumerate(texts))
 
@@ -458,14 +456,14 @@ def test_two_traces_of_one_rank_are_told_of_by_name_unless_their_ranks_are_given
     assert [told["rank"] for told in found.summary["ranks"]] == [2, 5]
 
 
-def test_a_trace_of_an_unknown_rank_is_told_of_by_name(tmp_path: Path) -> None:
+def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
     one, other = ingested(rank_text(1, *SOME), tmp_path / "1"), ingested(text_of(*SOME), tmp_path / "2", "unknown.json")
 
     assert "unknown.json" in str(refused(one, other, folder=tmp_path))
     assert len(merged([one, replace(other, rank=0)], tmp_path).summary["ranks"]) == 2
 
 
-def test_what_is_merged_is_not_merged_with_more_ranks(tmp_path: Path) -> None:
+def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:
     ranks = three(tmp_path)
     two, last = merged(ranks[:2], tmp_path / "two"), ranks[2]
 
@@ -473,7 +471,7 @@ def test_what_is_merged_is_not_merged_with_more_ranks(tmp_path: Path) -> None:
     assert two.name in str(refused(replace(two, rank=7), last, folder=tmp_path))
 
 
-def test_the_parts_of_a_merged_trace_become_it_again(tmp_path: Path) -> None:
+def test_merged_parts_of_a_merged_trace_are_the_trace(tmp_path: Path) -> None:
     whole = merged(gloo(tmp_path), tmp_path)
     for selection, by, value in ((ALL_OF_IT["start"], "parts", 3), (ALL_OF_IT["keep"], "rank", None)):
         children = [child for _, child in split(whole, tmp_path, selection, by, value)]  # type: ignore[arg-type]
@@ -485,7 +483,7 @@ def test_the_parts_of_a_merged_trace_become_it_again(tmp_path: Path) -> None:
         assert json.loads(found.envelope) == json.loads(whole.envelope)
 
 
-def test_parts_of_ranks_become_the_merged_ranks(tmp_path: Path) -> None:
+def test_merged_parts_of_ranks_are_the_merged_ranks(tmp_path: Path) -> None:
     ranks = gloo(tmp_path)
     parts = [child for rank in ranks for _, child in split(rank, tmp_path, ALL_OF_IT["keep"], "parts", 3)]
     Random(1).shuffle(parts)
@@ -498,7 +496,7 @@ def test_parts_of_ranks_become_the_merged_ranks(tmp_path: Path) -> None:
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), documents(), st.sampled_from(["none", "base"]))
 @example('{"traceEvents": [{"ts": 2.0015, "pid": 1, "ph": "M", "name": "process_name"}]}', "[]", "none")
-def test_hostile_ranks_stay_apart(one: str, other: str, align: Align) -> None:
+def test_merge_keeps_hostile_ranks_apart(one: str, other: str, align: Align) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         ranks = [replace(ingested(text, folder / f"{at}"), rank=at) for at, text in enumerate((one, other))]

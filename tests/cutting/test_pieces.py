@@ -44,7 +44,7 @@ def check_divided(source: Source, found: list[Piece]) -> None:
 
 @given(value=st.integers(1, 200))
 @settings(max_examples=20)
-def test_equal_parts_divide_the_time(source: Source, value: int) -> None:
+def test_split_by_parts_divides_the_time_equally(source: Source, value: int) -> None:
     found = split(source, {}, "parts", value)
 
     assert len(found) == value
@@ -61,7 +61,7 @@ def bounds_of(source: Source) -> int:
 
 @given(share=st.integers(1, 300))
 @settings(max_examples=20)
-def test_pieces_of_a_duration_divide_the_time_and_last_so_long(source: Source, share: int) -> None:
+def test_split_by_duration_divides_the_time_into_pieces_of_that_duration(source: Source, share: int) -> None:
     lasts = bounds_of(source) // share + 1
 
     found = split(source, {}, "duration", lasts)
@@ -70,7 +70,7 @@ def test_pieces_of_a_duration_divide_the_time_and_last_so_long(source: Source, s
     assert {end - start for start, end in spans(found) if start and end} <= {lasts}
 
 
-def test_a_window_is_divided_within_its_edges(source: Source) -> None:
+def test_split_by_time_divides_the_window(source: Source) -> None:
     start, end = source.summary["bounds"].values()
     middle = (start + end) // 2
 
@@ -82,7 +82,7 @@ def test_a_window_is_divided_within_its_edges(source: Source) -> None:
 
 
 @pytest.mark.parametrize(("by", "field"), [("step", "steps"), ("stream", "streams"), ("device", "devices")])
-def test_each_of_the_things_that_a_trace_has_makes_a_piece(source: Source, by: By, field: str) -> None:
+def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: str) -> None:
     summary = source.summary
     every: dict[str, list[Any]] = {
         "steps": [one["number"] for one in summary["steps"]],
@@ -99,7 +99,7 @@ def test_each_of_the_things_that_a_trace_has_makes_a_piece(source: Source, by: B
 
 @pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
 @pytest.mark.parametrize("share", [2, 4])
-def test_no_document_of_a_piece_is_larger_than_was_asked(straddle: str, share: int, tmp_path: Path) -> None:
+def test_split_by_size_keeps_documents_below_the_limit(straddle: str, share: int, tmp_path: Path) -> None:
     source = ingested(made(kernels=40, steps=8), tmp_path / "whole")
     limit = len(cut_text(source, {})) // share
 
@@ -111,7 +111,7 @@ def test_no_document_of_a_piece_is_larger_than_was_asked(straddle: str, share: i
         assert len(cut_text(source, piece.selection.as_dict())) <= limit
 
 
-def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path) -> None:
+def test_split_by_size_accounts_for_clipped_slices(tmp_path: Path) -> None:
     events = [
         {"ph": "X", **HERE, "name": "a", "ts": at, "dur": 100_000 - 2 * at, "args": {"n": at}} for at in range(300)
     ]
@@ -142,12 +142,12 @@ def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path)
         ("size", 2000),
     ],
 )
-def test_what_is_no_way_to_split_is_told_of(source: Source, by: By | None, value: int | None) -> None:
+def test_invalid_split_is_refused(source: Source, by: By | None, value: int | None) -> None:
     with pytest.raises(BadSelection):
         split(source, {}, by, value)
 
 
-def test_what_a_trace_does_not_have_it_is_not_split_by(source: Source, tmp_path: Path) -> None:
+def test_split_by_an_absent_entity_is_refused(source: Source, tmp_path: Path) -> None:
     host = ingested(text_of({"ph": "X", **HERE, "name": "a", "ts": 1, "dur": 2}), tmp_path / "host")
     untimed = ingested(text_of({"ph": "X", **HERE, "name": "a"}), tmp_path / "untimed")
 

@@ -11,7 +11,7 @@ pids = st.integers(-5, 300) | st.integers(-(2**62), 2**62) | st.sampled_from([""
 
 
 @given(st.lists(st.sets(pids, max_size=30), min_size=1, max_size=9))
-def test_no_two_processes_get_one_pid(each: list[set[int | str]]) -> None:
+def test_new_pids_are_unique(each: list[set[int | str]]) -> None:
     found = new_pids(each)
 
     assert [one.keys() for one in found] == each
@@ -24,12 +24,12 @@ def test_no_two_processes_get_one_pid(each: list[set[int | str]]) -> None:
                 assert new % 10 ** len(str(KEPT_PIDS)) == old
 
 
-def test_a_rank_has_the_same_pids_whatever_the_order_of_its_own() -> None:
+def test_new_pids_do_not_depend_on_the_order_of_pids() -> None:
     assert new_pids([[7, "Spans", 0, -1], [0]]) == new_pids([[-1, 0, "Spans", 7, 7], [0]])
     assert new_pids([[0, 7, 4711], [0]]) == [{0: 1000, 7: 1007, 4711: 1100}, {0: 2000}]
 
 
-def test_a_process_is_called_by_its_rank_and_its_own_name_or_what_it_is() -> None:
+def test_process_name_has_the_rank_and_the_original_name_or_kind() -> None:
     told: list[dict[str, Any]] = [
         {"pid": 0, "name": "python", "labels": "GPU 0"},
         {"pid": 1, "name": None, "labels": None},

@@ -59,14 +59,14 @@ def check_whole(document: Document, selection: Chosen, positions: list[int]) -> 
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
-def test_of_a_real_trace_selections_keep_what_the_oracle_says(path: Path) -> None:
+def test_selections_of_a_real_trace_match_the_oracle(path: Path) -> None:
     text = gzip.decompress(path.read_bytes())
 
     check(text, path.name, max(7, text.count(b'"ph"') // 60))
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_decimal", "relative"])
-def test_of_a_made_trace_selections_keep_what_the_oracle_says(era: Any) -> None:
+def test_selections_of_a_synthetic_trace_match_the_oracle(era: Any) -> None:
     shape = TraceShape(era=era, devices=(0, 1), stacks=True, kernels=12)
 
     check(b"".join(trace_chunks(shape)), era, 37)
@@ -74,7 +74,7 @@ def test_of_a_made_trace_selections_keep_what_the_oracle_says(era: Any) -> None:
 
 @settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink one takes minutes
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
-def test_of_a_hostile_document_selections_keep_what_the_oracle_says(
+def test_selections_of_a_hostile_document_match_the_oracle(
     text: str, row_group: int, untimed_apart: bool, random: Random
 ) -> None:
     document = Document(text)
@@ -90,7 +90,7 @@ def test_of_a_hostile_document_selections_keep_what_the_oracle_says(
 
 
 @pytest.mark.parametrize("count", [2, 9, 17, AT_ONCE])
-def test_many_selections_at_once_keep_what_each_keeps_alone(count: int) -> None:
+def test_selections_in_one_pass_keep_the_same_as_one_by_one(count: int) -> None:
     text = b"".join(trace_chunks(TraceShape(steps=2, kernels=8, devices=(0, 1))))
     made = chosen(Document(text), Random(count), count)
     with cut(text, row_group=50) as columns:
@@ -102,7 +102,7 @@ def test_many_selections_at_once_keep_what_each_keeps_alone(count: int) -> None:
 
 
 @pytest.mark.parametrize("selection", [{}, {"window": {}}, {"exclude": {}}, {"exclude": {"names": ["no such"]}}])
-def test_a_selection_of_nothing_in_particular_keeps_everything(selection: Chosen) -> None:
+def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
     shape = TraceShape()
     with cut(b"".join(trace_chunks(shape)), row_group=100) as columns:
         assert columns.kept(selection) == [list(range(expected(shape).events))]
@@ -143,7 +143,7 @@ EVENTS = (OP, LAUNCH, WORK, TAIL, HEAD, AFTER)
     ],
 )
 @pytest.mark.parametrize("row_group", [1, 6])
-def test_what_belongs_to_a_kept_event_comes_along(
+def test_closure_adds_events_that_belong_to_kept_ones(
     selection: Chosen, found: list[dict[str, Any]], row_group: int
 ) -> None:
     with cut(text_of(*EVENTS), row_group=row_group) as columns:
@@ -219,7 +219,7 @@ NAMELESS = [
         ),
     ],
 )
-def test_in_odd_traces_too_selections_keep_what_the_oracle_says(
+def test_selections_of_odd_traces_match_the_oracle(
     case: str, events: list[dict[str, Any]], selection: Chosen, row_group: int, untimed_apart: bool
 ) -> None:
     text = text_of(*events)

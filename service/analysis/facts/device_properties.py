@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.analysis.facts.scope import Scope
-from service.trace.process_groups import told_by_rank
+from service.trace.process_groups import member_of_rank
 
 
 def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
     """The properties of the GPUs that a rank could use; of a merged trace, as its rank has told them."""
-    listed = told_by_rank(scope.envelope, scope.rank, "deviceProperties")
+    listed = member_of_rank(scope.envelope, scope.rank, "deviceProperties")
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 

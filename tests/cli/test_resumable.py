@@ -18,7 +18,7 @@ SIZE = 6 * 10**6
 
 
 @pytest.mark.parametrize("trouble", ["the link drops", "the server dies"])
-def test_the_command_goes_on_where_it_stopped(
+def test_upload_command_resumes_after_an_interruption(
     start_server: Callable[..., Server], tmp_path: Path, trouble: str
 ) -> None:
     server = start_server()
