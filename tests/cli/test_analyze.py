@@ -107,18 +107,18 @@ def test_analyze_prints_all_tables_into_a_pipe(run: Run, held: Server, tmp_path:
     assert (tmp_path / "out.tsv").read_text() == piped
     assert run("analyze", "rank0.json", "steps", "--table", "other").stdout.splitlines() == ["rank", "# main"]
     unknown = run("analyze", "rank0.json", "steps", "--table", "none")
-    assert (unknown.exit_code, "there are main, other, third" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "the tables are main, other, third" in unknown.stderr) == (2, True)
 
 
 def test_analyze_notes_the_table_of_csv(run: Run, held: Server, files: list[Path]) -> None:
     headers = {"Tracedock-Table": "main", "Tracedock-Tables": "main, other"}
     held.script("GET", f"/traces/{RANK0}/analysis/steps", *[Answer(200, b"rank\r\n", "text/csv", headers)] * 2)
-    note = "csv has one table: main, of main, other; --table names another"
+    note = "csv contains one table, main, of main, other; --table selects another"
     unnamed = run("analyze", "rank0.json", "steps", "-f", "csv")
     assert (unnamed.stdout, note in unnamed.stderr) == ("rank\n", True)
     assert note not in run("analyze", "rank0.json", "steps", "-f", "csv", "--table", "other").stderr
     here = run("analyze", str(files[0]), "operators", "-f", "csv")
-    assert f"csv has one table: {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
+    assert f"csv contains one table, {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
 
 
 def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTerminal, held: Server) -> None:
@@ -136,7 +136,7 @@ def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTermin
         (["temporal_breakdown", "--set", "memset"], 2, "NAME=VALUE"),
         (["temporal_breakdown", "--set", "memset=red"], 1, "memset"),
         (["temporal_breakdown", "--table", "none"], 2, "breakdown"),
-        (["temporal_breakdown", "--with", "rank0.json"], 2, "together"),
+        (["temporal_breakdown", "--with", "rank0.json"], 2, "combined"),
     ],
 )
 def test_analyze_refuses_invalid_requests(run: Run, files: list[Path], asked: list[str], code: int, says: str) -> None:

@@ -86,14 +86,14 @@ def test_file_that_the_server_lacks_is_read_with_a_note(run: Run, server: Server
 def test_file_is_read_without_a_server_with_a_note() -> None:
     result = alone("analyze", NAME, "steps")
     assert result.exit_code == 0, result.stderr
-    assert f"Reading the file ./{NAME}; no server is reached at http://127.0.0.1:9." in result.stderr
+    assert f"Reading the file ./{NAME}; no server answers at http://127.0.0.1:9." in result.stderr
 
 
 def test_refusal_of_the_server_is_noted(run: Run, server: Server) -> None:
     server.script("GET", "/traces", problem(401, "unauthorized", "No", "Send a token."))
     result = run("split", NAME, "--by", "step", "--dry-run")
     assert result.exit_code == 0
-    assert "is not known" in result.stderr
+    assert "may have a trace of that name, too" in result.stderr
     assert "Send a token." in result.stderr
 
 

@@ -84,7 +84,7 @@ def test_groups_are_listed_and_shown_by_name(ask: Run, imported: list[str]) -> N
     shown = ask("groups", "show", "my run")
     ranks = [line.split("\t") for line in shown.stdout.splitlines()][1:]
     assert [(line[0], line[1]) for line in ranks][:2] == [("0", imported[0]), ("1", imported[1])]
-    assert "there is none of 2" in shown.stderr
+    assert "Missing: rank 2 of" in shown.stderr
 
 
 def rows_of(result: Result) -> list[dict[str, str]]:
@@ -113,7 +113,7 @@ def test_name_of_a_trace_and_a_group_is_refused_with_both_ids(real: Server, ask:
     assert f"{group['id']}" in refused.stderr
     real.api.delete(f"/groups/{group['id']}")
     unknown = ask("analyze", "no such run", "temporal_breakdown")
-    assert (unknown.exit_code, "no group of that id or name" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "no group 'no such run'" in unknown.stderr) == (1, True)
 
 
 def test_compare_takes_two_groups(real: Server, ask: Run, imported: list[str]) -> None:

@@ -144,7 +144,7 @@ def test_merge_takes_ranks_that_files_lack(work: Path) -> None:
     assert "cannot_merge" in refused.stderr
     result = local("merge", STEPS, other, "--ranks", "4,2", "-o", "x.json.gz")
     assert result.exit_code == 0
-    assert "No collective is shared by rank 2, 4:" in result.stderr
+    assert "without a common collective: rank 2, 4." in result.stderr
 
 
 def test_merge_refuses_a_file_with_itself(work: Path) -> None:

@@ -49,7 +49,7 @@ def test_upload_command_resumes_after_an_interruption(
         out, err = sending.communicate(timeout=60)
     assert sending.returncode == 0, err
     assert "resumed.json: the connection to the server" in err
-    assert "trying again in" in err
+    assert "retrying in" in err
     trace = server.api.get(f"/traces/{out.strip()}").json()
     assert (trace["id"], trace["group"]["name"]) == (found[0].stem, "run")
     assert trace["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -70,7 +70,7 @@ def test_truncated_table_is_noted_on_stderr(run: Run, traced: Server) -> None:
     traced.script("POST", PATH, answer([[1]], ("a", "int"), truncated=True))
     result = run("query", "latest", "select", "--limit", "1")
     assert result.stdout == "a\n1\n"
-    assert "Cut after 1 rows" in result.stderr
+    assert "Truncated after 1 rows" in result.stderr
 
 
 @pytest.mark.parametrize(

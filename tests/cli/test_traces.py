@@ -159,7 +159,7 @@ def test_upload_notes_damage_of_a_file(run: Run, server: Server, tmp_path: Path)
     (tmp_path / "a.json").write_bytes(b"[]")
     sent = run("upload", str(tmp_path / "a.json"))
     (kept,) = server.traces
-    assert f"a.json: 1,200 repaired; `tracedock show {kept['id']}` tells what and where." in sent.stderr
+    assert f"a.json: 1,200 repaired; see `tracedock show {kept['id']}`." in sent.stderr
     assert sent.exit_code == 0
     assert sent.stdout == f"{kept['id']}\n"
 
