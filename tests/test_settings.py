@@ -1,4 +1,4 @@
-"""Everything that can be set."""
+"""Settings of the service."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command `analyze`: of a trace on the server, and of files here without one."""
+"""The command `analyze`, for traces on the server and for local files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ def held(server: Server) -> Server:
     return server
 
 
+SKIPPED = {"rank": 1, "name": "b", "reason": "None."}
+
+
 def answer(**tables: list[list[object]]) -> Answer:
-    made = {
+    documents = {
         name: {
             "columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}],
             "rows": rows,
@@ -37,7 +40,7 @@ def answer(**tables: list[list[object]]) -> Answer:
         }
         for name, rows in tables.items()
     }
-    return json_answer({"analysis": "steps", "tables": made, "skipped": [{"rank": 1, "name": "b", "reason": "None."}]})
+    return json_answer({"analysis": "steps", "tables": documents, "skipped": [SKIPPED]})
 
 
 def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path]) -> None:
@@ -49,19 +52,19 @@ def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path
 
 
 def test_analyze_writes_every_format_of_a_file_and_of_a_selection(run: Run, files: list[Path], tmp_path: Path) -> None:
-    asked = ("analyze", str(files[0]), "temporal_breakdown", "--steps", "4", "--set", "memset=comp")
-    told = json.loads(run(*asked, "-f", "json").stdout)
-    assert told["parameters"]["memset"] == "comp"
+    command = ("analyze", str(files[0]), "temporal_breakdown", "--steps", "4", "--set", "memset=comp")
+    document = json.loads(run(*command, "-f", "json").stdout)
+    assert document["parameters"]["memset"] == "comp"
     output = tmp_path / "out.arrow"
-    assert run(*asked, "-f", "arrow", "-o", str(output)).exit_code == 0
+    assert run(*command, "-f", "arrow", "-o", str(output)).exit_code == 0
     rows = pa.ipc.open_stream(output.read_bytes()).read_all().to_pylist()
-    assert [[*row.values()] for row in rows] == told["tables"]["breakdown"]["rows"]
+    assert [[*row.values()] for row in rows] == document["tables"]["breakdown"]["rows"]
 
 
 def test_analyze_writes_the_same_table_into_a_file_as_into_a_pipe(run: Run, files: list[Path], tmp_path: Path) -> None:
-    asked, output = ("analyze", str(files[0]), "temporal_breakdown"), tmp_path / "out.tsv"
-    assert run(*asked, "-o", str(output)).exit_code == 0
-    assert output.read_text() == run(*asked).stdout
+    command, output = ("analyze", str(files[0]), "temporal_breakdown"), tmp_path / "out.tsv"
+    assert run(*command, "-o", str(output)).exit_code == 0
+    assert output.read_text() == run(*command).stdout
 
 
 def test_analyze_without_a_name_lists_analyses(run: Run, files: list[Path]) -> None:
@@ -71,8 +74,8 @@ def test_analyze_without_a_name_lists_analyses(run: Run, files: list[Path]) -> N
 
 def test_analyze_compares_files_with_those_of_a_base(run: Run, files: list[Path]) -> None:
     sides = ("--with", str(files[1]), "--base", str(files[1]), "--base", str(files[0]))
-    told = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
-    assert told["notes"] == ["The sides are matched by rank: ranks 0, 1."]
+    document = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
+    assert document["notes"] == ["The sides are matched by rank: ranks 0, 1."]
     refused = run("analyze", str(files[0]), "steps", "--base", str(files[1]))
     assert (refused.exit_code, "takes no base" in refused.stderr) == (1, True)
     alone = run("analyze", str(files[0]), "compare")
@@ -84,8 +87,8 @@ def test_analyze_sends_all_options_for_a_group(run: Run, held: Server) -> None:
     held.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
     result = run("analyze", "run", "compare", "--base", "rank0.json", "--wait", "5")
     assert result.stdout.splitlines() == ["rank", "0"]
-    asked = held.sent("GET")[-1].query
-    assert {key: asked[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
+    query = held.sent("GET")[-1].query
+    assert {key: query[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
 
 
 def test_analyze_sends_the_ids_of_traces(run: Run, held: Server) -> None:
@@ -93,9 +96,9 @@ def test_analyze_sends_the_ids_of_traces(run: Run, held: Server) -> None:
     result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")
     assert result.stdout.splitlines() == ["# main", "rank", "0", "", "# other", "rank", "1"]
     assert "b: None." in result.stderr
-    asked = held.sent("GET")[-1].query
-    assert {key: asked[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
-    assert json.loads(asked["selection"]) == {"steps": [7]}
+    query = held.sent("GET")[-1].query
+    assert {key: query[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
+    assert json.loads(query["selection"]) == {"steps": [7]}
 
 
 def test_analyze_prints_all_tables_into_a_pipe(run: Run, held: Server, tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTermin
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "says"),
+    ("command", "code", "message"),
     [
         (["horoscope"], 1, "no analysis"),
         (["temporal_breakdown", "--set", "memset"], 2, "NAME=VALUE"),
@@ -139,10 +142,12 @@ def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTermin
         (["temporal_breakdown", "--with", "rank0.json"], 2, "combined"),
     ],
 )
-def test_analyze_refuses_invalid_requests(run: Run, files: list[Path], asked: list[str], code: int, says: str) -> None:
-    result = run("analyze", str(files[0]), *asked)
+def test_analyze_refuses_invalid_requests(
+    run: Run, files: list[Path], command: list[str], code: int, message: str
+) -> None:
+    result = run("analyze", str(files[0]), *command)
     assert result.exit_code == code
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, held: Server) -> None:

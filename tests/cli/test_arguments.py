@@ -1,4 +1,4 @@
-"""What a TRACE argument means where a file of that name is here: one rule for all commands that take files."""
+"""Resolution of TRACE arguments with local files, the same for all commands that accept files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a trace, in which commands run."""
+    """Run commands in a folder with a trace."""
     shutil.copy(STEPS, tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def alone(*arguments: str) -> Result:
-    """A command that reaches no server."""
+    """Run a command without a server."""
     return CliRunner().invoke(app, ["--url", "http://127.0.0.1:9", *arguments], prog_name="tracedock")
 
 

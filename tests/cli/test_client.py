@@ -23,35 +23,35 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_upload_in_one_request_sends_the_bytes_under_the_file_name(client: Client, server: Server, file: Path) -> None:
-    made = client.upload(file, resume=False)
+    uploaded = client.upload(file, resume=False)
     [request] = server.sent("PUT")
     assert request.body == file.read_bytes()
     assert request.headers["content-length"] == str(file.stat().st_size)
     assert "transfer-encoding" not in request.headers
-    assert made["name"] == file.name
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert uploaded["name"] == file.name
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_resumable_upload_sends_chunks(
     client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resumable, "CHUNK", 1_000_000)
-    made = client.upload(file, group="a run")
+    uploaded = client.upload(file, group="a run")
     assert [request.body for request in server.sent("PATCH")] == [
         file.read_bytes()[at : at + 1_000_000] for at in range(0, file.stat().st_size, 1_000_000)
     ]
-    told = server.sent("POST")[0].headers["upload-metadata"]
-    assert told.endswith(f",group {b64encode(b'a run').decode()}")
-    assert made["name"] == file.name
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    metadata = server.sent("POST")[0].headers["upload-metadata"]
+    assert metadata.endswith(f",group {b64encode(b'a run').decode()}")
+    assert uploaded["name"] == file.name
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_upload_reports_bytes_up_to_the_file_size(client: Client, file: Path, resume: bool) -> None:
-    seen: list[tuple[int, int]] = []
-    client.upload(file, resume=resume, on_bytes=lambda sent, total: seen.append((sent, total)))
+    progress: list[tuple[int, int]] = []
+    client.upload(file, resume=resume, on_bytes=lambda sent, total: progress.append((sent, total)))
     size = file.stat().st_size
-    assert seen == [(1 << 20, size), (2 << 20, size), (size, size)]
+    assert progress == [(1 << 20, size), (2 << 20, size), (size, size)]
 
 
 @pytest.mark.parametrize("trouble", [423, 409, 503])
@@ -66,9 +66,9 @@ def test_interrupted_upload_resumes_at_the_offset_of_the_server(
         if not lost:
             server.script("PATCH", "/uploads/0", problem(trouble, "trouble", "Trouble", "Not now."))
 
-    made = client.upload(file, on_bytes=hinder, on_retry=lambda error, pause_s: lost.append(pause_s))
+    uploaded = client.upload(file, on_bytes=hinder, on_retry=lambda error, pause_s: lost.append(pause_s))
 
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert lost
     assert len(server.sent("HEAD")) == len(lost)
 
@@ -89,10 +89,10 @@ def test_upload_with_wait_returns_the_ready_trace(client: Client, server: Server
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     states = [trace(digest[:12], file.name, state=state, sha256=digest) for state in ("queued", "ingesting", "ready")]
     server.script("GET", f"/traces/{digest[:12]}", *map(json_answer, [states[0], *states]))
-    seen: list[str] = []
-    made = client.upload(file, wait=True, on_ingest=lambda t: seen.append(t["state"]))
-    assert made["state"] == "ready"
-    assert seen == ["queued", "ingesting", "ready"]
+    progress: list[str] = []
+    uploaded = client.upload(file, wait=True, on_ingest=lambda t: progress.append(t["state"]))
+    assert uploaded["state"] == "ready"
+    assert progress == ["queued", "ingesting", "ready"]
     assert all(request.query["wait"] == "1" for request in server.sent("GET")[1:])
 
 
@@ -114,7 +114,7 @@ def test_file_that_is_truncated_during_the_upload_is_an_error(
 
     with pytest.raises(OSError, match="was truncated"):
         client.upload(file, resume=resume, on_bytes=cut)
-    assert all(one.ended for one in server.uploads)
+    assert all(upload.ended for upload in server.uploads)
 
 
 def test_traces_iterates_over_all_pages_in_order(client: Client, server: Server) -> None:
@@ -123,7 +123,7 @@ def test_traces_iterates_over_all_pages_in_order(client: Client, server: Server)
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "trace_id"),
     [
         ("9f2c41d07a3b", "9f2c41d07a3b"),
         ("9f2c", "9f2c41d07a3b"),
@@ -133,7 +133,7 @@ def test_traces_iterates_over_all_pages_in_order(client: Client, server: Server)
         ("beef", "0c0000000000"),
     ],
 )
-def test_find_accepts_id_prefix_name_and_latest(client: Client, server: Server, text: str, found: str) -> None:
+def test_find_accepts_id_prefix_name_and_latest(client: Client, server: Server, text: str, trace_id: str) -> None:
     server.traces = [
         trace("9f3000000000", "rank0.json"),
         trace("9f2c41d07a3b", "rank0.json"),
@@ -141,7 +141,7 @@ def test_find_accepts_id_prefix_name_and_latest(client: Client, server: Server, 
         trace("0b0000000000", "rank1.json.gz"),
         trace("0c0000000000", "beef"),
     ]
-    assert client.find(text)["id"] == found
+    assert client.find(text)["id"] == trace_id
 
 
 @pytest.mark.parametrize("text", ["9f", "rank0.json"])
@@ -166,9 +166,9 @@ def test_query_is_repeated_while_the_engine_loads(client: Client, server: Server
         json_answer(session("a", "loading", 900), 202, Retry_After="0"),
         json_answer(TABLE),
     )
-    seen: list[int] = []
-    assert client.query("a", "select 1", on_loading=lambda s: seen.append(s["progress"]["bytes"])) == TABLE
-    assert seen == [300, 900]
+    progress: list[int] = []
+    assert client.query("a", "select 1", on_loading=lambda s: progress.append(s["progress"]["bytes"])) == TABLE
+    assert progress == [300, 900]
     assert len({request.body for request in server.sent("POST")}) == 1
 
 
@@ -219,9 +219,9 @@ def test_truncated_response_is_an_error(client: Client, server: Server) -> None:
 
 
 def test_refused_connection_is_reported_with_the_url_and_a_hint() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with Client(url) as client, pytest.raises(UnreachableError, match=f"{url}(.|\n)*tracedock serve"):
             client.sessions()
 

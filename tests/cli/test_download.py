@@ -21,7 +21,7 @@ def answer(body: bytes = BYTES, **more: Any) -> Answer:
 
 @pytest.fixture
 def kept(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server with a trace to fetch; commands run in an empty folder."""
+    """Serve a trace, and run commands in an empty folder."""
     monkeypatch.chdir(tmp_path)
     server.traces = [trace("9f2c41d07a3b", "rank 0.json")]
     server.script("GET", PATH, answer())
@@ -87,8 +87,8 @@ def test_refused_download_leaves_no_file(run: Run, kept: Server, tmp_path: Path)
 
 def test_download_with_a_wrong_digest_leaves_no_file(run: Run, kept: Server, tmp_path: Path) -> None:
     def digest(content: bytes) -> dict[str, str]:
-        told = base64.b64encode(hashlib.sha256(content).digest()).decode()
-        return ATTACHED | {"Repr_Digest": f"sha-256=:{told}:"}
+        encoded = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        return ATTACHED | {"Repr_Digest": f"sha-256=:{encoded}:"}
 
     kept.script("GET", PATH, answer(headers=digest(b"other")), answer(headers=digest(BYTES)))
     result = run("download", "latest")

@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An import root, with a run of two ranks."""
+    """Return an import root with a run of two ranks."""
     folder = tmp_path_factory.mktemp("imports").resolve()
     (folder / "run").mkdir()
     for rank in range(2):
@@ -26,9 +26,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def real(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("cli") / "data", import_roots=root, import_look_s=0.2).start()
-    yield one
-    assert one.stop() == 0
+    running = Server(tmp_path_factory.mktemp("cli") / "data", import_roots=root, import_look_s=0.2).start()
+    yield running
+    assert running.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def ask(real: Server) -> Run:
 
 @pytest.fixture(scope="module")
 def imported(real: Server, ask: Run) -> list[str]:
-    """The ids of the ranks, ready and in one group."""
+    """Return the ids of the ranks, ready and in one group."""
     ids = ask("import", "run", "--group", "my run").stdout.split()
-    for one in ids:
-        assert real.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
+    for trace_id in ids:
+        assert real.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
     return ids
 
 

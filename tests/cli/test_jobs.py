@@ -1,4 +1,4 @@
-"""The jobs of a server: listed, described, followed and cancelled."""
+"""The commands `jobs`: list, show, follow and cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = "2026-11-21T21:00:00.123Z"
 
 
 def a_job(number: int, kind: str = "split", state: str = "running", **changed: Any) -> dict[str, Any]:
-    """A job as the API tells of it."""
+    """Return a job of the API."""
     return {
         "id": str(number), "kind": kind, "state": state, "priority": "interactive", "trace": RANK0, "request": {},
         "attempts": 1, "created_at": AT, "started_at": AT, "ended_at": None,
@@ -36,7 +36,7 @@ JOBS = [
 
 @pytest.fixture
 def busy(server: Server) -> Server:
-    """A server with jobs of all kinds, two on a page."""
+    """Serve jobs of all kinds, two per page."""
     server.traces = [trace(RANK0, "rank0.json")]
     server.script("GET", "/jobs", *[
         json_answer({"jobs": JOBS[:2], "next": "two"}), json_answer({"jobs": JOBS[2:], "next": None}),
@@ -58,8 +58,8 @@ def test_jobs_lists_all_pages(run: Run, busy: Server) -> None:
 
 def test_jobs_filters_by_state_kind_and_trace(run: Run, busy: Server) -> None:
     assert run("jobs", "--state", "failed", "--kind", "split", "--trace", "rank0.json", "--limit", "1").exit_code == 0
-    asked = busy.sent("GET")[-1].query
-    assert (asked["state"], asked["kind"], asked["trace"]) == ("failed", "split", RANK0)
+    query = busy.sent("GET")[-1].query
+    assert (query["state"], query["kind"], query["trace"]) == ("failed", "split", RANK0)
 
 
 def test_jobs_notes_that_the_list_is_truncated(run: Run, busy: Server) -> None:
@@ -70,9 +70,9 @@ def test_jobs_notes_that_the_list_is_truncated(run: Run, busy: Server) -> None:
 
 def test_jobs_show_prints_a_job(run: Run, server: Server) -> None:
     server.script("GET", "/jobs/3", json_answer(JOBS[1]))
-    told = dict(line.split("\t") for line in run("jobs", "show", "3").stdout.splitlines())
-    assert told["error"] == "The file is not JSON: It begins with PK. (not_json)"
-    assert (told["state"], told["events"], told["trace"]) == ("failed", "250 of 1000", RANK0)
+    facts = dict(line.split("\t") for line in run("jobs", "show", "3").stdout.splitlines())
+    assert facts["error"] == "The file is not JSON: It begins with PK. (not_json)"
+    assert (facts["state"], facts["events"], facts["trace"]) == ("failed", "250 of 1000", RANK0)
 
 
 def test_followed_job_prints_its_new_traces(run: Run, server: Server) -> None:
@@ -84,13 +84,13 @@ def test_followed_job_prints_its_new_traces(run: Run, server: Server) -> None:
     assert "split 4: 20 % of 1,000 events, running" in followed.stderr
 
 
-@pytest.mark.parametrize(("state", "said"), [("failed", "It begins with PK."), ("cancelled", "A client cancelled")])
-def test_follow_of_a_failed_or_cancelled_job_fails(run: Run, server: Server, state: str, said: str) -> None:
+@pytest.mark.parametrize(("state", "message"), [("failed", "It begins with PK."), ("cancelled", "A client cancelled")])
+def test_follow_of_a_failed_or_cancelled_job_fails(run: Run, server: Server, state: str, message: str) -> None:
     ended = a_job(4, state=state, error=ERROR if state == "failed" else None)
     server.script("GET", "/jobs/4", json_answer(JOBS[0]), json_answer(ended))
     followed = run("jobs", "follow", "4")
     assert followed.exit_code == 1
-    assert said in followed.stderr
+    assert message in followed.stderr
 
 
 def test_jobs_cancel_cancels_a_job(run: Run, server: Server) -> None:

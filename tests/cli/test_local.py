@@ -1,4 +1,4 @@
-"""Files that are split, merged and cut without a server: nobody is there to be asked."""
+"""Commands on local files, without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands run; what they keep for themselves lies beside it."""
+    """Run commands in a folder, with their temporary files in another one."""
     spare, here = tmp_path / "spare", tmp_path / "here"
     spare.mkdir()
     here.mkdir()
@@ -77,12 +77,12 @@ def test_split_of_a_file_by_step_writes_files(work: Path) -> None:
 def test_dry_run_of_a_file_writes_no_files(work: Path) -> None:
     planned = json.loads(local("split", STEPS, "--by", "step", "--dry-run", "--json").stdout)
     assert os.listdir(work) == []  # noqa: PTH208
-    made = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
-    for one, other in zip(planned["pieces"], made["pieces"], strict=True):
+    written = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
+    for one, other in zip(planned["pieces"], written["pieces"], strict=True):
         for fact in ("name", "selection", "events", "counts"):
             assert one[fact] == other[fact]
         assert len(read(other["file"])["traceEvents"]) == one["events"]
-    assert planned["events"] == made["events"]
+    assert planned["events"] == written["events"]
 
 
 def test_merged_parts_of_a_file_are_the_file(work: Path) -> None:
@@ -90,7 +90,7 @@ def test_merged_parts_of_a_file_are_the_file(work: Path) -> None:
     assert len(parts) == 3
     result = local("merge", *parts, "-o", "again.json")
     assert (result.exit_code, result.stdout) == (0, "again.json\n")
-    # An arrow is in no part if it leads from one into another.
+    # An arrow between two parts is in neither.
     assert events("again.json", without="sf") == events(STEPS, without="sf")
     assert set(events("again.json")) < set(events(STEPS))
 
@@ -111,14 +111,14 @@ def test_split_replaces_files_only_with_force(work: Path) -> None:
 
 def test_overlay_of_a_file_has_its_critical_path(work: Path) -> None:
     Path("steps.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=5).events}))
-    asked = ("analyze", "steps.json", "critical_path", "--overlay")
-    result = local(*asked, "--steps", "1")
+    command = ("analyze", "steps.json", "critical_path", "--overlay")
+    result = local(*command, "--steps", "1")
     assert (result.exit_code, result.stdout) == (0, "steps.critical-path.pt.trace.json.gz\n"), result.stderr
-    made = read("steps.critical-path.pt.trace.json.gz")
-    assert made["tracedock"]["overlay"]["selection"] == {"steps": [1]}
-    assert {event["ph"] for event in made["traceEvents"] if event.get("cat") == "critical_path"} == {"X", "s", "f"}
-    assert "--force replaces it" in local(*asked).stderr
-    assert local(*asked, "--output", "path.json").stdout == "path.json\n"
+    written = read("steps.critical-path.pt.trace.json.gz")
+    assert written["tracedock"]["overlay"]["selection"] == {"steps": [1]}
+    assert {event["ph"] for event in written["traceEvents"] if event.get("cat") == "critical_path"} == {"X", "s", "f"}
+    assert "--force replaces it" in local(*command).stderr
+    assert local(*command, "--output", "path.json").stdout == "path.json\n"
     assert set(events("steps.json")) <= set(events("path.json"))
 
 

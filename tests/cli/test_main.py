@@ -14,9 +14,9 @@ from tests.cli.double import Server, json_answer, trace
 
 
 def test_unreachable_server_is_exit_code_3_with_the_url_and_a_hint() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         result = CliRunner().invoke(app, ["ls"], env={"TRACEDOCK_URL": url})
     assert result.exit_code == 3
     assert url in result.stderr

@@ -1,4 +1,4 @@
-"""`tracedock upload` to a real server, over a link that drops, and to a server that dies."""
+"""`tracedock upload` over a connection that drops, and to a server that dies."""
 
 import hashlib
 import os
@@ -37,9 +37,9 @@ def test_upload_command_resumes_after_an_interruption(
             str(path),
         ]
         sending = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-        while not (found := list((server.data / "incoming").glob("*.upload"))):
+        while not (uploads := list((server.data / "incoming").glob("*.upload"))):
             pass
-        while came(server, found[0].stem) < SIZE // 3:
+        while came(server, uploads[0].stem) < SIZE // 3:
             pass
         if trouble == "the link drops":
             link.cut()
@@ -51,5 +51,5 @@ def test_upload_command_resumes_after_an_interruption(
     assert "resumed.json: the connection to the server" in err
     assert "retrying in" in err
     trace = server.api.get(f"/traces/{out.strip()}").json()
-    assert (trace["id"], trace["group"]["name"]) == (found[0].stem, "run")
+    assert (trace["id"], trace["group"]["name"]) == (uploads[0].stem, "run")
     assert trace["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -21,7 +21,7 @@ def traced(server: Server) -> Server:
 
 
 def selected(run: Run, server: Server, *options: str) -> Any:
-    """The selection that a split sends for the options."""
+    """Return the selection that a split sends for the options."""
     result = run("split", ID, "--dry-run", *options)
     assert result.exit_code == 0, result.stderr
     return json.loads(server.sent("POST")[-1].body).get("selection")
@@ -79,7 +79,7 @@ def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("--steps three", "'three' is neither a number"),
         ("--steps 7-3", "'7-3' ends before it starts"),
@@ -102,11 +102,11 @@ def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path)
     ],
 )
 def test_invalid_selection_options_are_wrong_usage_without_a_request(
-    run: Run, traced: Server, options: str, said: str
+    run: Run, traced: Server, options: str, message: str
 ) -> None:
     result = run("split", ID, *options.split())
     assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert traced.requests == []
 
 
@@ -158,8 +158,8 @@ def test_download_of_a_selection_leaves_the_format_to_the_server(
     attached = {"Content_Disposition": 'attachment; filename="rank0.cut.json.gz"'}
     traced.script("GET", f"/traces/{ID}/download", Answer(200, b"x", headers=attached))
     assert run("download", ID, "--steps", "3").stdout == "rank0.cut.json.gz\n"
-    asked = traced.sent("GET")[-1].query
-    assert json.loads(asked.pop("selection")) == {"steps": [3]}
-    assert asked == {"order": "time", "redact": "false"}
+    query = traced.sent("GET")[-1].query
+    assert json.loads(query.pop("selection")) == {"steps": [3]}
+    assert query == {"order": "time", "redact": "false"}
     for wrong in (["-f", "original"], ["-f", "parquet"], ["--order", "original"]):
         assert run("download", ID, "--steps", "3", *wrong).exit_code == 2

@@ -28,7 +28,7 @@ def invoke(*args: str) -> Result:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
-    """Stand a module in for one of the service's, which these tests are not about."""
+    """Replace a module of the service that these tests do not cover."""
     module = ModuleType(name)
     module.__dict__.update(members)
     monkeypatch.setitem(sys.modules, name, module)
@@ -36,11 +36,11 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
-    """The settings that `serve` was called with, by a stand-in that is ready at once and stops when idle."""
-    seen: list[Any] = []
+    """Replace the server by one that is ready at once; return the settings of its calls."""
+    calls: list[Any] = []
 
     def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
-        seen.append(settings)
+        calls.append(settings)
         assert on_ready
         on_ready(server.url)
         for thread in threads():
@@ -48,7 +48,7 @@ def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
                 thread.join()
 
     install(monkeypatch, "service.app", serve=serve)
-    return seen
+    return calls
 
 
 def test_serve_overrides_the_environment_with_given_options_only(

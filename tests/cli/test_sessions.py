@@ -1,4 +1,4 @@
-"""The engines of a server, listed and closed; and which arguments of events those have that a command starts."""
+"""The commands `sessions`, and the event arguments of engines that commands start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EMPTY_TABLE = json_answer({"columns": [], "rows": [], "truncated": False, "elaps
 
 
 def engine(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
-    """A session whose engine takes memory."""
+    """Return a session whose engine uses memory."""
     process = {"version": "v54.0", "pid": 7, "rss_bytes": 42_594_304, "peak_bytes": 45_301_760}
     process |= {"predicted_bytes": 53_604_432, "restarts": 0}
     return session(trace_id, state, engine=process, **changed)
@@ -29,7 +29,7 @@ def account(shown: int, events: int) -> dict[str, Any]:
 
 @pytest.fixture
 def held(server: Server) -> Server:
-    """A server with engines of all kinds."""
+    """Serve engines of all kinds."""
     server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
     sessions = [
         engine(RANK0, account=account(54_906, 54_906), clients=2),
@@ -63,21 +63,21 @@ def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTer
 
 
 def test_sessions_json_is_that_of_the_api(run: Run, held: Server) -> None:
-    found = json.loads(run("sessions", "--json").stdout)
-    assert [one["trace"] for one in found["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
-    assert found["memory"]["budget_bytes"] == 15_200_000_000
+    document = json.loads(run("sessions", "--json").stdout)
+    assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
+    assert document["memory"]["budget_bytes"] == 15_200_000_000
 
 
 def test_close_stops_exactly_the_engines_of_the_trace(run: Run, held: Server) -> None:
     held.script("DELETE", f"/traces/{RANK0}/session", Answer(204), Answer(204))
     result = run("sessions", "close", "rank0.json")
     assert result.exit_code == 0
-    asked = held.sent("DELETE")
-    assert [request.path for request in asked] == [f"/traces/{RANK0}/session"] * 2
-    assert asked[0].query == {}
-    assert asked[1].query.keys() == {"args", "selection"}
-    assert asked[1].query["args"] == "essential"
-    assert json.loads(asked[1].query["selection"]) == STEP
+    requests = held.sent("DELETE")
+    assert [request.path for request in requests] == [f"/traces/{RANK0}/session"] * 2
+    assert requests[0].query == {}
+    assert requests[1].query.keys() == {"args", "selection"}
+    assert requests[1].query["args"] == "essential"
+    assert json.loads(requests[1].query["selection"]) == STEP
     assert [line.split("\t")[:3] for line in result.stdout.splitlines()] == [
         ["closed", RANK0, "all"],
         ["closed", RANK0, "essential"],

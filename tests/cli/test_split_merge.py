@@ -28,15 +28,15 @@ PLAN = {
 
 @pytest.fixture
 def traced(server: Server) -> Server:
-    """A server with a trace and two that were cut out of it, by a job that takes a while."""
+    """Serve a trace and its two children, made by a job that takes a while."""
     server.traces = [
         trace("a" * 12, "rank0.step3.json.gz", parent=ID),
         trace("b" * 12, "rank0.step4.json.gz", parent=ID),
         trace(ID, "rank0.json"),
     ]
     server.script("POST", SPLIT, accepted())
-    made = job("done", 1000, result={"traces": ["a" * 12, "b" * 12]})
-    server.script("GET", JOB, json_answer(job("running", 500)), json_answer(made))
+    finished = job("done", 1000, result={"traces": ["a" * 12, "b" * 12]})
+    server.script("GET", JOB, json_answer(job("running", 500)), json_answer(finished))
     return server
 
 
@@ -46,7 +46,7 @@ def accepted(**more: Any) -> Answer:
     return answer
 
 
-def asked(server: Server) -> dict[str, Any]:
+def sent_body(server: Server) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(server.sent("POST")[-1].body)
     return body
 
@@ -57,7 +57,7 @@ def asked(server: Server) -> dict[str, Any]:
 def test_split_prints_the_ids_into_a_pipe_once_the_job_is_done(run: Run, traced: Server) -> None:
     result = run("split", "rank0.json", "--by", "step", "--streams", "0/7")
     assert (result.exit_code, result.stdout) == (0, f"{'a' * 12}\n{'b' * 12}\n")
-    assert asked(traced) == {"by": "step", "selection": {"streams": ["0/7"]}}
+    assert sent_body(traced) == {"by": "step", "selection": {"streams": ["0/7"]}}
     assert "split rank0.json: 50 % of 1,000 events, running" in result.stderr
     assert all(request.query["wait"] == "1" for request in traced.sent("GET") if request.path == JOB)
 
@@ -81,7 +81,7 @@ def test_dry_run_prints_the_plan_without_a_job(run: Run, on_terminal: OnTerminal
         ["rank0.step3.json.gz", "142", "3627", '{"steps":[3]}'],
         ["rank0.step4.json.gz", "1420", "36270", '{"steps":[4]}'],
     ]
-    assert asked(traced) == {"by": "step", "dry_run": True}
+    assert sent_body(traced) == {"by": "step", "dry_run": True}
     assert json.loads(run("split", ID, "--by", "step", "--dry-run", "--json").stdout) == PLAN
     assert "36.3 kB" in on_terminal("split", ID, "--by", "step", "--dry-run")[1]
     assert not [request for request in traced.requests if request.path == JOB]
@@ -93,7 +93,7 @@ def test_dry_run_prints_the_plan_without_a_job(run: Run, on_terminal: OnTerminal
 )
 def test_split_value_accepts_units(run: Run, traced: Server, by: str, value: str, sent: int) -> None:
     assert run("split", ID, "--by", by, "--value", value).exit_code == 0
-    assert asked(traced) == {"by": by, "value": sent}
+    assert sent_body(traced) == {"by": by, "value": sent}
 
 
 @pytest.mark.parametrize(
@@ -110,27 +110,27 @@ def test_invalid_split_options_are_wrong_usage(run: Run, traced: Server, options
 
 
 def test_split_prints_the_error_of_the_server(run: Run, traced: Server) -> None:
-    said = "The trace has no step 77; it has 3, 4."
-    traced.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", said))
+    message = "The trace has no step 77; it has 3, 4."
+    traced.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", message))
     result = run("split", ID, "--steps", "77")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"error: The trace has nothing of that name (unknown_choice)\n{said}\n"
+    assert result.stderr == f"error: The trace has nothing of that name (unknown_choice)\n{message}\n"
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("final_job", "message"),
     [
         (job("failed", error={"code": "disk_full", "title": "The disk is full", "detail": "No room."}), "No room."),
         (job("cancelled"), "A client cancelled the job 3."),
     ],
 )
 def test_split_whose_job_fails_or_is_cancelled_fails(
-    run: Run, traced: Server, ended: dict[str, Any], said: str
+    run: Run, traced: Server, final_job: dict[str, Any], message: str
 ) -> None:
-    traced.script("GET", JOB, json_answer(ended))
+    traced.script("GET", JOB, json_answer(final_job))
     result = run("split", ID)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 # -- merge ---------------------------------------------------------------------------------------------------------
@@ -161,16 +161,16 @@ def test_merge_prints_the_id(run: Run, merging: Server) -> None:
     result = run("merge", "rank1.json", "aaaa", "--align", "base", "--ranks", "1,0", "--name", "run.json")
     assert (result.exit_code, result.stdout) == (0, f"{'c' * 12}\n")
     ids = ["b" * 12, "a" * 12]
-    assert asked(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json"}
+    assert sent_body(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json"}
     assert "-12" not in result.stderr
 
 
 def test_merge_prints_clock_alignments_on_a_terminal(on_terminal: OnTerminal, merging: Server) -> None:
     code, drawn, piped = on_terminal("merge", "rank0.json", "rank1.json", terminal=("stderr",))
     assert (code, piped) == (0, f"{'c' * 12}\n")
-    assert asked(merging)["align"] == "collectives"
-    for told in ("-12,345", "1,100", "rank1.json"):
-        assert told in drawn
+    assert sent_body(merging)["align"] == "collectives"
+    for text in ("-12,345", "1,100", "rank1.json"):
+        assert text in drawn
 
 
 def test_merge_notes_ranks_without_common_collectives(run: Run, merging: Server) -> None:
@@ -192,8 +192,8 @@ def test_show_prints_the_origin_of_a_derived_trace(run: Run, merging: Server) ->
     assert ["sha256", r"\N"] in facts
     assert ["parent", "a" * 12] in facts
     assert ["selection", '{"steps":[3]}'] in facts
-    said = "1 shift -12345 ns, 6 collectives, residual 200, 900, 1100 ns: rank1.json"
-    assert ["merged_rank", said] in facts
+    message = "1 shift -12345 ns, 6 collectives, residual 200, 900, 1100 ns: rank1.json"
+    assert ["merged_rank", message] in facts
 
 
 def test_ls_lists_the_children_of_a_trace(run: Run, traced: Server) -> None:
@@ -206,12 +206,12 @@ def test_ls_lists_the_children_of_a_trace(run: Run, traced: Server) -> None:
 
 @pytest.mark.parametrize("where", ["POST", "GET"])
 def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], where: str) -> None:
-    """Also while the server has not yet told its id."""
+    """Includes an interrupt before the server returns the job's id."""
     server.traces = [trace(ID, "rank0.json")]
-    told = Event()
+    released = Event()
     held = json_answer(job("running"))
-    held.hold = told
-    server.script("POST", SPLIT, accepted(hold=told) if where == "POST" else accepted())
+    held.hold = released
+    server.script("POST", SPLIT, accepted(hold=released) if where == "POST" else accepted())
     if where == "GET":
         server.arrived.clear()
         server.script("GET", JOB, held)
@@ -226,9 +226,9 @@ def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], whe
         if where == "POST":
             assert process.stderr
             assert "once the server returns its id" in process.stderr.readline()
-            told.set()
+            released.set()
         out, err = process.communicate(timeout=30)
-    told.set()
+    released.set()
     assert (process.returncode, out) == (130, "")
     assert err.endswith("The job 3 is cancelled.\ninterrupted\n")
     assert [request.path for request in server.sent("DELETE")] == [JOB]

@@ -24,7 +24,7 @@ def traced(server: Server) -> Server:
     return server
 
 
-def asked(server: Server) -> dict[str, Any]:
+def sent_body(server: Server) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(server.sent("POST")[-1].body)
     return body
 
@@ -57,13 +57,13 @@ def test_default_limit_is_1000_on_a_terminal_and_100000_in_a_pipe(
 ) -> None:
     traced.script("POST", PATH, *[answer([], ("a", "int"))] * 4)
     run("query", "latest", "select")
-    assert asked(traced)["limit"] == 100_000
+    assert sent_body(traced)["limit"] == 100_000
     on_terminal("query", "latest", "select")
-    assert asked(traced)["limit"] == 1000
+    assert sent_body(traced)["limit"] == 1000
     run("query", "latest", "select", "--limit", "7", "--timeout", "2.5")
-    assert asked(traced) == {"sql": "select", "limit": 7, "timeout_s": 2.5}
+    assert sent_body(traced) == {"sql": "select", "limit": 7, "timeout_s": 2.5}
     run("query", "latest", "select", "--limit", "0", "--timeout", "0")
-    assert asked(traced) == {"sql": "select", "limit": None, "timeout_s": None}
+    assert sent_body(traced) == {"sql": "select", "limit": None, "timeout_s": None}
 
 
 def test_truncated_table_is_noted_on_stderr(run: Run, traced: Server) -> None:
@@ -90,7 +90,7 @@ def test_other_formats_are_bytes_of_the_server_without_silent_truncation(
     result = run("query", "latest", "select", "--format", form)
     assert result.stdout_bytes == body + (b"\n" if form == "json" else b"")
     assert traced.sent("POST")[-1].headers["accept"] == media
-    assert asked(traced)["limit"] == limit
+    assert sent_body(traced)["limit"] == limit
 
 
 def test_arrow_is_not_written_to_a_terminal(on_terminal: OnTerminal, traced: Server) -> None:
@@ -102,10 +102,10 @@ def test_arrow_is_not_written_to_a_terminal(on_terminal: OnTerminal, traced: Ser
 def test_query_is_read_from_stdin_or_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
     traced.script("POST", PATH, *[answer([], ("a", "int"))] * 2)
     run("query", "latest", "-", stdin="select 1;\n")
-    assert asked(traced)["sql"] == "select 1;\n"
+    assert sent_body(traced)["sql"] == "select 1;\n"
     (tmp_path / "q.sql").write_text("select 'é'", encoding="utf-8")
     run("query", "latest", "--file", str(tmp_path / "q.sql"))
-    assert asked(traced)["sql"] == "select 'é'"
+    assert sent_body(traced)["sql"] == "select 'é'"
 
 
 @pytest.mark.parametrize("args", [[], ["  "], ["select 1", "--file", __file__], ["x", "--format", "xml"]])

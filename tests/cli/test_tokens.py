@@ -1,4 +1,4 @@
-"""Tokens on the command line, and the token that it sends."""
+"""The commands `token`, and the token that commands send."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def token(data: Path, *args: str) -> Result:
 
 def test_token_add_works_without_a_server_and_prints_the_token(tmp_path: Path) -> None:
     data = tmp_path / "new" / "data"
-    made = token(data, "add", "ci", "--scope", "write")
-    assert (made.exit_code, made.stderr) == (0, "")
+    result = token(data, "add", "ci", "--scope", "write")
+    assert (result.exit_code, result.stderr) == (0, "")
     with closing(Tokens(data / "tokens.sqlite")) as tokens:
-        [one] = tokens.all()
-    assert one.is_of(made.stdout.strip())
-    assert (one.name, one.scope) == ("ci", Scope.WRITE)
+        [stored] = tokens.all()
+    assert stored.is_of(result.stdout.strip())
+    assert (stored.name, stored.scope) == ("ci", Scope.WRITE)
 
 
 def test_token_ls_lists_tokens_without_secrets(tmp_path: Path) -> None:
@@ -52,19 +52,19 @@ def test_token_rm_revokes_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "code"),
     [
         (["add", "ci", "--scope", "read"], "token_exists"),
         (["add", "no name", "--scope", "read"], "bad_token_name"),
         (["rm", "nobody"], "unknown_token"),
     ],
 )
-def test_refused_token_change_is_reported_and_not_logged(tmp_path: Path, args: list[str], said: str) -> None:
+def test_refused_token_change_is_reported_and_not_logged(tmp_path: Path, args: list[str], code: str) -> None:
     token(tmp_path, "add", "ci", "--scope", "read")
     before = (tmp_path / "audit.log").read_text()
     result = token(tmp_path, *args)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
+    assert code in result.stderr
     assert (tmp_path / "audit.log").read_text() == before
 
 

@@ -165,16 +165,16 @@ def test_upload_notes_damage_of_a_file(run: Run, server: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"), [(3, "a.json: 3 refused, 1 repaired;"), (0, "a.json: incomplete, 1 repaired;")]
+    ("refused", "message"), [(3, "a.json: 3 refused, 1 repaired;"), (0, "a.json: incomplete, 1 repaired;")]
 )
-def test_upload_notes_refused_events(run: Run, server: Server, tmp_path: Path, refused: int, said: str) -> None:
+def test_upload_notes_refused_events(run: Run, server: Server, tmp_path: Path, refused: int, message: str) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
     cut = {"code": "cut", "kind": "refused", "detail": "The file ends here.", "count": 1, "examples": []}
     health = {"repaired": 1, "refused": refused, "notes": [cut]}
     kept = trace("0a" * 6, "a.json", sha256=hashlib.sha256(b"[]").hexdigest(), health=health)
     server.traces = [kept]
     server.script("PUT", "/traces/a.json", json_answer(kept, 201))
-    assert said in run("upload", str(tmp_path / "a.json")).stderr
+    assert message in run("upload", str(tmp_path / "a.json")).stderr
 
 
 def test_show_json_keeps_big_integers(run: Run, two: Server) -> None:

@@ -1,4 +1,4 @@
-"""Clocks that are apart are found to be apart, to the nanosecond, by the collectives that end on all ranks at once."""
+"""Clock shifts are exact to the nanosecond, from collectives that end on all ranks at once."""
 
 import json
 from pathlib import Path
@@ -24,12 +24,12 @@ GPU = {"pid": 0, "tid": 7}
 
 
 def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, int]:
-    """Collectives with numbers, and when they end."""
+    """Return numbered collectives with their ends."""
     return {("seq", group, str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
 
 
-def shifts(each: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
-    return [one.shift_ns for one in align_clocks(each, known or [0] * len(each), refine=refine)]
+def shifts(clocks: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
+    return [alignment.shift_ns for alignment in align_clocks(clocks, known or [0] * len(clocks), refine=refine)]
 
 
 @given(
@@ -37,13 +37,13 @@ def shifts(each: list[dict[Collective, int]], *, refine: bool = True, known: lis
     st.lists(st.integers(0, 10**12), min_size=1, max_size=9, unique=True),
 )
 def test_align_shifts_clocks_to_the_first_rank(apart: list[int], moments: list[int]) -> None:
-    found = align_clocks([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
+    alignments = align_clocks([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
 
-    assert [one.shift_ns for one in found] == [apart[0] - off for off in apart]
-    for one in found:
+    assert [alignment.shift_ns for alignment in alignments] == [apart[0] - off for off in apart]
+    for alignment in alignments:
         several = len(apart) > 1
-        assert one.collectives == (len(moments) if several else 0)
-        assert one.residual_ns == ({"median": 0, "p95": 0, "max": 0} if several else None)
+        assert alignment.collectives == (len(moments) if several else 0)
+        assert alignment.residual_ns == ({"median": 0, "p95": 0, "max": 0} if several else None)
 
 
 def test_noise_shifts_a_clock_by_its_median_at_most_and_is_the_residual() -> None:
@@ -64,10 +64,10 @@ def test_noise_shifts_a_clock_by_its_median_at_most_and_is_the_residual() -> Non
 
 
 def test_collectives_only_yield_the_residual_without_refinement() -> None:
-    found = align_clocks([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
+    alignments = align_clocks([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
 
-    assert [one.shift_ns for one in found] == [0, -900]
-    assert [one.residual_ns for one in found] == [{"median": 50, "p95": 50, "max": 50}] * 2
+    assert [alignment.shift_ns for alignment in alignments] == [0, -900]
+    assert [alignment.residual_ns for alignment in alignments] == [{"median": 50, "p95": 50, "max": 50}] * 2
 
 
 def test_collectives_correct_shifts_that_are_known_beforehand() -> None:
@@ -75,10 +75,10 @@ def test_collectives_correct_shifts_that_are_known_beforehand() -> None:
 
 
 def test_rank_without_common_collectives_keeps_its_clock() -> None:
-    found = align_clocks([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
+    alignments = align_clocks([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
 
-    assert [one.shift_ns for one in found] == [0, 3, -500, -4]
-    assert [one.residual_ns is None for one in found] == [False, True, False, True]
+    assert [alignment.shift_ns for alignment in alignments] == [0, 3, -500, -4]
+    assert [alignment.residual_ns is None for alignment in alignments] == [False, True, False, True]
 
 
 def test_rank_is_aligned_through_another_rank() -> None:
@@ -112,9 +112,9 @@ def kernel(name: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
 
 
 def reduced(ts: int, number: int, group: str = "0", name: str = "ncclDevKernel_AllReduce") -> dict[str, Any]:
-    """A collective that ends 5 µs after it begins."""
-    told = {"Process Group Name": group, "Seq": number, "Collective name": "allreduce"}
-    return kernel(name, ts, 5, **told)
+    """Return a collective of 5 µs."""
+    arguments = {"Process Group Name": group, "Seq": number, "Collective name": "allreduce"}
+    return kernel(name, ts, 5, **arguments)
 
 
 def rank_of(folder: Path, rank: int, *events: dict[str, Any], base: int | None = BASE) -> Source:
@@ -179,14 +179,14 @@ def test_merge_shifts_times_by_the_requested_alignment(
 
     child = merge(ranks, tmp_path / "merged", name="merged", align=align, on_written=lambda *_: None)
 
-    told = child.summary["ranks"]
-    assert [one["shift_ns"] for one in told] == expected
-    assert [one["base_ns"] for one in told] == [BASE, BASE + 3_000_000_000]
+    merged_ranks = child.summary["ranks"]
+    assert [rank["shift_ns"] for rank in merged_ranks] == expected
+    assert [rank["base_ns"] for rank in merged_ranks] == [BASE, BASE + 3_000_000_000]
     assert child.summary["base_ns"] == (BASE if align != "none" else None)
-    assert [one["collectives"] for one in told] == [2, 2]
-    assert [one["residual_ns"] for one in told] == [{"median": apart, "p95": apart, "max": apart}] * 2
+    assert [rank["collectives"] for rank in merged_ranks] == [2, 2]
+    assert [rank["residual_ns"] for rank in merged_ranks] == [{"median": apart, "p95": apart, "max": apart}] * 2
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
-    assert envelope["tracedock"]["merged"] == told
+    assert envelope["tracedock"]["merged"] == merged_ranks
     assert envelope.get("baseTimeNanoseconds") == child.summary["base_ns"]
 
 

@@ -1,4 +1,4 @@
-"""Each piece of a trace becomes a trace of its own: its events are the oracle's, and so is all that is told of it."""
+"""Pieces become traces of their own, with the events and the summary of the oracle."""
 
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests import brute
 from tests.conftest import SHARED
 from tests.cutting.choices import Chosen, text_of
 from tests.cutting.test_clip import check as check_clipped
-from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, made, plain
+from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, plain, synthetic
 
 ids = (f"{number:012x}" for number in count(1))
 
@@ -27,21 +27,21 @@ ids = (f"{number:012x}" for number in count(1))
 def split(
     source: Source, folder: Path, selection: Chosen, by: By | None = None, value: int | None = None
 ) -> list[tuple[Chosen, Source]]:
-    """The traces of all pieces, with what each has of the whole."""
-    found = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
-    told: list[tuple[int, int]] = []
+    """Return the traces of all pieces, with their selections."""
+    planned = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+    progress: list[tuple[int, int]] = []
 
-    children = write_children(source, folder, found, new_id=ids.__next__, on_written=lambda *of: told.append(of))
+    children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))
 
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1][0] == told[-1][1] == sum(child.summary["events"]["kept"] for child in children)
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert progress[-1][0] == progress[-1][1] == sum(child.summary["events"]["kept"] for child in children)
     return [
         (child.selection or {}, Source(folder / child.id, child.name, child.summary, child.id)) for child in children
     ]
 
 
 def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path) -> None:
-    """Each child has the events of its selection, and its own document, read anew, is told of alike."""
+    """Check that each child has the events of its selection, and the summary of its own document."""
     document, came = brute.Document(text), lines(text)
     for number, (selection, child) in enumerate(children):
         own = document_of(child)
@@ -79,7 +79,7 @@ CASES: list[tuple[By | None, int | None, Chosen]] = [
 def test_pieces_of_a_synthetic_trace_match_the_oracle(
     by: By | None, value: int | None, selection: Chosen, tmp_path: Path
 ) -> None:
-    text = made(kernels=8, devices=(0, 1), steps=3)
+    text = synthetic(kernels=8, devices=(0, 1), steps=3)
     source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
 
     children = split(source, tmp_path / "made", selection, by, value)
@@ -100,7 +100,7 @@ def test_pieces_of_a_real_trace_match_the_oracle(path: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("size", [2, 100])
 def test_pieces_do_not_depend_on_the_parts_of_the_columns(size: int, tmp_path: Path) -> None:
-    text = made(kernels=5, steps=2)
+    text = synthetic(kernels=5, steps=2)
     with mock.patch("service.store.columns.ROW_GROUP", size), mock.patch("service.cutting.children.ROW_GROUP", size):
         source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
         children = split(source, tmp_path / "made", {}, "parts", 66 if size > 2 else 7)
@@ -110,7 +110,7 @@ def test_pieces_do_not_depend_on_the_parts_of_the_columns(size: int, tmp_path: P
 
 
 def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
-    source = ingested(made(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
+    source = ingested(synthetic(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
 
     def names(by: By | None, value: int | None = None) -> list[str]:
         return [child.name for _, child in split(source, tmp_path / "made", {}, by, value)]
@@ -119,9 +119,9 @@ def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
     assert names("parts", 2) == [f"run.rank3.part{at}of2.pt.trace.json.gz" for at in (1, 2)]
     assert names("parts", 10)[0] == "run.rank3.part01of10.pt.trace.json.gz"
     for by in ("step", "stream", "device"):
-        found = names(by)
-        assert len({*found}) == len(found)
-        assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in found)
+        child_names = names(by)
+        assert len({*child_names}) == len(child_names)
+        assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in child_names)
 
 
 def test_empty_pieces_are_skipped_and_only_empty_ones_are_an_error(tmp_path: Path) -> None:

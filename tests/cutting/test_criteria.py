@@ -1,4 +1,4 @@
-"""Time is met to the nanosecond, and what a trace does not have is told of with what it has."""
+"""Windows are exact to the nanosecond, and errors for unknown values list the known ones."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "found"),
+    ("window", "expected"),
     [
         ({"start_ns": 60_000}, [6]),
         ({"start_ns": 59_999}, [3, 6]),
@@ -98,8 +98,8 @@ def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
         ({}, [2, 3, 4, 5, 6]),
     ],
 )
-def test_window_keeps_events_that_overlap_it(window: dict[str, Any], found: list[int]) -> None:
-    assert [at for at in kept({"window": window}) if at > 1] == found
+def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: list[int]) -> None:
+    assert [at for at in kept({"window": window}) if at > 1] == expected
 
 
 # -- what the trace does not have -------------------------------------------------------------------------------

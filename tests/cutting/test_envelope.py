@@ -1,4 +1,4 @@
-"""What a trace made here says of itself stands first in its document, and leaves all else as it was."""
+"""Provenance is the first member of a derived document, and leaves the rest unchanged."""
 
 import json
 
@@ -48,9 +48,9 @@ def test_facts_can_be_added_replaced_and_removed(
     assert provenance(left) == {}
 
 
-@pytest.mark.parametrize("told", [b"null", b"[1]", b'"part"', b"{}"])
-def test_malformed_provenance_is_replaced(told: bytes) -> None:
-    text = b'{"tracedock": %b, "traceEvents": []}' % told
+@pytest.mark.parametrize("value", [b"null", b"[1]", b'"part"', b"{}"])
+def test_malformed_provenance_is_replaced(value: bytes) -> None:
+    text = b'{"tracedock": %b, "traceEvents": []}' % value
 
     assert provenance(text) == {}
     assert json.loads(with_facts(text, {"part": 1})) == {"tracedock": {"part": 1}, "traceEvents": []}

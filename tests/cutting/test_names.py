@@ -1,4 +1,4 @@
-"""Name patterns match what they mean, in bounded time."""
+"""Name patterns match in bounded time."""
 
 import time
 
@@ -28,7 +28,7 @@ def test_text_without_wildcards_matches_itself(before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "found"),
+    ("pattern", "name", "matches"),
     [
         ("a*", "ab", True),
         ("a*", "ba", False),
@@ -45,8 +45,8 @@ def test_text_without_wildcards_matches_itself(before: str, after: str) -> None:
         ("re:(?i)NCCL", "ncclDevKernel", True),
     ],
 )
-def test_wildcards_and_regexes_match_names(pattern: str, name: str, found: bool) -> None:
-    assert match(pattern, name) == found
+def test_wildcards_and_regexes_match_names(pattern: str, name: str, matches: bool) -> None:
+    assert match(pattern, name) == matches
 
 
 def test_name_matches_if_any_name_or_pattern_does() -> None:

@@ -1,4 +1,4 @@
-"""What a trace is split into divides it, and what can't be split is told of."""
+"""Pieces divide a trace, and invalid splits are refused."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +14,12 @@ from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import Selection
 from tests.cutting.choices import Chosen, text_of
-from tests.cutting.test_cut import HERE, cut_text, ingested, made
+from tests.cutting.test_cut import HERE, cut_text, ingested, synthetic
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    text = made(kernels=8, devices=(0, 1), steps=3)
+    text = synthetic(kernels=8, devices=(0, 1), steps=3)
     return ingested(text, tmp_path_factory.mktemp("pieces") / "whole", "rank0.pt.trace.json.gz")
 
 
@@ -27,15 +27,15 @@ def split(source: Source, selection: Chosen, by: By | None, value: int | None = 
     return pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
 
 
-def spans(found: list[Piece]) -> list[tuple[int | None, int | None]]:
-    windows = [piece.selection.window for piece in found]
+def spans(planned: list[Piece]) -> list[tuple[int | None, int | None]]:
+    windows = [piece.selection.window for piece in planned]
     return [(window.start_ns, window.end_ns) for window in windows if window]
 
 
-def check_divided(source: Source, found: list[Piece]) -> None:
-    """The pieces share no time, and leave none out."""
-    divided = spans(found)
-    assert len(divided) == len(found)
+def check_divided(source: Source, planned: list[Piece]) -> None:
+    """Check that the pieces divide the time without overlaps and gaps."""
+    divided = spans(planned)
+    assert len(divided) == len(planned)
     assert divided[0][0] is divided[-1][1] is None
     assert all(one[1] == other[0] is not None for one, other in pairwise(divided))
     bounds = source.summary["bounds"]
@@ -45,11 +45,11 @@ def check_divided(source: Source, found: list[Piece]) -> None:
 @given(value=st.integers(1, 200))
 @settings(max_examples=20)
 def test_split_by_parts_divides_the_time_equally(source: Source, value: int) -> None:
-    found = split(source, {}, "parts", value)
+    planned = split(source, {}, "parts", value)
 
-    assert len(found) == value
-    check_divided(source, found)
-    inner = spans(found)[1:-1]
+    assert len(planned) == value
+    check_divided(source, planned)
+    inner = spans(planned)[1:-1]
     assert {end - start for start, end in inner if start and end and value > 2} <= {
         *range((bounds_of(source) // value) - 1, bounds_of(source) // value + 2)
     }
@@ -64,10 +64,10 @@ def bounds_of(source: Source) -> int:
 def test_split_by_duration_divides_the_time_into_pieces_of_that_duration(source: Source, share: int) -> None:
     lasts = bounds_of(source) // share + 1
 
-    found = split(source, {}, "duration", lasts)
+    planned = split(source, {}, "duration", lasts)
 
-    check_divided(source, found)
-    assert {end - start for start, end in spans(found) if start and end} <= {lasts}
+    check_divided(source, planned)
+    assert {end - start for start, end in spans(planned) if start and end} <= {lasts}
 
 
 def test_split_by_time_divides_the_window(source: Source) -> None:
@@ -100,14 +100,14 @@ def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: 
 @pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
 @pytest.mark.parametrize("share", [2, 4])
 def test_split_by_size_keeps_documents_below_the_limit(straddle: str, share: int, tmp_path: Path) -> None:
-    source = ingested(made(kernels=40, steps=8), tmp_path / "whole")
+    source = ingested(synthetic(kernels=40, steps=8), tmp_path / "whole")
     limit = len(cut_text(source, {})) // share
 
-    found = split(source, {"straddle": straddle}, "size", limit)
+    planned = split(source, {"straddle": straddle}, "size", limit)
 
-    check_divided(source, found)
-    assert len(found) >= share
-    for piece in found:
+    check_divided(source, planned)
+    assert len(planned) >= share
+    for piece in planned:
         assert len(cut_text(source, piece.selection.as_dict())) <= limit
 
 
@@ -119,10 +119,10 @@ def test_split_by_size_accounts_for_clipped_slices(tmp_path: Path) -> None:
     source = ingested(text_of(*events), tmp_path / "whole")
     limit = len(cut_text(source, {})) // 2
 
-    found = split(source, {"straddle": "clip"}, "size", limit)
+    planned = split(source, {"straddle": "clip"}, "size", limit)
 
-    assert len(found) > 1
-    assert max(len(cut_text(source, piece.selection.as_dict())) for piece in found) <= limit
+    assert len(planned) > 1
+    assert max(len(cut_text(source, piece.selection.as_dict())) for piece in planned) <= limit
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pids of ranks never meet, devices keep theirs as the last digits, and names tell the rank."""
+"""New pids of ranks are unique, those of devices keep their digits, and names contain the rank."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ pids = st.integers(-5, 300) | st.integers(-(2**62), 2**62) | st.sampled_from([""
 
 
 @given(st.lists(st.sets(pids, max_size=30), min_size=1, max_size=9))
-def test_new_pids_are_unique(each: list[set[int | str]]) -> None:
-    found = new_pids(each)
+def test_new_pids_are_unique(ranks: list[set[int | str]]) -> None:
+    mappings = new_pids(ranks)
 
-    assert [one.keys() for one in found] == each
-    every = [pid for one in found for pid in one.values()]
+    assert [mapping.keys() for mapping in mappings] == ranks
+    every = [pid for mapping in mappings for pid in mapping.values()]
     assert len(every) == len({*every})
     assert all(0 < pid < 1 << 31 for pid in every)
-    for one in found:
-        for old, new in one.items():
+    for mapping in mappings:
+        for old, new in mapping.items():
             if isinstance(old, int) and 0 <= old < KEPT_PIDS:
                 assert new % 10 ** len(str(KEPT_PIDS)) == old
 
@@ -30,7 +30,7 @@ def test_new_pids_do_not_depend_on_the_order_of_pids() -> None:
 
 
 def test_process_name_has_the_rank_and_the_original_name_or_kind() -> None:
-    told: list[dict[str, Any]] = [
+    processes: list[dict[str, Any]] = [
         {"pid": 0, "name": "python", "labels": "GPU 0"},
         {"pid": 1, "name": None, "labels": None},
         {"pid": 2, "name": None, "labels": "CPU"},
@@ -38,7 +38,7 @@ def test_process_name_has_the_rank_and_the_original_name_or_kind() -> None:
         {"pid": "Spans", "name": None, "labels": None},
     ]
 
-    assert process_names(3, told, {0, 1}) == {
+    assert process_names(3, processes, {0, 1}) == {
         0: "rank 3 · GPU 0",
         1: "rank 3 · GPU 1",
         2: "rank 3 · process 2",

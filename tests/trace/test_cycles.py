@@ -1,4 +1,4 @@
-"""Cycles: which traces of a run were written in one turn of the profiler's schedule."""
+"""Cycles: traces of a run from the same repetition of the profiler's schedule."""
 
 from typing import Any
 
@@ -50,14 +50,14 @@ def test_process_without_a_rank_is_identified_by_host_and_pid(host: str | None, 
 
 
 @given(st.sets(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1), st.booleans(), st.randoms())
-def test_traces_belong_to_the_cycle_that_wrote_them(made: set[tuple[int, int]], has_steps: bool, random: Any) -> None:
-    traces = sorted(made)
+def test_traces_belong_to_the_cycle_that_wrote_them(pairs: set[tuple[int, int]], has_steps: bool, random: Any) -> None:
+    traces = sorted(pairs)
     random.shuffle(traces)
-    found = cycles_of([
+    cycles = cycles_of([
         summary(rank, (10 * cycle + 2, 10 * cycle + 3) if has_steps else (), 100 * cycle + rank)
         for rank, cycle in traces
     ])  # fmt: skip
     several = len({rank for rank, _ in traces}) < len(traces)
     order = sorted({cycle for _, cycle in traces}) if several else []
-    assert found.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
-    assert found.told_by == (("steps" if has_steps else "time") if several else "rank")
+    assert cycles.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
+    assert cycles.told_by == (("steps" if has_steps else "time") if several else "rank")

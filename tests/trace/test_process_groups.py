@@ -1,4 +1,4 @@
-"""What is known of process groups from what a trace lists of them."""
+"""Process groups from the list in a trace."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A rank is what the document or the name tells; the unknown stays unknown, and never becomes rank 0."""
+"""Ranks come from the document or the file name; an unknown rank never becomes rank 0."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_file_name_contains_the_rank(name: str, rank: int) -> None:
     "name",
     [
         "trace.json",
-        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # where it stands in each dimension, not which of all it is
+        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # ranks of each dimension, not the global rank
         "local_rank0.json",  # which on its machine
         "local-rank-2.json",
         "localrank1.json",
@@ -56,7 +56,7 @@ def test_distributed_info_without_a_valid_rank_is_ignored(info: Any) -> None:
     assert rank_of({"distributedInfo": info}, "rank7.json") == 7
 
 
-@pytest.mark.parametrize(("told", "size"), [(8, 8), (None, None), ("8", None), (-1, None), (1 << 64, None)])
-def test_world_size_is_an_integer_or_unknown(told: Any, size: int | None) -> None:
-    assert world_size_of({"distributedInfo": {"world_size": told}}) == size
+@pytest.mark.parametrize(("value", "size"), [(8, 8), (None, None), ("8", None), (-1, None), (1 << 64, None)])
+def test_world_size_is_an_integer_or_unknown(value: Any, size: int | None) -> None:
+    assert world_size_of({"distributedInfo": {"world_size": value}}) == size
     assert world_size_of({}) is None

@@ -1,4 +1,4 @@
-"""Secrets are hidden where they stand, and nothing else is."""
+"""Secrets, and nothing else, are redacted."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""JSON that is read and written keeps its numbers and all of its members as they stand."""
+"""JSON round-trips with the text of its numbers and all its members."""
 
 import json
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.trace.text import Members, Number, read, with_member, written
 from tests.columns import Number as Numeral
 from tests.columns import Object, parsed
-from tests.columns import written as told
+from tests.columns import written as serialised
 
 strings = st.text(st.characters(codec=None, categories=None), max_size=6)
 numerals = st.builds(Numeral, st.from_regex(r"\A-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,5})?([eE][+-]?[0-9]{1,3})?\Z"))
@@ -23,7 +23,7 @@ objects = st.lists(st.tuples(strings, values), max_size=4).map(Object)
 
 @given(values)
 def test_json_text_round_trips(value: object) -> None:
-    assert parsed(written(read(told(value)))) == value
+    assert parsed(written(read(serialised(value)))) == value
 
 
 @pytest.mark.parametrize("text", ["1.50", "-0", "1E400", "123456789012345678901234567890", "1e-7", "NaN"])
@@ -52,9 +52,9 @@ def test_invalid_json_is_refused(text: str) -> None:
 
 @given(objects, strings, values)
 def test_with_member_appends_to_an_object(value: Object, key: str, member: object) -> None:
-    text = told(value)
+    text = serialised(value)
     for spaced in (text, text[:-1] + "\n }"):
-        assert parsed(with_member(spaced, key, told(member))) == Object((*value, (key, member)))
+        assert parsed(with_member(spaced, key, serialised(member))) == Object((*value, (key, member)))
 
 
 @pytest.mark.parametrize("text", ["null", "[1]", "1", '"a"'])

@@ -1,4 +1,4 @@
-"""Times are exact: decimal text to integer nanoseconds, whatever the era, and never through a float."""
+"""Times are exact: decimal text of any profiler version becomes integer nanoseconds without a float."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -14,13 +14,13 @@ LARGEST_US = (1 << 62) // 1000
 
 
 def number(text: str) -> int | Decimal:
-    """A JSON number as an exact reader gives it."""
+    """Parse a JSON number exactly."""
     return int(text) if text.lstrip("-").isdecimal() else Decimal(text)
 
 
 @st.composite
 def texts(draw: st.DrawFn, largest: int = LARGEST_US - 1) -> str:
-    """Decimal text of any length after the point."""
+    """Draw decimal text with any number of decimals."""
     whole = draw(st.integers(0, largest))
     digits = draw(st.text("0123456789", max_size=60))
     return draw(st.sampled_from(["", "-"])) + str(whole) + ("." + digits if digits else "")
