@@ -17,7 +17,7 @@ from service.analysis.question import Comparison, Parameters, Question, RankAnsw
 from service.analysis.readings import Asked, Readings
 from service.analysis.table import Columns, as_arrow, as_csv, as_json, made, with_cycle
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, NotApplicable, SelectionError, UnknownQuestion
+from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
@@ -66,30 +66,32 @@ class Answer:
         """The answer as ``json``, or one of its tables, by default the main one, as ``csv`` or ``arrow``.
 
         Raises:
-            BadQuestion: it has no such table.
+            BadAnalysisRequest: it has no such table.
         """
         if form == "json":
             return self.as_json()
         chosen = table or next(iter(self.question.tables))
         if chosen not in self.tables:
-            raise BadQuestion(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {chosen!r}.")
+            raise BadAnalysisRequest(
+                f"{self.question.name} has the tables {', '.join(self.tables)}, and no {chosen!r}."
+            )
         return as_csv(self.tables[chosen]) if form == "csv" else as_arrow(self.tables[chosen])
 
 
 def question_of(name: str) -> Question:
-    """The question of a name; raises `UnknownQuestion`."""
+    """The question of a name; raises `UnknownAnalysis`."""
     if name not in QUESTIONS:
-        raise UnknownQuestion(f"There is no analysis {name!r}.", known=[*QUESTIONS])
+        raise UnknownAnalysis(f"There is no analysis {name!r}.", known=[*QUESTIONS])
     return QUESTIONS[name]
 
 
 def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
-    """The parameters that these values mean; raises `BadQuestion`."""
+    """The parameters that these values mean; raises `BadAnalysisRequest`."""
     try:
         return question.parameters.model_validate(values, strict=False)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise BadQuestion(
+        raise BadAnalysisRequest(
             f"{question.name} can't be asked so: {'; '.join(faults)}.", known=[*question.parameters.model_fields]
         ) from error
 
@@ -104,7 +106,7 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
         readings: of these and other traces.
 
     Raises:
-        BadQuestion: it is about two sides, and there are not two.
+        BadAnalysisRequest: it is about two sides, and there are not two.
         NotApplicable: none of them has what it takes.
         SelectionError: one of them has nothing of what is selected, and all are of one cycle.
         ExportFailed: the columns of one can't be read.
@@ -191,17 +193,19 @@ def _compared(
 
 
 def _ranks_of_all(question: Question, traces: Sequence[Asked]) -> list[Asked]:
-    """A trace for each rank; of a question about two sides, raises `BadQuestion` where there are not two."""
+    """A trace for each rank; of a question about two sides, raises `BadAnalysisRequest` where there are not two."""
     if question.compared and not any(trace.is_base for trace in traces):
         if len(traces) != 2:
             given = f"{len(traces)} traces were" if len(traces) > 1 else "1 trace was"
-            raise BadQuestion(
+            raise BadAnalysisRequest(
                 f"{question.name} takes exactly two sides, and {given} given without a base: {_named(traces)}. Name the"
                 " base, a trace or a group, with `base`: all others are compared with it."
             )
         traces = [replace(traces[0], is_base=True), traces[1]]
     elif question.compared and all(trace.is_base for trace in traces):
-        raise BadQuestion(f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}.")
+        raise BadAnalysisRequest(
+            f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}."
+        )
     return [rank for trace in traces for rank in ranks_of(trace)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.analysis.question import RankAnswer
-from service.trace.errors import BadQuestion
+from service.trace.errors import BadAnalysisRequest
 
 Pair = tuple[RankAnswer, RankAnswer]
 _NAMED_MAX = 16
@@ -22,7 +22,7 @@ def matched(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> Pairs:
     """Match the ranks of two sides: two traces with each other, and those of more by rank and cycle.
 
     Raises:
-        BadQuestion: no rank is on both sides.
+        BadAnalysisRequest: no rank is on both sides.
     """
     if len(base) == len(other) == 1:
         return Pairs([(base[0], other[0])], _differing(base[0], other[0]), [])
@@ -36,7 +36,9 @@ def matched(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> Pairs:
         (one, places[one.rank, one.cycle]) for one in base if one.rank is not None and (one.rank, one.cycle) in places
     ]
     if not pairs:
-        raise BadQuestion(f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}.")
+        raise BadAnalysisRequest(
+            f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}."
+        )
     found = {id(one) for pair in pairs for one in pair}
     skipped = [
         (one, _reason(one, side, opposite))

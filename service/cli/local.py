@@ -138,14 +138,14 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     """
     from service.analysis.answers import answered, applicable, parameters_of, question_of
     from service.analysis.readings import Asked, Readings
-    from service.trace.errors import BadQuestion
+    from service.trace.errors import BadAnalysisRequest
     from service.trace.selection import Selection
 
     with _workspace() as work:
         question = question_of(name) if name else None
         values = parameters_of(question, parameters) if question else None
         if base and not (question and question.compared):
-            raise BadQuestion(f"{name} does not compare two sides; it takes no base.")
+            raise BadAnalysisRequest(f"{name} does not compare two sides; it takes no base.")
         parsed = None if selection is None else Selection.parsed(selection)
         with _ingested([*files, *base], work) as (_, sources):
             traces = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from service.engine import wire
-from service.trace.errors import EngineFailed, EnginesKilled, StatementKills, TracedockError
+from service.trace.errors import ClientBlocked, EngineFailed, StatementBlocked, TracedockError
 
 WITHIN_S = 600.0
 CLIENT_FACTOR = 2
@@ -113,8 +113,8 @@ class Blame:
         """Let a request through, or raise why not.
 
         Raises:
-            EnginesKilled: its client has ended too many engines lately.
-            StatementKills: it, or its like, has.
+            ClientBlocked: its client has ended too many engines lately.
+            StatementBlocked: it, or its like, has.
         """
         self.check_client(client)
         if self._patterns.any or self._texts.any:
@@ -123,7 +123,7 @@ class Blame:
             self._patterns.check(_digest(pattern(text)), _statement_refused)
 
     def check_client(self, client: Hashable) -> None:
-        """Let a client through, or raise `EnginesKilled`."""
+        """Let a client through, or raise `ClientBlocked`."""
         self._clients.check(client, _client_refused)
 
 
@@ -143,16 +143,16 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _statement_refused(deaths: int, wait_s: int, last: TracedockError) -> StatementKills:
+def _statement_refused(deaths: int, wait_s: int, last: TracedockError) -> StatementBlocked:
     times = "An engine" if deaths == 1 else f"{deaths} engines"
-    return StatementKills(
+    return StatementBlocked(
         f"{times} died of this statement or its like within {WITHIN_S / 60:g} minutes: it is not run again before"
         f" {wait_s} s have passed. The last time: {last.detail}"
     )
 
 
-def _client_refused(deaths: int, wait_s: int, last: TracedockError) -> EnginesKilled:
-    return EnginesKilled(
+def _client_refused(deaths: int, wait_s: int, last: TracedockError) -> ClientBlocked:
+    return ClientBlocked(
         f"{deaths} engines died of your requests within {WITHIN_S / 60:g} minutes: none of yours is run before"
         f" {wait_s} s have passed. The last time: {last.detail}"
     )

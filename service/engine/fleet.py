@@ -18,7 +18,7 @@ from service.engine.spool import SpoolBudget
 from service.engine.watch import machine_memory
 from service.settings import Settings
 from service.store.room import Room
-from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
+from service.trace.errors import EngineError, EngineOutOfMemory, EngineUnavailable, TooLargeForEngine, TracedockError
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Fleet:
             EngineUnavailable: no engine is installed, or those in use leave no room for another.
             TooLargeForEngine: the trace would take more memory than all engines may.
             EngineFailed: its engine has died too often lately.
-            EnginesKilled: the client has ended too many engines lately.
+            ClientBlocked: the client has ended too many engines lately.
         """
         session = self._sessions.get(key)
         if session and not session.over:
@@ -276,7 +276,7 @@ class Fleet:
         if isinstance(error, EngineError):  # not a selection that the trace has nothing of
             self._restarts.note(key, error)
             self._accuse(key, session, error)
-        if isinstance(error, EngineOutgrew) and session.selection is None:
+        if isinstance(error, EngineOutOfMemory) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
     def _accuse(self, key: str, session: Session, error: TracedockError) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from service.engine import wire
-from service.trace.errors import EngineFailed, EngineUnavailable, fate
+from service.trace.errors import EngineFailed, EngineUnavailable, describe_exit
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,9 @@ class EngineProcess:
             status = await self._process.wait()
         await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
         said = b"\n".join(self._said)[-_SAID_MAX:].decode("utf-8", "replace")
-        return EngineFailed(f"The engine {fate(status)}." + (f" It said: {said}" if said else ""), exit_status=status)
+        return EngineFailed(
+            f"The engine {describe_exit(status)}." + (f" It said: {said}" if said else ""), exit_status=status
+        )
 
     def interrupt(self) -> None:
         """Stop the running statement, which then answers with an error; harmless when none runs."""

@@ -19,7 +19,7 @@ from service.engine.result import Result
 from service.engine.spool import SpoolBudget
 from service.engine.turns import Exchange, Turns
 from service.engine.watch import LoadWatch, reading
-from service.trace.errors import EngineBusy, EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutOfMemory, EngineStalled, SqlError, TracedockError
 
 log = logging.getLogger(__name__)
 
@@ -423,7 +423,7 @@ class Session:
         """Whether the engine died of the request that it worked on, and not by the hand of somebody outside."""
         if self._current is None or self._bloated:
             return False
-        if isinstance(error, EngineOutgrew) and self._verdict:  # perhaps because all engines together took too much
+        if isinstance(error, EngineOutOfMemory) and self._verdict:  # perhaps because all engines together took too much
             return bool(error.extra["memory_bytes"] > self._bloated_bytes)
         return bool(self._verdict) or error.extra.get("exit_status") not in _FROM_OUTSIDE
 
@@ -506,18 +506,18 @@ class Session:
             ):
                 self.condemn(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
 
-    def stuck(self, how_long: str) -> EngineStuck:
+    def stuck(self, how_long: str) -> EngineStalled:
         """What to say of a load that stands still."""
-        return EngineStuck(
+        return EngineStalled(
             f"The engine came no further for {how_long}, after {self.loaded_bytes} bytes of this trace, and was ended.",
             loaded_bytes=self.loaded_bytes,
             stall_s=self.limits.stall_s,
             fed=bool(self._engine and self._engine.fed),
         )
 
-    def outgrown(self, taken_bytes: int) -> EngineOutgrew:
+    def outgrown(self, taken_bytes: int) -> EngineOutOfMemory:
         """What to say of an engine that takes too much memory."""
-        return EngineOutgrew(
+        return EngineOutOfMemory(
             f"The engine outgrew the {(self.most_bytes or 0) >> 20} MiB of memory that it may take for this trace,"
             f" having taken {taken_bytes >> 20} MiB, and ended.",
             memory_bytes=taken_bytes,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.store.folder import disk_errors
 from service.store.room import Room
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 MEMORY_MAX = 8 << 20
 """Bytes of a result that are held in memory."""
@@ -29,9 +29,9 @@ class SpoolBudget:
         self.held = 0
 
     def hold(self, more: int) -> None:
-        """Count bytes that are to be written; raises `NoRoom`."""
+        """Count bytes that are to be written; raises `InsufficientStorage`."""
         if self._most is not None and self.held + more > self._most:
-            raise NoRoom(
+            raise InsufficientStorage(
                 f"There is no room for {more:,} bytes more: results of queries take {self.held:,} of the {self._most:,}"
                 " that they may take on disk.",
                 needed=more, used=self.held, quota=self._most, retry_after_s=10,
@@ -65,7 +65,7 @@ class Spool:
         """Write bytes behind the others.
 
         Raises:
-            NoRoom: there is no room on disk; none of them counts as written.
+            InsufficientStorage: there is no room on disk; none of them counts as written.
             DiskFull: the disk is full; likewise.
         """
         end = self.size + len(data)

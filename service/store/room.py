@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from service.trace.errors import NoRoom
+from service.trace.errors import InsufficientStorage
 
 COUNTED_EVERY_S = 30.0
 """How old a count may be, beside what was told since; what is refused is always counted anew."""
@@ -42,7 +42,7 @@ class Room:
         self._held = 0
 
     def check(self, more: int = 0, *, linked: bool = False, reserved_by: str | None = None) -> None:
-        """Raise `NoRoom` unless there is room for more. Cheap enough for each piece of an upload.
+        """Raise `InsufficientStorage` unless there is room for more. Cheap enough for each piece of an upload.
 
         Args:
             more: bytes that are to be written.
@@ -62,7 +62,7 @@ class Room:
         else:
             return
         announced = f", and {reserved:,} are reserved for announced uploads" if reserved else ""
-        raise NoRoom(
+        raise InsufficientStorage(
             f"There is no room for {more:,} bytes more: {why}{announced}.",
             needed=more, free=free, floor=self._floor, used=used, quota=self._quota, reserved=reserved,
         )  # fmt: skip
@@ -75,7 +75,7 @@ class Room:
         return max(left - self.reserved(), 0)
 
     def check_now(self) -> None:
-        """Count the folder, if there is a quota, and raise `NoRoom` if it or the floor is exceeded already."""
+        """Count the folder if there is a quota; raise `InsufficientStorage` if it or the floor is exceeded."""
         if self._quota is not None:
             self.used()
         self.check()
@@ -86,7 +86,7 @@ class Room:
         Args:
             key: of the upload.
             size: how many bytes are still to come.
-            checked: raise `NoRoom` unless there is room for them.
+            checked: raise `InsufficientStorage` unless there is room for them.
         """
         with self._reserving:
             if checked:
@@ -107,7 +107,7 @@ class Room:
         """Count bytes that are to be written to a file without a name, which no count of the folder finds.
 
         Raises:
-            NoRoom: there is no room for them; none is counted.
+            InsufficientStorage: there is no room for them; none is counted.
         """
         self.check(more)
         with self._lock:

@@ -2,103 +2,103 @@
 
 TracedockError
 ├── UploadError
-│   ├── BadName              a file name with separators or control characters
-│   ├── EmptyBody            an upload without bytes
-│   ├── TooLarge             a body beyond the configured size
-│   ├── IncompleteBody       a body that ended before its announced length
-│   ├── BadDigest            a malformed digest header
-│   ├── DigestMismatch       bytes that do not match their digest
-│   ├── UnmetExpectation     an `Expect` header that the server does not support
-│   ├── ResumableError       a resumable upload that can't continue
-│   │   ├── BadUpload        a malformed request
-│   │   ├── UnknownUpload    no upload has that id
-│   │   ├── UploadGone       it expired or was terminated
-│   │   ├── UploadLocked     another request writes to it
-│   │   ├── WrongOffset      a chunk that does not start at the upload's offset
-│   │   ├── WrongType        a chunk of another content type
-│   │   ├── ChecksumMismatch  a chunk that does not match its checksum
-│   │   ├── TooManyUploads   the maximum of unfinished uploads is reached
-│   │   └── WrongVersion     a version of tus that the server does not support
-│   ├── ImportRefused        a path outside of the import roots
-│   ├── NothingToImport      a path without files
-│   └── DiskFull             no space left on the disk
-│       └── NoRoom           the quota or the minimum of free space would be violated
-├── IngestError              a file that can't be read as a trace; `offset` is where
-│   ├── BadCompression       a corrupt compressed stream
-│   ├── Truncated            a file that ends early
-│   ├── NotJson              a file that is not JSON
-│   ├── NotATrace            JSON without trace events
-│   ├── OriginalChanged      an imported file that was modified later
-│   └── WorkerDied           the worker process died before it returned a result
+│   ├── BadName                  a file name with separators or control characters
+│   ├── EmptyBody                an upload without bytes
+│   ├── TooLarge                 a body beyond the configured size
+│   ├── IncompleteBody           a body that ended before its announced length
+│   ├── BadDigest                a malformed digest header
+│   ├── DigestMismatch           bytes that do not match their digest
+│   ├── ExpectationFailed        an `Expect` header that the server does not support
+│   ├── ResumableError           a resumable upload that can't continue
+│   │   ├── BadUpload            a malformed request
+│   │   ├── UnknownUpload        no upload has that id
+│   │   ├── UploadGone           it expired or was terminated
+│   │   ├── UploadLocked         another request writes to it
+│   │   ├── WrongOffset          a chunk that does not start at the upload's offset
+│   │   ├── WrongType            a chunk of another content type
+│   │   ├── ChecksumMismatch     a chunk that does not match its checksum
+│   │   ├── TooManyUploads       the maximum of unfinished uploads is reached
+│   │   └── WrongVersion         a version of tus that the server does not support
+│   ├── ImportRefused            a path outside of the import roots
+│   ├── NothingToImport          a path without files
+│   └── DiskFull                 no space left on the disk
+│       └── InsufficientStorage  the quota or the minimum of free space would be violated
+├── IngestError                  a file that can't be read as a trace; `offset` is where
+│   ├── BadCompression           a corrupt compressed stream
+│   ├── Truncated                a file that ends early
+│   ├── NotJson                  a file that is not JSON
+│   ├── NotATrace                JSON without trace events
+│   ├── OriginalChanged          an imported file that was modified later
+│   └── WorkerDied               the worker process died before it returned a result
 ├── CatalogError
-│   ├── UnknownImport        no import has that id
-│   ├── UnknownTrace         no trace has that id
-│   ├── UnknownGroup         no group has that id
-│   ├── BadGroupName         a name that groups can't have
-│   ├── GroupExists          another group has that name
-│   ├── UnknownJob           no job has that id
-│   ├── NotReady             a trace that is not ingested yet, or failed
-│   ├── BadCursor            a cursor that no page returned
-│   ├── CatalogInUse         another server uses the data folder
-│   └── CatalogUnwritable    the catalog is read-only
-├── SelectionError           a selection that can't be served
-│   ├── BadSelection         a malformed or contradictory selection
-│   ├── UnknownChoice        a value that the trace does not have
-│   ├── NothingSelected      no event matches
-│   ├── BadSlice             a malformed reference to a slice
-│   ├── UnknownSlice         a slice that the trace or the selection does not have
-│   ├── AmbiguousSlice       several slices of that name and start
-│   └── CannotMerge          traces that can't be merged
+│   ├── UnknownImport            no import has that id
+│   ├── UnknownTrace             no trace has that id
+│   ├── UnknownGroup             no group has that id
+│   ├── BadGroupName             a name that groups can't have
+│   ├── GroupExists              another group has that name
+│   ├── UnknownJob               no job has that id
+│   ├── NotReady                 a trace that is not ingested yet, or failed
+│   ├── BadCursor                a cursor that no page returned
+│   ├── CatalogInUse             another server uses the data folder
+│   └── CatalogUnwritable        the catalog is read-only
+├── SelectionError               a selection that can't be served
+│   ├── BadSelection             a malformed or contradictory selection
+│   ├── UnknownChoice            a value that the trace does not have
+│   ├── NothingSelected          no event matches
+│   ├── BadSlice                 a malformed reference to a slice
+│   ├── UnknownSlice             a slice that the trace or the selection does not have
+│   ├── AmbiguousSlice           several slices of that name and start
+│   └── CannotMerge              traces that can't be merged
 ├── ExportError
-│   ├── NoSuchForm           a format that the trace or the selection is not available in
-│   ├── NotRedactable        a format that does not support redaction
-│   └── ExportFailed         the document can't be written from the columns
-├── AnalysisError            an analysis that can't run
-│   ├── UnknownQuestion      no analysis has that name
-│   ├── BadQuestion          an unknown parameter, table or value
-│   └── NotApplicable        a trace without the data that the analysis needs
-├── AccessError              access denied
-│   ├── Unauthorized         no token, or an unknown one
-│   ├── ForbiddenScope       a token without write scope
-│   ├── WrongHost            a foreign `Host` header, as after DNS rebinding
-│   ├── WrongOrigin          a request from another site's page
-│   ├── UnknownToken         no token has that name
-│   ├── TokenExists          another token has that name
-│   ├── BadTokenName         a name that tokens can't have
-│   ├── TokenNeeded          a server on a public address without a token
-│   └── BadOrigin            a setting that is not an origin
-├── RequestError             a request that violates the contract of its route
-│   ├── UnknownParameter     an unknown query parameter
-│   ├── RepeatedParameter    several values of a query parameter that takes one
-│   └── BodyNotJson          a body of another content type than JSON
-├── DeadlineExceeded         work that took longer than its timeout
-├── JobDied                  the job process died before it returned a result
-├── Cancelled                a job that a client cancelled
+│   ├── FormatUnavailable        a format that the trace or the selection is not available in
+│   ├── NotRedactable            a format that does not support redaction
+│   └── ExportFailed             the document can't be written from the columns
+├── AnalysisError                an analysis that can't run
+│   ├── UnknownAnalysis          no analysis has that name
+│   ├── BadAnalysisRequest       an unknown parameter, table or value
+│   └── NotApplicable            a trace without the data that the analysis needs
+├── AccessError                  access denied
+│   ├── Unauthorized             no token, or an unknown one
+│   ├── InsufficientScope        a token without write scope
+│   ├── WrongHost                a foreign `Host` header, as after DNS rebinding
+│   ├── WrongOrigin              a request from another site's page
+│   ├── UnknownToken             no token has that name
+│   ├── TokenExists              another token has that name
+│   ├── BadTokenName             a name that tokens can't have
+│   ├── TokenRequired            a server on a public address without a token
+│   └── BadOrigin                a setting that is not an origin
+├── RequestError                 a request that violates the contract of its route
+│   ├── UnknownParameter         an unknown query parameter
+│   ├── RepeatedParameter        several values of a query parameter that takes one
+│   └── BodyNotJson              a body of another content type than JSON
+├── DeadlineExceeded             work that took longer than its timeout
+├── JobDied                      the job process died before it returned a result
+├── Cancelled                    a job that a client cancelled
 ├── IdempotencyError
-│   ├── BadIdempotencyKey    a malformed key
-│   ├── IdempotencyKeyBusy   the first request with the key is in progress
-│   └── IdempotencyKeyReused  a key that was sent with another request
+│   ├── BadIdempotencyKey        a malformed key
+│   ├── IdempotencyKeyBusy       the first request with the key is in progress
+│   └── IdempotencyKeyReused     a key that was sent with another request
 └── EngineError
-    ├── EngineUnavailable    no engine can be started
-    ├── EngineBusy           the queue of the engine is full
-    ├── EnginesKilled        a client whose requests crashed engines
-    ├── StatementKills       a statement that crashed engines
-    ├── TooLargeForEngine    a trace that needs more memory than all engines may use
-    ├── EngineFailed         the engine died or failed to load the trace
-    │   ├── EngineOutgrew    it exceeded its memory limit and was killed
-    │   └── EngineStuck      it was killed because its load made no progress
-    ├── RequestRefused       a request that would change the shared trace
-    ├── SqlRefused           SQL that uses files or changes the shared engine
-    ├── SqlError             the engine rejected the statement
-    ├── QueryTimeout         the statement exceeded its timeout
-    └── ResultTooLarge       the result exceeded its size limit
+    ├── EngineUnavailable        no engine can be started
+    ├── EngineBusy               the queue of the engine is full
+    ├── ClientBlocked            a client whose requests crashed engines
+    ├── StatementBlocked         a statement that crashed engines
+    ├── TooLargeForEngine        a trace that needs more memory than all engines may use
+    ├── EngineFailed             the engine died or failed to load the trace
+    │   ├── EngineOutOfMemory    it exceeded its memory limit and was killed
+    │   └── EngineStalled        it was killed because its load made no progress
+    ├── RequestRefused           a request that would change the shared trace
+    ├── SqlRefused               SQL that uses files or changes the shared engine
+    ├── SqlError                 the engine rejected the statement
+    ├── QueryTimeout             the statement exceeded its timeout
+    └── ResultTooLarge           the result exceeded its size limit
 """
 
 import signal
 from typing import Any, ClassVar
 
 
-def fate(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Describe how a process ended.
 
     Args:
@@ -168,7 +168,7 @@ class DigestMismatch(UploadError):
     code, title = "digest_mismatch", "The bytes do not match their digest"
 
 
-class UnmetExpectation(UploadError):
+class ExpectationFailed(UploadError):
     """The server does not support the `Expect` header of the request."""
 
     code, title = "unmet_expectation", "The expectation is not supported"
@@ -250,7 +250,7 @@ class DiskFull(UploadError):
     code, title = "disk_full", "The disk is full"
 
 
-class NoRoom(DiskFull):
+class InsufficientStorage(DiskFull):
     """The bytes would exceed the quota or the minimum of free space."""
 
     code, title = "no_room", "Not enough storage is left"
@@ -412,7 +412,7 @@ class ExportError(TracedockError):
     """The trace can't be exported."""
 
 
-class NoSuchForm(ExportError):
+class FormatUnavailable(ExportError):
     """The trace or the selection is not available in that format."""
 
     code, title = "no_such_form", "The format is not available"
@@ -434,13 +434,13 @@ class AnalysisError(TracedockError):
     """The analysis can't run."""
 
 
-class UnknownQuestion(AnalysisError):
+class UnknownAnalysis(AnalysisError):
     """No analysis has that name."""
 
     code, title = "unknown_analysis", "There is no such analysis"
 
 
-class BadQuestion(AnalysisError):
+class BadAnalysisRequest(AnalysisError):
     """The analysis does not have that parameter, table or value."""
 
     code, title = "bad_analysis", "The analysis request is invalid"
@@ -464,7 +464,7 @@ class Unauthorized(AccessError):
     code, title = "unauthorized", "A valid token is required"
 
 
-class ForbiddenScope(AccessError):
+class InsufficientScope(AccessError):
     """The token does not have write scope."""
 
     code, title = "forbidden_scope", "The token is read-only"
@@ -500,7 +500,7 @@ class BadTokenName(AccessError):
     code, title = "bad_token_name", "The token name is not allowed"
 
 
-class TokenNeeded(AccessError):
+class TokenRequired(AccessError):
     """The server listens on a public address without a token."""
 
     code, title = "token_needed", "The server needs a token"
@@ -584,13 +584,13 @@ class EngineFailed(EngineError):
     code, title = "engine_failed", "The engine failed"
 
 
-class EngineOutgrew(EngineFailed):
+class EngineOutOfMemory(EngineFailed):
     """The engine exceeded its memory limit and was killed."""
 
     code, title = "engine_outgrew", "The engine ran out of memory"
 
 
-class EngineStuck(EngineFailed):
+class EngineStalled(EngineFailed):
     """The engine was killed because its load made no progress."""
 
     code, title = "engine_stuck", "The engine is stuck on this trace"
@@ -602,13 +602,13 @@ class EngineBusy(EngineError):
     code, title = "engine_busy", "Too many requests wait for the engine"
 
 
-class EnginesKilled(EngineError):
+class ClientBlocked(EngineError):
     """Several requests of the client crashed engines; it has to pause."""
 
     code, title = "engines_killed", "Your requests crash engines"
 
 
-class StatementKills(EngineError):
+class StatementBlocked(EngineError):
     """The statement crashed engines and is blocked for a while."""
 
     code, title = "sql_kills_engine", "The statement crashes engines"
@@ -656,7 +656,7 @@ class ResultTooLarge(EngineError):
     code, title = "result_too_large", "The result is too large"
 
 
-def again(document: dict[str, Any]) -> TracedockError:
+def error_from_dict(document: dict[str, Any]) -> TracedockError:
     """Return the error that another process serialised with `TracedockError.as_dict`."""
     facts = dict(document)
     code, _, detail = facts.pop("code"), facts.pop("title"), facts.pop("detail")

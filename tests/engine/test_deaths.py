@@ -8,7 +8,7 @@ import pytest
 from service.engine import deaths as deaths_module
 from service.engine import wire
 from service.engine.deaths import CLIENT_FACTOR, WITHIN_S, Blame, Deaths, load_refused, pattern
-from service.trace.errors import EngineFailed, EngineOutgrew, EnginesKilled, StatementKills, TracedockError
+from service.trace.errors import ClientBlocked, EngineFailed, EngineOutOfMemory, StatementBlocked, TracedockError
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_what_died_too_often_is_refused_with_the_last_reason(clock: list[float])
     deaths.note("a", EngineFailed("It fell over."))
     deaths.check("a", load_refused)
     clock[0] += 100
-    deaths.note("a", EngineOutgrew("It grew.", memory_bytes=7))
+    deaths.note("a", EngineOutOfMemory("It grew.", memory_bytes=7))
     with pytest.raises(EngineFailed, match=r"ended 2 times within 10 minutes.*500 s.*It grew") as refused:
         deaths.check("a", load_refused)
     assert refused.value.extra["retry_after_s"] == WITHIN_S - 100
@@ -73,7 +73,7 @@ DIED = EngineFailed("It fell over.")
 def test_the_text_of_a_statement_is_refused_for_everybody_after_one_death() -> None:
     blame = Blame(3)
     blame.note(question("select randomblob(3)"), "a", DIED)
-    with pytest.raises(StatementKills, match="An engine died of this statement") as refused:
+    with pytest.raises(StatementBlocked, match="An engine died of this statement") as refused:
         blame.check(question("select randomblob(3)"), "b")
     assert 0 < refused.value.extra["retry_after_s"] <= WITHIN_S
     assert refusal(blame, "select randomblob(4)", "a") is None
@@ -84,7 +84,7 @@ def test_statements_that_differ_in_literals_only_are_refused_together() -> None:
     blame = Blame(3)
     for number in range(3):
         blame.note(question(f"select /* {number} */ randomblob({number})"), f"client {number}", DIED)
-    assert refusal(blame, "SELECT  randomblob( 0x77 ) -- again", "b") is StatementKills
+    assert refusal(blame, "SELECT  randomblob( 0x77 ) -- again", "b") is StatementBlocked
     assert refusal(blame, "select zeroblob(3)", "client 0") is None
 
 
@@ -93,8 +93,8 @@ def test_a_client_that_goes_on_with_other_statements_has_to_pause_and_others_hav
     for number in range(3 * CLIENT_FACTOR):
         assert refusal(blame, "select 1", "a") is None
         blame.note(question(f"select killer_{'x' * number}()"), "a", DIED)
-    assert refusal(blame, "select 1", "a") is EnginesKilled
-    with pytest.raises(EnginesKilled):
+    assert refusal(blame, "select 1", "a") is ClientBlocked
+    with pytest.raises(ClientBlocked):
         blame.check_client("a")
     assert refusal(blame, "select 1", "b") is None
     clock[0] += WITHIN_S + 1
@@ -108,7 +108,7 @@ def test_a_metric_that_kills_is_refused_like_a_statement() -> None:
     other.compute_metric_args.metric_names.append("b")
     blame.note(metric, "a", DIED)
     blame.check(other, "a")
-    with pytest.raises(StatementKills):
+    with pytest.raises(StatementBlocked):
         blame.check(metric, "b")
 
 

@@ -16,8 +16,8 @@ from service.engine.memory import BASE_BYTES, MemoryModel
 from service.engine.session import Session, SessionState
 from service.trace.errors import (
     EngineFailed,
-    EngineOutgrew,
-    EngineStuck,
+    EngineOutOfMemory,
+    EngineStalled,
     EngineUnavailable,
     NothingSelected,
     TooLargeForEngine,
@@ -104,7 +104,7 @@ async def test_a_load_that_stands_still_makes_room_for_others(one_event: Path, m
                 fleet.open("b", "b", partial(fed, one_event), client="another")
             await asyncio.sleep(0.02)
         fleet.open("b", "b", partial(fed, one_event), client="another")
-        with pytest.raises(EngineStuck, match=r"came no further for .* while others waited"):
+        with pytest.raises(EngineStalled, match=r"came no further for .* while others waited"):
             await waiting
         assert fleet._deaths.count("a") == 1
         assert await gone(stalled)
@@ -302,7 +302,7 @@ async def test_engines_that_have_grown_beyond_the_budget_go(engine: Path, monkey
         await asked(grown, table(3_000_000))  # 150 MiB with it
         working = grown.query(ENDLESS, limit=None, timeout_s=60)
         await asked(growing, table(2_500_000))  # 127 MiB
-        with pytest.raises(EngineOutgrew):
+        with pytest.raises(EngineOutOfMemory):
             await within(20, all_rows(working))
         assert idle not in fleet.sessions()
         assert fleet.held_bytes <= 200 * MIB
@@ -321,7 +321,7 @@ async def test_no_other_engine_has_to_go_while_one_gives_its_memory_back(engine:
             await fleet._keep_within_budget()
         (ending,) = (session for session in sessions if session.ending)
         assert await gone(ending)
-        assert isinstance(ending.error, EngineOutgrew)
+        assert isinstance(ending.error, EngineOutOfMemory)
         await fleet._keep_within_budget()
         assert [session.ending for session in sessions].count(True) == 1
 

@@ -15,8 +15,8 @@ from service.engine.session import Session, SessionState, sql_error
 from service.trace.errors import (
     EngineBusy,
     EngineFailed,
-    EngineOutgrew,
-    EngineStuck,
+    EngineOutOfMemory,
+    EngineStalled,
     QueryTimeout,
     ResultTooLarge,
     SqlError,
@@ -334,7 +334,7 @@ async def test_an_engine_that_takes_too_much_memory_is_ended(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "greedy", most_bytes=200_000_000) as session:
-        with pytest.raises(EngineOutgrew, match="outgrew the 190 MiB") as outgrew:
+        with pytest.raises(EngineOutOfMemory, match="outgrew the 190 MiB") as outgrew:
             await within(5, asked(session, "SELECT 1"))
         assert outgrew.value.extra["limit_bytes"] == 200_000_000
         assert outgrew.value.extra["memory_bytes"] > 200_000_000
@@ -360,7 +360,7 @@ async def test_an_engine_that_dies_for_want_of_memory_is_told_as_such(open_sessi
         assert session._engine
         session._engine.limit_memory(100_000_000)
         rows = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 20000000)")
-        with pytest.raises(EngineOutgrew, match="outgrew the 95 MiB"):
+        with pytest.raises(EngineOutOfMemory, match="outgrew the 95 MiB"):
             await within(10, asked(session, f"CREATE PERFETTO TABLE much AS {rows}"))
 
 
@@ -369,7 +369,7 @@ async def test_a_load_that_stands_still_is_ended_and_told(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
-        with pytest.raises(EngineStuck, match=r"no further for 0\.3 s") as stuck:
+        with pytest.raises(EngineStalled, match=r"no further for 0\.3 s") as stuck:
             await within(10, session.settled())
         assert stuck.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
         assert await gone(session)
@@ -382,7 +382,7 @@ async def test_a_name_that_never_ends_in_the_real_engine_is_told(
     trace = tmp_path / "hostile.json"
     trace.write_text('{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":1,"ts":0,"args":{"name":NaN}}]}')
     async with open_session(trace, stall_s=0.3) as session:
-        with pytest.raises(EngineStuck):
+        with pytest.raises(EngineStalled):
             await within(10, session.settled())
         assert await gone(session)
 

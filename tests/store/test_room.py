@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.store.room import Room, bytes_below
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 
 def filled(folder: Path, **sizes: int) -> Path:
@@ -30,7 +30,9 @@ def test_more_than_the_quota_is_refused_with_the_numbers(tmp_path: Path) -> None
     room = Room(filled(tmp_path, one=600), quota=1000)
 
     room.check(400)
-    with pytest.raises(NoRoom, match="no room for 401 bytes more: the data folder takes 600 of the 1,000") as refused:
+    with pytest.raises(
+        InsufficientStorage, match="no room for 401 bytes more: the data folder takes 600 of the 1,000"
+    ) as refused:
         room.check(401)
 
     told = refused.value.as_dict()
@@ -45,13 +47,13 @@ def test_bytes_that_are_told_count_before_the_next_count(tmp_path: Path) -> None
     filled(tmp_path, two=300)
     room.grew(300)
 
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         room.check(200)
 
 
 def test_what_was_deleted_makes_room_at_once(tmp_path: Path) -> None:
     room = Room(filled(tmp_path, one=600, two=400), quota=1000)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         room.check(1)
 
     (tmp_path / "two").unlink()
@@ -63,7 +65,9 @@ def test_the_floor_stays_free(tmp_path: Path) -> None:
     room = Room(tmp_path, floor=1000, free=lambda _: 1500)
 
     room.check(500)
-    with pytest.raises(NoRoom, match="501 bytes more: 1,500 are free on the disk, of which 1,000 are left") as refused:
+    with pytest.raises(
+        InsufficientStorage, match="501 bytes more: 1,500 are free on the disk, of which 1,000 are left"
+    ) as refused:
         room.check(501)
     assert refused.value.extra["quota"] is None
 
@@ -72,9 +76,9 @@ def test_what_lies_on_the_disk_already_counts_and_takes_no_free_space(tmp_path: 
     room = Room(filled(tmp_path, one=600), quota=1000, floor=1000, free=lambda _: 1000)
 
     room.check(400, linked=True)
-    with pytest.raises(NoRoom, match="takes 600 of the 1,000"):
+    with pytest.raises(InsufficientStorage, match="takes 600 of the 1,000"):
         room.check(401, linked=True)
-    with pytest.raises(NoRoom, match="are left"):
+    with pytest.raises(InsufficientStorage, match="are left"):
         room.check(1)
 
 

@@ -14,7 +14,7 @@ from service.store.folder import Folder
 from service.store.outside import mark_of
 from service.store.room import Room
 from service.store.taking import HEADER_MAX, Mode, Taking
-from service.trace.errors import Cancelled, EmptyBody, ImportRefused, NoRoom, OriginalChanged, TooLarge
+from service.trace.errors import Cancelled, EmptyBody, ImportRefused, InsufficientStorage, OriginalChanged, TooLarge
 
 CONTENT = b'{"traceEvents": []}' + b" " * 3_000_000
 OTHER_DISK = Path("/dev/shm")
@@ -138,7 +138,7 @@ def test_what_is_empty_too_large_or_gone_is_not_taken(folder: Folder, source: Pa
 
 @pytest.mark.parametrize("mode", ["link", "copy"])
 def test_there_must_be_room(folder: Folder, source: Path, mode: Mode) -> None:
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         taking(folder, quota=1_000_000).take(source, "t", mode)
 
     assert leftovers(folder) == []
