@@ -21,7 +21,7 @@ _CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbati
 class SliceClipper:
     """Incremental clipper: takes events in order of time, and returns them in order of time with their slices cut.
 
-    Slices that share no time with the selection's intervals belong to other events, and stay unchanged.
+    Slices outside of the selection's intervals, which its closure added, stay unchanged.
     """
 
     def __init__(self, time: IntervalSet) -> None:

@@ -56,7 +56,7 @@ def pieces(columns: Path, summary: Mapping[str, Any], base: Selection, by: By | 
         SelectionError: the trace has nothing to split by, or the split has too many pieces.
     """
     if by in _BY_TIME and (value is None or value < 1):
-        raise BadSelection(f"A split by {by} requires a `value` of at least 1.")
+        raise BadSelection(f"A split by {by} takes a `value` of at least 1.")
     if by not in _BY_TIME and value is not None:
         raise BadSelection(f"A split by {by} takes no `value`." if by else "A single piece takes no `value`.")
     if by in _BY_TIME and base.straddle == "start" and "closure" not in base.model_fields_set:
