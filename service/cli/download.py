@@ -102,8 +102,8 @@ def _fetch(  # noqa: PLR0913 - as many options
 
 
 def _write(transfer: Download, target: Path) -> None:
-    with stages() as shown, atomic(target) as file:
-        transfer.write_to(file, shown.downloading(target.name))
+    with stages() as progress, atomic(target) as file:
+        transfer.write_to(file, progress.downloading(target.name))
 
 
 def _write_file(
@@ -126,10 +126,10 @@ def _write_file(
         check_target(target, force=force)
     with local.converted(file, selection=selection, order=order.value, redact=redact, plain=plain) as (
         pieces,
-        shown,
+        progress,
     ):
         if target == STDOUT:
             sys.stdout.buffer.writelines(pieces)
             return None
-        local.write(pieces, target, shown)
+        local.write(pieces, target, progress)
     return target

@@ -35,7 +35,7 @@ def selection_reader(fields: Iterable[SelectionField]) -> SelectionReader:
         given = {name: value for name, value in values.items() if value is not None and value is not False}
         if selection is not None:
             if given:
-                raise BadSelection(f"The parameter `selection` excludes {', '.join(given)}.")
+                raise BadSelection(f"The parameter `selection` can't be combined with {', '.join(given)}.")
             return Selection.parsed(selection)
         parts = nested((in_query[name], _converted(in_query[name], value)) for name, value in given.items())
         return Selection.parsed(parts) if parts else None
@@ -73,7 +73,7 @@ _JSON = inspect.Parameter(
     default=None,
     annotation=Annotated[
         str | None,
-        Query(description='selection as JSON, like `{"steps": [7]}`; excludes the parameters for its fields'),
+        Query(description='selection as JSON, like `{"steps": [7]}`; replaces the parameters for its fields'),
     ],
 )
 
