@@ -53,8 +53,9 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         typer.Option(
             "--format",
             "-f",
-            help="The uploaded file (original), or its events in another format. The default is original; for a "
-            "selection, a derived trace and a local file it is json.gz, or json if --output ends so.",
+            help="The uploaded file (original), or its events in another format. The default is original for an "
+            "uploaded trace and json.gz for a selection or a derived trace. For a local file it is json.gz, or json if "
+            "--output ends in .json.",
         ),
     ] = None,
     order: Annotated[Order, typer.Option(help="Order of the events in json and json.gz.")] = Order.time,
