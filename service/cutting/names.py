@@ -53,7 +53,7 @@ def _regex(pattern: str) -> str:
         pc.match_substring_regex(pa.array([""]), regex)
     except (pa.ArrowInvalid, UnicodeEncodeError) as error:
         reason = str(error).removeprefix("Invalid regular expression: ").splitlines()[0][:200]
-        raise BadSelection(f"The regular expression {regex[:100]!r} is not valid in RE2: {reason}.") from error
+        raise BadSelection(f"The regular expression {regex[:100]!r} is not one of RE2's: {reason}.") from error
     return regex
 
 

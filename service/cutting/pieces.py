@@ -189,7 +189,7 @@ class _Splitter:
         moments, firsts = np.unique(times[own], return_index=True)
         if len(moments) < 2:
             raise BadSelection(
-                f"The events at {start} ns, with their closure, do not fit into {self._value} bytes.",
+                f"No piece at {start} ns, with its closure, fits into {self._value} bytes.",
                 limit=self._value,
             )
         before = np.concatenate([[0], np.cumsum(sizes[own])])[firsts]
