@@ -17,7 +17,7 @@ from service.analysis.question import Comparison, Parameters, Question, RankAnsw
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import Columns, as_arrow, as_csv, as_json, table_of, with_cycle
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, NotApplicable, SelectionError, UnknownQuestion
+from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
@@ -66,13 +66,13 @@ class Answer:
         """Write the answer as ``json``, or one of its tables, by default the main one, as ``csv`` or ``arrow``.
 
         Raises:
-            BadQuestion: the answer has no such table.
+            BadAnalysisRequest: the answer has no such table.
         """
         if form == "json":
             return self.as_json()
         name = table or next(iter(self.question.tables))
         if name not in self.tables:
-            raise BadQuestion(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {name!r}.")
+            raise BadAnalysisRequest(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {name!r}.")
         return as_csv(self.tables[name]) if form == "csv" else as_arrow(self.tables[name])
 
 
@@ -80,10 +80,10 @@ def question_of(name: str) -> Question:
     """Return the question of a name.
 
     Raises:
-        UnknownQuestion: there is none.
+        UnknownAnalysis: there is none.
     """
     if name not in QUESTIONS:
-        raise UnknownQuestion(f"There is no analysis {name!r}.", known=[*QUESTIONS])
+        raise UnknownAnalysis(f"There is no analysis {name!r}.", known=[*QUESTIONS])
     return QUESTIONS[name]
 
 
@@ -91,13 +91,13 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
     """Validate the values of parameters.
 
     Raises:
-        BadQuestion: one of them is unknown or has a wrong value.
+        BadAnalysisRequest: one of them is unknown or has a wrong value.
     """
     try:
         return question.parameters.model_validate(values, strict=False)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise BadQuestion(
+        raise BadAnalysisRequest(
             f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
             known=[*question.parameters.model_fields],
         ) from error
@@ -115,7 +115,7 @@ def answer_question(
         readings: cache of the readings of these and other traces.
 
     Raises:
-        BadQuestion: the question compares two sides, and there are not two.
+        BadAnalysisRequest: the question compares two sides, and there are not two.
         NotApplicable: the question applies to none of the traces.
         SelectionError: a selection selects nothing in its trace, and all traces are of one cycle.
         ExportFailed: the columns of a trace can't be read.
@@ -210,18 +210,20 @@ def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[A
     """Return an input for each rank.
 
     Raises:
-        BadQuestion: the question compares two sides, and there are not two.
+        BadAnalysisRequest: the question compares two sides, and there are not two.
     """
     if question.compared and not any(trace.is_base for trace in traces):
         if len(traces) != 2:
             given = f"{len(traces)} traces were" if len(traces) > 1 else "1 trace was"
-            raise BadQuestion(
+            raise BadAnalysisRequest(
                 f"{question.name} takes exactly two sides, and {given} given without a base: {_named(traces)}. Name the"
                 " base, a trace or a group, with `base`: all others are compared with it."
             )
         traces = [replace(traces[0], is_base=True), traces[1]]
     elif question.compared and all(trace.is_base for trace in traces):
-        raise BadQuestion(f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}.")
+        raise BadAnalysisRequest(
+            f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}."
+        )
     return [rank for trace in traces for rank in ranks_of(trace)]
 
 

@@ -106,7 +106,7 @@ def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters
     """Compare the other side with the base.
 
     Raises:
-        BadQuestion: no rank is on both sides.
+        BadAnalysisRequest: no rank is on both sides.
     """
     pairs, notes, skipped = pair_ranks(base, other)
     sides = [[pair[side].tables for pair in pairs] for side in (0, 1)]

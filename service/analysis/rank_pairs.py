@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.analysis.question import RankAnswer
-from service.trace.errors import BadQuestion
+from service.trace.errors import BadAnalysisRequest
 
 Pair = tuple[RankAnswer, RankAnswer]
 _NAMED_MAX = 16
@@ -22,7 +22,7 @@ def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankP
     """Pair the ranks of two sides: two single traces with each other, more traces by rank and cycle.
 
     Raises:
-        BadQuestion: no rank is on both sides.
+        BadAnalysisRequest: no rank is on both sides.
     """
     if len(base) == len(other) == 1:
         return RankPairs([(base[0], other[0])], _differing(base[0], other[0]), [])
@@ -37,7 +37,9 @@ def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankP
         if answer.rank is not None and (answer.rank, answer.cycle) in counterparts
     ]
     if not pairs:
-        raise BadQuestion(f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}.")
+        raise BadAnalysisRequest(
+            f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}."
+        )
     paired = {id(answer) for pair in pairs for answer in pair}
     skipped = [
         (answer, _reason(answer, side, opposite))

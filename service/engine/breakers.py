@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 
 from service.engine.scheduler import AnyExchange
-from service.trace.errors import EngineFailed, EnginesKilled, StatementKills, TracedockError
+from service.trace.errors import ClientBlocked, EngineFailed, StatementBlocked, TracedockError
 
 WINDOW_S = 600.0
 CLIENT_FACTOR = 2
@@ -111,20 +111,20 @@ class RequestBreakers:
         """Admit a request, or raise why not.
 
         Raises:
-            EnginesKilled: its client has crashed too many engines.
-            StatementKills: it, or similar statements, have crashed engines.
+            ClientBlocked: its client has crashed too many engines.
+            StatementBlocked: it, or similar statements, have crashed engines.
         """
         self.check_client(exchange.owner)
         if self._patterns.any or self._texts.any:
             self.check_statement(exchange.request.statement)
 
     def check_statement(self, statement: str) -> None:
-        """Raise `StatementKills` if the statement, or similar ones, have crashed engines."""
+        """Raise `StatementBlocked` if the statement, or similar ones, have crashed engines."""
         self._texts.check(_digest(statement), _statement_refused)
         self._patterns.check(_digest(pattern(statement)), _statement_refused)
 
     def check_client(self, owner: Hashable) -> None:
-        """Raise `EnginesKilled` if the client has crashed too many engines."""
+        """Raise `ClientBlocked` if the client has crashed too many engines."""
         self._clients.check(owner, _client_refused)
 
 
@@ -138,16 +138,16 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _statement_refused(crashes: int, wait_s: int, last: TracedockError) -> StatementKills:
+def _statement_refused(crashes: int, wait_s: int, last: TracedockError) -> StatementBlocked:
     engines = "An engine" if crashes == 1 else f"{crashes} engines"
-    return StatementKills(
+    return StatementBlocked(
         f"{engines} died of this statement or similar ones within {WINDOW_S / 60:g} minutes: it is not run again before"
         f" {wait_s} s have passed. The last time: {last.detail}"
     )
 
 
-def _client_refused(crashes: int, wait_s: int, last: TracedockError) -> EnginesKilled:
-    return EnginesKilled(
+def _client_refused(crashes: int, wait_s: int, last: TracedockError) -> ClientBlocked:
+    return ClientBlocked(
         f"{crashes} engines died of your requests within {WINDOW_S / 60:g} minutes: none of yours is run before"
         f" {wait_s} s have passed. The last time: {last.detail}"
     )

@@ -16,7 +16,7 @@ from service.engine.spool import SpoolBudget
 from service.engine.warm import WarmEngine
 from service.settings import Settings
 from service.store.room import Room
-from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
+from service.trace.errors import EngineError, EngineOutOfMemory, EngineUnavailable, TooLargeForEngine, TracedockError
 from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Fleet:
             EngineUnavailable: no engine is installed, or those in use leave no room for another.
             TooLargeForEngine: the load would exceed the memory for all engines.
             EngineFailed: too many engines have crashed on this load.
-            EnginesKilled: the client has crashed too many engines.
+            ClientBlocked: the client has crashed too many engines.
         """
         session = self._sessions.get(key)
         if session and not session.over:
@@ -285,7 +285,7 @@ class Fleet:
         if isinstance(error, EngineError):  # other errors, such as an empty selection, are not the engine's
             self._restarts.record(key, error)
             self._record_crash(key, session, error)
-        if isinstance(error, EngineOutgrew) and session.selection is None:
+        if isinstance(error, EngineOutOfMemory) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
     def _record_crash(self, key: str, session: Session, error: TracedockError) -> None:

@@ -19,7 +19,7 @@ from service.engine.scheduler import AnyExchange, Exchange, RequestScheduler
 from service.engine.spool import SpoolBudget
 from service.engine.stall import StallDetector
 from service.engine.statements import check_sql
-from service.trace.errors import EngineBusy, EngineFailed, EngineOutgrew, EngineStuck, TracedockError
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutOfMemory, EngineStalled, TracedockError
 from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -450,12 +450,14 @@ class Session:
         """Return whether the engine died of its current request, not of earlier requests or of a foreign signal."""
         if self._current is None or self._was_leaking:
             return False
-        if isinstance(error, EngineOutgrew) and self._kill_reason:  # the budget of all engines may have been exceeded
+        if (
+            isinstance(error, EngineOutOfMemory) and self._kill_reason
+        ):  # the budget of all engines may have been exceeded
             return bool(error.extra["memory_bytes"] > self._leak_threshold_bytes)
         return bool(self._kill_reason) or error.extra.get("exit_status") not in _EXTERNAL_KILLS
 
     def _with_cause(self, error: TracedockError) -> TracedockError:
-        """Return the error, or `EngineOutgrew` if the system refused the engine more memory."""
+        """Return the error, or `EngineOutOfMemory` if the system refused the engine more memory."""
         return self.outgrown(self.peak_bytes or 0) if _OUT_OF_MEMORY.search(error.detail) else error
 
     def _end_reason(self) -> TracedockError:
@@ -532,18 +534,18 @@ class Session:
             ):
                 self.kill(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
 
-    def stuck(self, duration: str) -> EngineStuck:
+    def stuck(self, duration: str) -> EngineStalled:
         """Return the error of a stalled load."""
-        return EngineStuck(
+        return EngineStalled(
             f"The engine made no progress for {duration} after {self.loaded_bytes} bytes of this trace, and was ended.",
             loaded_bytes=self.loaded_bytes,
             stall_s=self.limits.stall_s,
             fed=self._progress.is_fed,
         )
 
-    def outgrown(self, memory_bytes: int) -> EngineOutgrew:
+    def outgrown(self, memory_bytes: int) -> EngineOutOfMemory:
         """Return the error of an engine that takes too much memory."""
-        return EngineOutgrew(
+        return EngineOutOfMemory(
             f"The engine exceeded the {(self.memory_limit_bytes or 0) >> 20} MiB of memory that it may take for this"
             f" trace: it took {memory_bytes >> 20} MiB, and ended.",
             memory_bytes=memory_bytes,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.store.folder import disk_errors
 from service.store.room import Room
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 MEMORY_MAX = 8 << 20
 """Bytes of a result that are kept in memory."""
@@ -29,9 +29,9 @@ class SpoolBudget:
         self.reserved_bytes = 0
 
     def reserve(self, size: int) -> None:
-        """Reserve bytes before they are written; raises `NoRoom`."""
+        """Reserve bytes before they are written; raises `InsufficientStorage`."""
         if self._max_bytes is not None and self.reserved_bytes + size > self._max_bytes:
-            raise NoRoom(
+            raise InsufficientStorage(
                 f"There is no room for {size:,} bytes more: results of queries take {self.reserved_bytes:,} of the"
                 f" {self._max_bytes:,} that they may take on disk.",
                 needed=size, used=self.reserved_bytes, quota=self._max_bytes, retry_after_s=10,
@@ -65,7 +65,7 @@ class Spool:
         """Write bytes after the others.
 
         Raises:
-            NoRoom: the budget is exceeded; none of the bytes is written.
+            InsufficientStorage: the budget is exceeded; none of the bytes is written.
             DiskFull: the disk is full; none of the bytes counts as written.
         """
         end = self.size + len(data)

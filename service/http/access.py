@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from service.http.hosts import SAFE, is_loopback, is_own
 from service.settings import Settings
 from service.store.tokens import Scope, Token, Tokens, digest_of
-from service.trace.errors import ForbiddenScope, TokenNeeded, Unauthorized, WrongOrigin
+from service.trace.errors import InsufficientScope, TokenRequired, Unauthorized, WrongOrigin
 
 SESSION_S = 7 * 24 * 3600
 """How long a browser stays logged in; none does when the server starts anew."""
@@ -54,7 +54,7 @@ class Access:
         self._sessions: dict[bytes, _Session] = {}
         self._clock = clock
         if self._exposed and not self.tokens:
-            raise TokenNeeded(
+            raise TokenRequired(
                 f"On {settings.host} others could reach this server, and nothing would keep them out. Make a token"
                 " first, with `tracedock token add NAME --scope write`, or set TRACEDOCK_TOKEN; or listen on 127.0.0.1."
             )
@@ -132,7 +132,7 @@ def cookie_name(connection: HTTPConnection) -> str:
 
 
 def check_write(connection: HTTPConnection) -> None:
-    """Let a request pass that may change things; raises `ForbiddenScope`."""
+    """Let a request pass that may change things; raises `InsufficientScope`."""
     visitor: Visitor = connection.scope["visitor"]
     if visitor.scope is not Scope.WRITE:
-        raise ForbiddenScope(f"The token {visitor.name!r} may read; this needs one of the scope `write`.")
+        raise InsufficientScope(f"The token {visitor.name!r} may read; this needs one of the scope `write`.")

@@ -21,7 +21,7 @@ from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.http.traces import Wait
-from service.trace.errors import BadQuestion
+from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
 RANKS_MAX = 4096
@@ -88,9 +88,11 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
     if table and form == "json":
-        raise BadQuestion("`table` is for csv and arrow, which have one table; JSON has all.", known=[*question.tables])
+        raise BadAnalysisRequest(
+            "`table` is for csv and arrow, which have one table; JSON has all.", known=[*question.tables]
+        )
     if base and not question.compared:
-        raise BadQuestion(f"{name} is not about two sides, and takes no `base`.")
+        raise BadAnalysisRequest(f"{name} is not about two sides, and takes no `base`.")
     await settle_all(parts, [*ids, *(base or ())], wait)
     base_ids = [one for each in base or () for one in side_of(parts, each)]
     wanted = [_asked(parts, one, selection) for one in ids]
@@ -160,7 +162,7 @@ for one in QUESTIONS.values():
 
 
 def parameters_of_named(path: PathValues) -> Iterable[str]:
-    """The names of the parameters of the analysis that a path names; raises `UnknownQuestion`."""
+    """The names of the parameters of the analysis that a path names; raises `UnknownAnalysis`."""
     return question_of(path["name"]).parameters.model_fields
 
 

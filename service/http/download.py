@@ -21,7 +21,7 @@ from service.store.catalog import Trace
 from service.store.export import Order, envelope_members
 from service.store.external_files import open_unchanged
 from service.store.folder import EVENTS
-from service.trace.errors import BadSelection, NoSuchForm, NotReady, NotRedactable, TracedockError
+from service.trace.errors import BadSelection, FormatUnavailable, NotReady, NotRedactable, TracedockError
 from service.trace.piece import child_name
 
 Format = Literal["original", "json", "json.gz", "parquet"]
@@ -78,7 +78,9 @@ def download_trace(
         raise NotRedactable(detail, formats=WRITTEN)
     if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.has_original):
         what = "A selection" if selection is not None else "A trace that was made here"
-        raise NoSuchForm(f"{what} is written as {' or '.join(WRITTEN)}, and not to be had as {form}.", formats=WRITTEN)
+        raise FormatUnavailable(
+            f"{what} is written as {' or '.join(WRITTEN)}, and not to be had as {form}.", formats=WRITTEN
+        )
     if selection is not None and order != "time":
         raise BadSelection("What a selection keeps is written by time.")
     if form == "original":

@@ -24,7 +24,7 @@ from service.store.catalog import Trace
 from service.store.groups import Group, group_name
 from service.store.lists import whole_summary
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, CannotMerge, UnknownTrace
+from service.trace.errors import BadAnalysisRequest, CannotMerge, UnknownTrace
 from service.trace.piece import Align
 
 router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBody)
@@ -222,7 +222,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of
     """
     if question_of(name).compared and not base:
         group = parts.groups.get(group_id)
-        raise BadQuestion(
+        raise BadAnalysisRequest(
             f"{name} takes exactly two sides, and only one is given: the group {group.name!r} of {group.traces} traces."
             " Name the base, another group or traces, with `base`."
         )

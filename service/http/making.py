@@ -15,7 +15,7 @@ from service.http.services import Parts, Services
 from service.http.traces import Urgency, Wait, as_json
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
-from service.trace.errors import CannotMerge, again
+from service.trace.errors import CannotMerge, error_from_dict
 from service.trace.piece import Align, By
 from service.trace.selection import Number, Selection, share_of_time
 
@@ -75,7 +75,7 @@ async def _begun(kind: str, request: dict[str, Any], urgency: Urgency, wait: flo
         await parts.board.settled(job.id, within_s=wait)
     job = parts.jobs.get(job.id)
     if job.error:
-        raise again(job.error)
+        raise error_from_dict(job.error)
     return as_json(described(job, parts), 202, Location=f"/api/v1/jobs/{job.id}")
 
 

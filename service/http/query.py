@@ -18,7 +18,8 @@ from service.http.services import Parts
 from service.http.sessions import WaitForEngine, loading
 from service.http.views import View
 from service.trace.errors import TracedockError
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 
 SQL_MAX = 4 << 20
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from service.trace.errors import IncompleteBody, TracedockError, UnmetExpectation
+from service.trace.errors import ExpectationFailed, IncompleteBody, TracedockError
 
 BLOCK = 1 << 20
 LINGER_S = 2.0
@@ -20,10 +20,10 @@ def announced_size(request: Request) -> int | None:
 
 
 def check_expectation(request: Request) -> None:
-    """Raise `UnmetExpectation` if the client waits for anything but the word that it may send its body."""
+    """Raise `ExpectationFailed` if the client waits for anything but the word that it may send its body."""
     expected = request.headers.get("expect", "100-continue")
     if expected.lower() != "100-continue":
-        raise UnmetExpectation(f"The server does not know what `Expect: {expected[:100]}` means.")
+        raise ExpectationFailed(f"The server does not know what `Expect: {expected[:100]}` means.")
 
 
 class Body:

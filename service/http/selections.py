@@ -1,52 +1,83 @@
-"""A selection in the address of a request: each criterion as a parameter, or all of it as JSON."""
+"""Selection in the query of a request: as one parameter for each field, or as JSON."""
 
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
 from service.trace.errors import BadSelection
 from service.trace.selection import Selection
-from service.trace.summary import Key
+from service.trace.selection_fields import FIELDS, VALUES_MAX, SelectionField, ValueKind, id_or_name, nested
+
+_TYPES: dict[ValueKind, Any] = {
+    ValueKind.INTEGERS: list[int] | None,
+    ValueKind.IDS: list[str] | None,
+    ValueKind.WORDS: list[str] | None,
+    ValueKind.NAMES: list[str] | None,
+    ValueKind.NANOSECONDS: int | None,
+    ValueKind.TIMESTAMP: int | None,
+    ValueKind.NAME: str | None,
+    ValueKind.CHOICE: str | None,
+    ValueKind.SWITCH: bool,
+}
+"""Types of parameters; `Selection` checks the ranges of values, so that JSON and parameters fail alike."""
+
+SelectionReader = Callable[..., Selection | None]
 
 
-def chosen_selection(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a request so
-    selection: Annotated[
-        str | None, Query(description='a selection as JSON, like `{"steps": [7]}`; or its parts as parameters:')
-    ] = None,
-    start_ns: Annotated[int | None, Query(description="of the window of time")] = None,
-    end_ns: Annotated[int | None, Query(description="likewise")] = None,
-    relative: Annotated[bool, Query(description="count both from the trace's start")] = False,
-    steps: Annotated[list[int] | None, Query()] = None,
-    streams: Annotated[list[str] | None, Query(description="`device/stream`")] = None,
-    devices: Annotated[list[int] | None, Query()] = None,
-    ranks: Annotated[list[int] | None, Query(description="of a merged trace")] = None,
-    threads: Annotated[list[str] | None, Query(description="a tid, `pid/tid`, or a name")] = None,
-    processes: Annotated[list[str] | None, Query(description="a pid or a name")] = None,
-    categories: Annotated[list[str] | None, Query()] = None,
-    names: Annotated[list[str] | None, Query(description="patterns with `*` and `?`, or `re:` and a regex")] = None,
-    phases: Annotated[list[str] | None, Query()] = None,
-    min_dur_ns: Annotated[int | None, Query()] = None,
-    straddle: Annotated[str | None, Query(description="`keep`, `start` or `clip`")] = None,
-) -> Selection | None:
-    """The selection that the parameters mean; None without any. Raises `BadSelection`."""
-    edges = {"start_ns": start_ns, "end_ns": end_ns, "relative": relative or None}
-    window = {name: value for name, value in edges.items() if value is not None}
-    told: dict[str, Any] = {
-        "window": window or None, "steps": steps, "streams": streams, "devices": devices, "ranks": ranks,
-        "threads": threads and [*map(_key, threads)], "processes": processes and [*map(_key, processes)],
-        "categories": categories, "names": names, "phases": phases, "min_dur_ns": min_dur_ns, "straddle": straddle,
-    }  # fmt: skip
-    parts = {name: value for name, value in told.items() if value is not None}
-    if selection is None:
+def selection_reader(fields: Iterable[SelectionField]) -> SelectionReader:
+    """Return a FastAPI dependency with a query parameter for each field, and one for all of them as JSON."""
+    in_query = {field.parameter: field for field in fields if field.parameter}
+
+    def read_selection(selection: str | None, **values: Any) -> Selection | None:
+        """Return the selection of the parameters, None without any; raise `BadSelection`."""
+        given = {name: value for name, value in values.items() if value is not None and value is not False}
+        if selection is not None:
+            if given:
+                raise BadSelection(f"The parameter `selection` can't be combined with {', '.join(given)}.")
+            return Selection.parsed(selection)
+        parts = nested((in_query[name], _converted(in_query[name], value)) for name, value in given.items())
         return Selection.parsed(parts) if parts else None
-    if parts:
-        raise BadSelection(f"The selection is given as JSON, and {', '.join(parts)} beside it.")
-    return Selection.parsed(selection)
+
+    read_selection.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # FastAPI reads the parameters there
+        [_JSON, *map(_parameter, in_query.values())]
+    )
+    return read_selection
 
 
-def _key(text: str) -> Key:
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < 19 else text
+def _converted(field: SelectionField, value: Any) -> Any:
+    return [*map(id_or_name, value)] if field.kind is ValueKind.IDS else value
 
+
+def _parameter(field: SelectionField) -> inspect.Parameter:
+    limits: dict[str, Any] = {}
+    if field.is_list:
+        limits["maxItems"] = VALUES_MAX
+    if field.minimum is not None:
+        limits["minimum"] = field.minimum
+    if field.choices:
+        limits["enum"] = [*field.choices]
+    query = Query(description=field.description, json_schema_extra=limits)
+    return inspect.Parameter(
+        field.parameter,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if field.kind is ValueKind.SWITCH else None,
+        annotation=Annotated[_TYPES[field.kind], query],
+    )
+
+
+_JSON = inspect.Parameter(
+    "selection",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        Query(description='selection as JSON, like `{"steps": [7]}`; replaces the parameters for its fields'),
+    ],
+)
+
+chosen_selection = selection_reader(FIELDS)
 
 Chosen = Annotated[Selection | None, Depends(chosen_selection)]
-"""What of the trace the request is about; None for all of it."""
+"""Selection that a request names; None for the whole trace."""

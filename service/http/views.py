@@ -10,7 +10,8 @@ from fastapi import Depends, Query
 
 from service.http.selections import Chosen
 from service.trace.errors import BadSelection
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 
 
 @dataclass(frozen=True)

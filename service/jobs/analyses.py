@@ -16,7 +16,7 @@ import orjson
 from service.jobs.process import kill, started
 from service.store.export import spill_of
 from service.store.room import Room
-from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate
+from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 
@@ -266,7 +266,7 @@ class Answering:
         answer = self._waiting.get(head["id"])
         if answer and not answer.done():
             if head["error"]:
-                answer.set_exception(again(head["error"]))
+                answer.set_exception(error_from_dict(head["error"]))
             else:
                 answer.set_result(body)
         self._watch_abandoned()
@@ -299,9 +299,9 @@ class Answering:
         """Fail all questions that have no answer, as the process has ended."""
         unanswered = [answer for answer in self._waiting.values() if not answer.done()]
         if unanswered and not self._interrupted:
-            log.error("the process that answers questions %s", fate(status))
+            log.error("the process that answers questions %s", describe_exit(status))
         for answer in unanswered:
-            answer.set_exception(self._failure(f"{fate(status)}; the server's log says more"))
+            answer.set_exception(self._failure(f"{describe_exit(status)}; the server's log says more"))
 
     def _failure(self, how: str) -> Exception:
         """Why there is no answer of a process that has ended."""

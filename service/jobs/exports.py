@@ -15,7 +15,7 @@ import orjson
 from service.jobs.process import kill, started
 from service.store.export import Order, spill_of
 from service.store.room import Room
-from service.trace.errors import DeadlineExceeded, ExportFailed, TracedockError, again, fate
+from service.trace.errors import DeadlineExceeded, ExportFailed, TracedockError, describe_exit, error_from_dict
 from service.trace.selection import Selection
 
 AT_ONCE = 2
@@ -221,6 +221,8 @@ class Renderings(Writers):
 def _failure(status: int, said: bytes) -> TracedockError:
     """What a process that ended so wanted to tell."""
     with suppress(ValueError, KeyError, IndexError):
-        return again(orjson.loads(said.splitlines()[-1]))
-    log.error("a process that writes documents %s: %s", fate(status), said[-_SAID_MAX:].decode("utf-8", "replace"))
-    return ExportFailed(f"The process that writes the document {fate(status)}; the server's log says more.")
+        return error_from_dict(orjson.loads(said.splitlines()[-1]))
+    log.error(
+        "a process that writes documents %s: %s", describe_exit(status), said[-_SAID_MAX:].decode("utf-8", "replace")
+    )
+    return ExportFailed(f"The process that writes the document {describe_exit(status)}; the server's log says more.")

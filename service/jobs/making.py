@@ -20,7 +20,7 @@ from service.jobs.unbroken import unbroken
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
 from service.store.jobs import Job, Priority
-from service.trace.errors import DeadlineExceeded, JobDied, NotReady, again
+from service.trace.errors import DeadlineExceeded, JobDied, NotReady, error_from_dict
 
 AT_ONCE = 2
 MODULE = "service.jobs.maker"
@@ -187,7 +187,7 @@ async def _result(process: WorkerProcess, work: str, deadline_s: float | None) -
         ) from error
     answer: dict[str, Any] = ending.answer
     if failure := answer.get("error") or answer.get("failure"):
-        raise again(failure)
+        raise error_from_dict(failure)
     if "result" not in answer:
         raise JobDied(f"The process {ending.how}.")
     result: list[dict[str, Any]] = answer["result"]

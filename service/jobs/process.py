@@ -12,7 +12,7 @@ import orjson
 
 from service.store.folder import Folder
 from service.streaming.source import Progress
-from service.trace.errors import TracedockError, fate
+from service.trace.errors import TracedockError, describe_exit
 
 MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -207,7 +207,7 @@ class WorkerProcess:
             await killed(process)
         if self._failure and "result" not in answer:
             answer = {"failure": self._failure}
-        return Ending(answer, fate(status))
+        return Ending(answer, describe_exit(status))
 
     async def _listen(self, process: Process) -> dict[str, dict[str, Any]]:
         answer: dict[str, dict[str, Any]] = {}

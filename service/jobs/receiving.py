@@ -72,7 +72,7 @@ class Writing:
         self._room = room
 
     async def expect(self, size: int) -> None:
-        """Say that so many bytes will come; raises `TooLarge` or `NoRoom` if that are too many."""
+        """Say that so many bytes will come; raises `TooLarge` or `InsufficientStorage` if that are too many."""
         self._chunk.check_size(size)
         await asyncio.to_thread(self._room.check, size, reserved_by=self._known.upload.id)
 
@@ -157,7 +157,7 @@ class Receiving:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def begin(self, announced: Announced) -> Standing:
-        """Begin an upload; raises `TooManyUploads`, `NoRoom` or `DiskFull`."""
+        """Begin an upload; raises `TooManyUploads`, `InsufficientStorage` or `DiskFull`."""
         self.check_size(announced.length)
         async with self._finding:
             await self._check_number(announced.client)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from service.jobs.process import WorkerProcess
 from service.store.room import Room
-from service.trace.errors import NoRoom
+from service.trace.errors import InsufficientStorage
 
 CHECK_EVERY_S = 1.0
 _REST_FACTOR = 20
@@ -48,7 +48,7 @@ class RoomGuard:
             began = time.monotonic()
             try:
                 await asyncio.to_thread(self._room.check_now)
-            except NoRoom as error:
+            except InsufficientStorage as error:
                 for process in self._writers()[-1:]:
                     log.warning("a job is ended: %s", error.detail)
                     process.fail(error)

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
 from service.rendering.events import EventWriter
 from service.rendering.render_report import RankGroup, RenderReport
@@ -24,7 +25,8 @@ from service.store.lists import whole_summary
 from service.store.parts import Parts
 from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 
 SAME_TIME_MAX = 1 << 20
 """Events of one time that are kept in one table."""
@@ -53,7 +55,7 @@ def render(
     """
     summary = whole_summary(summary, columns)
     tracks = TrackAssigner(summary)
-    report.external_ids = external_ids_shown(summary)
+    report.external_ids = external_ids_in_summary(summary)
     with closing(Parts(columns / EVENTS)) as parts:
         report.base_ns = time_base(parts)
         events = EventWriter(tracks, report, args)

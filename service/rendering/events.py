@@ -21,7 +21,8 @@ from service.rendering.text import (
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
 from service.store.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
-from service.trace.selection import ALWAYS, Args
+from service.trace.selection import ALWAYS
+from service.trace.selection_fields import Args
 from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
 from service.trace.text import Members, Number, read, written
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from service.cutting.clip import clipped_times
-from service.cutting.rows import Rows, nothing_selected
+from service.cutting.rows import RowSelector, nothing_selected
 from service.rendering.sanitizing import plain
 from service.rendering.time_base import SPAN_MAX, engine_times, time_base
 from service.store.census import key_of
@@ -118,7 +118,7 @@ class _ShownEvents:
     def __init__(self, parts: Parts, summary: Mapping[str, Any], selection: Selection | None) -> None:
         self._parts = parts
         self._summary = summary
-        self._rows = Rows(parts, [selection], summary) if selection else None
+        self._rows = RowSelector(parts, [selection], summary) if selection else None
         if self._rows and not self._rows.keeps_any():
             raise nothing_selected(summary)
         self._clip = self._rows.time(0) if self._rows and selection and selection.straddle == "clip" else None
@@ -132,7 +132,7 @@ class _ShownEvents:
 
     def selected(self) -> InitialView:
         """Return the view on the selection's window and steps; on the whole timeline if it has neither."""
-        bounds, around = self._summary["bounds"], self._rows.around(0) if self._rows else None
+        bounds, around = self._summary["bounds"], self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return InitialView()
         intervals = around.intervals

@@ -74,7 +74,7 @@ class FileImporter:
             ImportRefused: the file can't be opened, is not a regular file, or has unknown hard links.
             OriginalChanged: another program changes the file.
             EmptyBody, TooLarge: the file has no bytes, or too many.
-            NoRoom, DiskFull: there is no space for it.
+            InsufficientStorage, DiskFull: there is no space for it.
         """
         with FileIO(_open(path)) as source:
             status = os.fstat(source.fileno())

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from service.trace.errors import NoRoom
+from service.trace.errors import InsufficientStorage
 
 COUNTED_EVERY_S = 30.0
 """Largest age in seconds of a count of the folder; before a refusal it is always counted again."""
@@ -42,7 +42,7 @@ class Room:
         self._held = 0
 
     def check(self, more: int = 0, *, linked: bool = False, reserved_by: str | None = None) -> None:
-        """Raise `NoRoom` unless there is space for more. This is cheap enough for each piece of an upload.
+        """Raise `InsufficientStorage` unless there is space for more. This is cheap enough for each piece of an upload.
 
         Args:
             more: number of bytes to be written.
@@ -62,7 +62,7 @@ class Room:
         else:
             return
         announced = f", and {reserved:,} are reserved for announced uploads" if reserved else ""
-        raise NoRoom(
+        raise InsufficientStorage(
             f"There is no room for {more:,} bytes more: {reason}{announced}.",
             needed=more, free=free, floor=self._floor, used=used, quota=self._quota, reserved=reserved,
         )  # fmt: skip
@@ -75,7 +75,7 @@ class Room:
         return max(left - self.reserved(), 0)
 
     def check_now(self) -> None:
-        """Count the folder, if there is a quota, and raise `NoRoom` if the quota or the floor is exceeded."""
+        """Count the folder, if there is a quota; raises `InsufficientStorage` if the quota or the floor is exceeded."""
         if self._quota is not None:
             self.used()
         self.check()
@@ -86,7 +86,7 @@ class Room:
         Args:
             key: key of the upload.
             size: number of bytes still to come.
-            checked: whether to raise `NoRoom` if there is no space for them.
+            checked: whether to raise `InsufficientStorage` if there is no space for them.
         """
         with self._reserving:
             if checked:
@@ -107,7 +107,7 @@ class Room:
         """Count bytes that will be written to an unnamed file, which no count of the folder includes.
 
         Raises:
-            NoRoom: there is no space for them; none are counted.
+            InsufficientStorage: there is no space for them; none are counted.
         """
         self.check(more)
         with self._lock:

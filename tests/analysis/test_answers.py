@@ -14,7 +14,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source
-from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
+from service.trace.errors import BadAnalysisRequest, NotApplicable, UnknownAnalysis
 from tests.analysis.conftest import AnswerRows, Ask
 from tests.traces import TraceShape, trace_chunks
 
@@ -174,13 +174,13 @@ def test_question_without_any_answer_is_not_applicable(ask: Ask) -> None:
 
 
 def test_unknown_questions_and_parameters_are_refused(ask: Ask) -> None:
-    with pytest.raises(UnknownQuestion):
+    with pytest.raises(UnknownAnalysis):
         ask("horoscope", [KERNEL])
-    with pytest.raises(BadQuestion, match="memset"):
+    with pytest.raises(BadAnalysisRequest, match="memset"):
         ask("temporal_breakdown", [KERNEL], memset="red")
-    with pytest.raises(BadQuestion, match="colour"):
+    with pytest.raises(BadAnalysisRequest, match="colour"):
         ask("temporal_breakdown", [KERNEL], colour="red")
-    with pytest.raises(BadQuestion, match="breakdown"):
+    with pytest.raises(BadAnalysisRequest, match="breakdown"):
         ask("temporal_breakdown", [KERNEL]).answer.form("csv", "none")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.trace.errors import BadQuestion
+from service.trace.errors import BadAnalysisRequest
 from tests.analysis.conftest import Ask, Rows, real
 from tests.analysis.test_steps import event
 from tests.conftest import DATA, SHARED, needs_shared
@@ -125,9 +125,9 @@ def test_ranks_of_two_jobs_are_compared_together(ask: Ask) -> None:
 
 @pytest.mark.parametrize("given", [1, 3, 8])
 def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, given: int) -> None:
-    with pytest.raises(BadQuestion, match=rf"exactly two sides, and {given} traces? w.* given .*`base`"):
+    with pytest.raises(BadAnalysisRequest, match=rf"exactly two sides, and {given} traces? w.* given .*`base`"):
         ask("compare", *[TRAIN] * given)
-    with pytest.raises(BadQuestion, match="only a base was given"):
+    with pytest.raises(BadAnalysisRequest, match="only a base was given"):
         ask("compare", base=[TRAIN] * given)
 
 
@@ -149,7 +149,7 @@ def test_ranks_without_a_counterpart_are_skipped_with_a_reason(ask: Ask) -> None
     }
     assert [(row["rank"], row["duration_difference_ns"]) for row in answer["each_step"]] == [(1, 0), (2, 0)]
     assert answer.answer.notes[0] == "The sides are matched by rank: ranks 1, 2."
-    with pytest.raises(BadQuestion, match="the base has ranks 0, 1, the other side ranks 2, 3"):
+    with pytest.raises(BadAnalysisRequest, match="the base has ranks 0, 1, the other side ranks 2, 3"):
         ask("compare", other[0], other[2], base=base[:2])
 
 

@@ -12,7 +12,7 @@ from service.engine.scheduler import AnyExchange, Exchange
 from service.engine.session import Query
 from service.engine.trace_processor import wire
 from service.engine.trace_processor.rpc import PerfettoRequest
-from service.trace.errors import EngineFailed, EngineOutgrew, EnginesKilled, StatementKills, TracedockError
+from service.trace.errors import ClientBlocked, EngineFailed, EngineOutOfMemory, StatementBlocked, TracedockError
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_load_that_crashed_too_often_is_refused_with_the_last_error(clock: list[
     breaker.record("a", EngineFailed("It fell over."))
     breaker.check("a", load_refused)
     clock[0] += 100
-    breaker.record("a", EngineOutgrew("It grew.", memory_bytes=7))
+    breaker.record("a", EngineOutOfMemory("It grew.", memory_bytes=7))
     with pytest.raises(EngineFailed, match=r"ended 2 times within 10 minutes.*500 s.*It grew") as refused:
         breaker.check("a", load_refused)
     assert refused.value.extra["retry_after_s"] == WINDOW_S - 100
@@ -78,7 +78,7 @@ DIED = EngineFailed("It fell over.")
 def test_text_of_a_statement_is_refused_for_all_clients_after_one_crash() -> None:
     breakers = RequestBreakers(3)
     breakers.record("select randomblob(3)", "a", DIED)
-    with pytest.raises(StatementKills, match="An engine died of this statement") as refused:
+    with pytest.raises(StatementBlocked, match="An engine died of this statement") as refused:
         breakers.admit(exchange(Query("select randomblob(3)"), "b"))
     assert 0 < refused.value.extra["retry_after_s"] <= WINDOW_S
     assert refusal(breakers, "select randomblob(4)", "a") is None
@@ -89,7 +89,7 @@ def test_statements_that_differ_only_in_literals_are_refused_together() -> None:
     breakers = RequestBreakers(3)
     for number in range(3):
         breakers.record(f"select /* {number} */ randomblob({number})", f"client {number}", DIED)
-    assert refusal(breakers, "SELECT  randomblob( 0x77 ) -- again", "b") is StatementKills
+    assert refusal(breakers, "SELECT  randomblob( 0x77 ) -- again", "b") is StatementBlocked
     assert refusal(breakers, "select zeroblob(3)", "client 0") is None
 
 
@@ -98,8 +98,8 @@ def test_client_that_crashes_engines_with_many_statements_is_refused_alone(clock
     for number in range(3 * CLIENT_FACTOR):
         assert refusal(breakers, "select 1", "a") is None
         breakers.record(f"select killer_{'x' * number}()", "a", DIED)
-    assert refusal(breakers, "select 1", "a") is EnginesKilled
-    with pytest.raises(EnginesKilled):
+    assert refusal(breakers, "select 1", "a") is ClientBlocked
+    with pytest.raises(ClientBlocked):
         breakers.check_client("a")
     assert refusal(breakers, "select 1", "b") is None
     clock[0] += WINDOW_S + 1
@@ -113,7 +113,7 @@ def test_metric_that_crashes_an_engine_is_refused_like_a_statement() -> None:
     other.compute_metric_args.metric_names.append("b")
     breakers.record(PerfettoRequest(metric).statement, "a", DIED)
     breakers.admit(exchange(PerfettoRequest(other), "a"))
-    with pytest.raises(StatementKills):
+    with pytest.raises(StatementBlocked):
         breakers.admit(exchange(PerfettoRequest(metric), "b"))
 
 

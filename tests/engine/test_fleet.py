@@ -16,8 +16,8 @@ from service.engine.memory import BASE_BYTES, MemoryModel
 from service.engine.session import Session, SessionState
 from service.trace.errors import (
     EngineFailed,
-    EngineOutgrew,
-    EngineStuck,
+    EngineOutOfMemory,
+    EngineStalled,
     EngineUnavailable,
     NothingSelected,
     TooLargeForEngine,
@@ -114,7 +114,7 @@ async def test_stalled_load_is_evicted(one_event: Path, monkeypatch: pytest.Monk
                 fleet.open("b", "b", partial(fed, one_event), client="second")
             await asyncio.sleep(0.02)
         fleet.open("b", "b", partial(fed, one_event), client="second")
-        with pytest.raises(EngineStuck, match=r"made no progress for .* while others waited"):
+        with pytest.raises(EngineStalled, match=r"made no progress for .* while others waited"):
             await waiting
         assert fleet._load_breaker.count("a") == 1
         assert await gone(stalled)
@@ -314,7 +314,7 @@ async def test_engines_that_grow_beyond_the_budget_are_ended(engine: Path, monke
         await query_rows(grown, table(3_000_000))  # 150 MiB with it
         working = grown.query(ENDLESS, limit=None, timeout_s=60)
         await query_rows(growing, table(2_500_000))  # 127 MiB
-        with pytest.raises(EngineOutgrew):
+        with pytest.raises(EngineOutOfMemory):
             await within(20, all_rows(working))
         assert idle not in fleet.sessions()
         assert fleet.held_bytes <= 200 * MIB
@@ -333,7 +333,7 @@ async def test_only_one_engine_is_ended_at_a_time(engine: Path) -> None:
             await fleet._keep_within_budget()
         (ending,) = (session for session in sessions if session.ending)
         assert await gone(ending)
-        assert isinstance(ending.error, EngineOutgrew)
+        assert isinstance(ending.error, EngineOutOfMemory)
         await fleet._keep_within_budget()
         assert [session.ending for session in sessions].count(True) == 1
 

@@ -16,8 +16,8 @@ from service.engine.trace_processor.process import TraceProcessor, sql_error
 from service.trace.errors import (
     EngineBusy,
     EngineFailed,
-    EngineOutgrew,
-    EngineStuck,
+    EngineOutOfMemory,
+    EngineStalled,
     QueryTimeout,
     ResultTooLarge,
     SqlError,
@@ -341,7 +341,7 @@ async def test_engine_beyond_its_memory_limit_is_ended(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "greedy", memory_limit_bytes=200_000_000) as session:
-        with pytest.raises(EngineOutgrew, match="exceeded the 190 MiB") as outgrew:
+        with pytest.raises(EngineOutOfMemory, match="exceeded the 190 MiB") as outgrew:
             await within(5, query_rows(session, "SELECT 1"))
         assert outgrew.value.extra["limit_bytes"] == 200_000_000
         assert outgrew.value.extra["memory_bytes"] > 200_000_000
@@ -367,7 +367,7 @@ async def test_crash_for_lack_of_memory_is_reported_as_such(open_session: OpenSe
         assert session._engine
         session._engine.limit_memory(100_000_000)
         rows = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 20000000)")
-        with pytest.raises(EngineOutgrew, match="exceeded the 95 MiB"):
+        with pytest.raises(EngineOutOfMemory, match="exceeded the 95 MiB"):
             await within(10, query_rows(session, f"CREATE PERFETTO TABLE much AS {rows}"))
 
 
@@ -376,7 +376,7 @@ async def test_stalled_load_is_ended_with_an_error(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
-        with pytest.raises(EngineStuck, match=r"no progress for 0\.3 s") as stuck:
+        with pytest.raises(EngineStalled, match=r"no progress for 0\.3 s") as stuck:
             await within(10, session.settled())
         assert stuck.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
         assert await gone(session)
@@ -389,7 +389,7 @@ async def test_document_that_stalls_the_real_engine_is_ended_with_an_error(
     trace = tmp_path / "hostile.json"
     trace.write_text('{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":1,"ts":0,"args":{"name":NaN}}]}')
     async with open_session(trace, stall_s=0.3) as session:
-        with pytest.raises(EngineStuck):
+        with pytest.raises(EngineStalled):
             await within(10, session.settled())
         assert await gone(session)
 

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.spool import MEMORY_MAX, Spool, SpoolBudget
 from service.store.room import Room
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 BLOCK = b"x" * (1 << 20)
 
@@ -30,11 +30,11 @@ def filled(spool: Spool) -> None:
 def test_all_results_together_stay_within_their_bytes_on_disk(tmp_path: Path) -> None:
     budget = SpoolBudget(tmp_path, max_bytes=32 << 20)
     first, second = Spool(budget), Spool(budget)
-    with pytest.raises(NoRoom, match="results of queries take") as refused:
+    with pytest.raises(InsufficientStorage, match="results of queries take") as refused:
         filled(first)
     assert refused.value.extra["quota"] == 32 << 20
     second.append(BLOCK * (MEMORY_MAX >> 20))  # in memory there is room
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         second.append(BLOCK)
     assert first.read(first.size - 1, 1) == b"x"
     first.close()
@@ -46,10 +46,10 @@ def test_all_results_together_stay_within_their_bytes_on_disk(tmp_path: Path) ->
 def test_results_count_in_the_quota_of_the_data_folder(tmp_path: Path) -> None:
     room = Room(tmp_path, quota=20 << 20)
     spool = Spool(SpoolBudget(tmp_path, room))
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(InsufficientStorage) as refused:
         filled(spool)
     assert refused.value.extra["quota"] == 20 << 20
-    with pytest.raises(NoRoom):  # so do uploads
+    with pytest.raises(InsufficientStorage):  # so do uploads
         room.check(10 << 20)
     spool.close()
     room.check(10 << 20)
@@ -57,7 +57,7 @@ def test_results_count_in_the_quota_of_the_data_folder(tmp_path: Path) -> None:
 
 def test_results_leave_the_floor_of_the_disk_free(tmp_path: Path) -> None:
     spool = Spool(SpoolBudget(tmp_path, Room(tmp_path, floor=100 << 20, free=lambda _: (100 << 20) + 1)))
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(InsufficientStorage) as refused:
         filled(spool)
     assert refused.value.extra["floor"] == 100 << 20
     assert spool.size <= MEMORY_MAX

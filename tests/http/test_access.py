@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from service.http.access import LOCAL, SESSION_S, Access, Visitor
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
-from service.trace.errors import TokenNeeded, Unauthorized, WrongOrigin
+from service.trace.errors import TokenRequired, Unauthorized, WrongOrigin
 
 SET = "of-the-environment"
 
@@ -33,7 +33,7 @@ def with_cookie(session: str, method: str = "GET", **headers: str) -> HTTPConnec
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "node7"])
 def test_a_server_that_others_can_reach_needs_a_token_from_the_start(tokens: Tokens, host: str) -> None:
-    with pytest.raises(TokenNeeded, match=r"tracedock token add.*TRACEDOCK_TOKEN"):
+    with pytest.raises(TokenRequired, match=r"tracedock token add.*TRACEDOCK_TOKEN"):
         Access(Settings(host=host), tokens)
     secret = tokens.add("ci", Scope.READ)
     access = Access(Settings(host=host), tokens)

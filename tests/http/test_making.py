@@ -296,7 +296,7 @@ def test_what_cannot_be_merged_says_why(server: Server, ranks: list[str], trace:
     assert "with itself" in refused(traces=[ranks[0], ranks[0]])
     assert "2 ranks are given for 3" in refused(traces=[*ranks, trace["id"]], ranks=[0, 1])
     assert "both of rank 1" in refused(traces=ranks, ranks=[1, 1])
-    assert "Nothing tells the rank" in refused(
+    assert "is unknown; give the rank" in refused(
         traces=[ranks[0], server.upload(DATA / "cpu_stack_memory.pt.trace.json.gz")["id"]]
     )
     assert "No trace has the id" in refused(404, traces=[ranks[0], "nowhere"])

@@ -17,7 +17,7 @@ from service.jobs.analyses import Analyses
 from service.jobs.analysis import PER_CLIENT
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
-from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable
+from service.trace.errors import BadAnalysisRequest, DeadlineExceeded, ExportFailed, NotApplicable
 from tests.processes import living
 from tests.traces import TraceShape, write_trace
 
@@ -96,7 +96,7 @@ def test_why_there_is_no_answer_is_told_to_who_asked(trace: dict[str, Any], tmp_
         )
         waiting = [answered(mine, trace, name, **parameters) for name, parameters in asked]
         bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(bad, BadQuestion)
+        assert isinstance(bad, BadAnalysisRequest)
         assert isinstance(none, NotApplicable)
         return good
 

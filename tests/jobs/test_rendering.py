@@ -14,7 +14,8 @@ from service.jobs.exports import Renderings
 from service.rendering.document import render
 from service.rendering.render_report import RenderReport
 from service.trace.errors import ExportFailed, NothingSelected
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.cutting.test_cut import ingested
 from tests.processes import living
 from tests.traces import TraceShape, sized, trace_chunks

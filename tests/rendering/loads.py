@@ -19,7 +19,8 @@ from service.engine.trace_processor.process import TraceProcessor
 from service.rendering.document import render
 from service.rendering.render_report import RenderReport
 from service.settings import Settings
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.engine.conftest import all_rows
 
 LIMITS = EngineLimits(load_timeout_s=30.0, stop_s=1.0, max_result_bytes=1 << 30, stall_s=20.0)

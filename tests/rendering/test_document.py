@@ -15,7 +15,8 @@ from service.cutting.source import Source
 from service.rendering.document import render
 from service.rendering.render_report import RenderReport
 from service.trace.errors import SelectionError
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.conftest import DATA, SHARED
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import cut_text, ingested

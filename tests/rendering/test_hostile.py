@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from service.trace.selection import Args
+from service.trace.selection_fields import Args
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested
 from tests.rendering.hostile import document

@@ -14,7 +14,7 @@ from service.store.external_files import mark_of
 from service.store.file_import import HEADER_MAX, FileImporter, Mode
 from service.store.folder import Folder
 from service.store.room import Room
-from service.trace.errors import Cancelled, EmptyBody, ImportRefused, NoRoom, OriginalChanged, TooLarge
+from service.trace.errors import Cancelled, EmptyBody, ImportRefused, InsufficientStorage, OriginalChanged, TooLarge
 
 CONTENT = b'{"traceEvents": []}' + b" " * 3_000_000
 OTHER_DISK = Path("/dev/shm")
@@ -138,7 +138,7 @@ def test_empty_oversized_or_missing_file_is_refused(folder: Folder, source: Path
 
 @pytest.mark.parametrize("mode", ["link", "copy"])
 def test_import_without_space_is_refused(folder: Folder, source: Path, mode: Mode) -> None:
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         importer(folder, quota=1_000_000).import_file(source, "t", mode)
 
     assert leftovers(folder) == []

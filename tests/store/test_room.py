@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.store.room import Room, bytes_below
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 
 def filled(folder: Path, **sizes: int) -> Path:
@@ -31,7 +31,7 @@ def test_bytes_beyond_the_quota_are_refused_with_the_numbers(tmp_path: Path) -> 
 
     room.check(400)
     with pytest.raises(
-        NoRoom, match="no room for 401 bytes more: the data folder takes 600 of its quota of 1,000"
+        InsufficientStorage, match="no room for 401 bytes more: the data folder takes 600 of its quota of 1,000"
     ) as refused:
         room.check(401)
 
@@ -48,13 +48,13 @@ def test_reported_bytes_count_before_the_next_count(tmp_path: Path) -> None:
     filled(tmp_path, two=300)
     room.grew(300)
 
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         room.check(200)
 
 
 def test_deleted_files_free_space_at_once(tmp_path: Path) -> None:
     room = Room(filled(tmp_path, one=600, two=400), quota=1000)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         room.check(1)
 
     (tmp_path / "two").unlink()
@@ -66,7 +66,9 @@ def test_the_floor_stays_free(tmp_path: Path) -> None:
     room = Room(tmp_path, floor=1000, free=lambda _: 1500)
 
     room.check(500)
-    with pytest.raises(NoRoom, match="501 bytes more: 1,500 are free on the disk, of which 1,000 must") as refused:
+    with pytest.raises(
+        InsufficientStorage, match="501 bytes more: 1,500 are free on the disk, of which 1,000 must"
+    ) as refused:
         room.check(501)
     assert refused.value.extra["quota"] is None
 
@@ -75,9 +77,9 @@ def test_linked_bytes_count_but_need_no_free_space(tmp_path: Path) -> None:
     room = Room(filled(tmp_path, one=600), quota=1000, floor=1000, free=lambda _: 1000)
 
     room.check(400, linked=True)
-    with pytest.raises(NoRoom, match="takes 600 of its quota of 1,000"):
+    with pytest.raises(InsufficientStorage, match="takes 600 of its quota of 1,000"):
         room.check(401, linked=True)
-    with pytest.raises(NoRoom, match="must stay free"):
+    with pytest.raises(InsufficientStorage, match="must stay free"):
         room.check(1)
 
 

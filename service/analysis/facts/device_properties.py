@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.analysis.facts.scope import Scope
-from service.trace.process_groups import told_by_rank
+from service.trace.process_groups import member_of_rank
 
 
 def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
     """Return the properties of the GPUs that a rank could use; of a merged trace, those that the rank recorded."""
-    listed = told_by_rank(scope.envelope, scope.rank, "deviceProperties")
+    listed = member_of_rank(scope.envelope, scope.rank, "deviceProperties")
     return [properties for properties in listed if isinstance(properties, Mapping)] if isinstance(listed, list) else []
 
 

@@ -23,7 +23,7 @@ from service.engine.resources import ResourceUsage, resource_usage
 from service.engine.trace_processor import wire
 from service.engine.trace_processor.built_in_names import built_in_names
 from service.engine.trace_processor.cells import ProtoCells
-from service.trace.errors import EngineFailed, EngineUnavailable, SqlError, fate
+from service.trace.errors import EngineFailed, EngineUnavailable, SqlError, describe_exit
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class TraceProcessor:
         await asyncio.wait([self._stderr], timeout=_EXIT_S)
         output = b"\n".join(self._stderr_lines)[-_STDERR_MAX:].decode("utf-8", "replace")
         return EngineFailed(
-            f"The engine {fate(status)}." + (f" It said: {output}" if output else ""), exit_status=status
+            f"The engine {describe_exit(status)}." + (f" It said: {output}" if output else ""), exit_status=status
         )
 
     def interrupt(self) -> None:

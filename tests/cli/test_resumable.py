@@ -1,4 +1,4 @@
-"""`tracedock upload` to a real server, over a link that drops, and to a server that dies."""
+"""`tracedock upload` over a connection that drops, and to a server that dies."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ SIZE = 6 * 10**6
 
 
 @pytest.mark.parametrize("trouble", ["the link drops", "the server dies"])
-def test_the_command_goes_on_where_it_stopped(
+def test_upload_command_resumes_after_an_interruption(
     start_server: Callable[..., Server], tmp_path: Path, trouble: str
 ) -> None:
     server = start_server()
@@ -37,9 +37,9 @@ def test_the_command_goes_on_where_it_stopped(
             str(path),
         ]
         sending = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-        while not (found := list((server.data / "incoming").glob("*.upload"))):
+        while not (uploads := list((server.data / "incoming").glob("*.upload"))):
             pass
-        while came(server, found[0].stem) < SIZE // 3:
+        while came(server, uploads[0].stem) < SIZE // 3:
             pass
         if trouble == "the link drops":
             link.cut()
@@ -49,7 +49,7 @@ def test_the_command_goes_on_where_it_stopped(
         out, err = sending.communicate(timeout=60)
     assert sending.returncode == 0, err
     assert "resumed.json: the connection to the server" in err
-    assert "trying again in" in err
+    assert "retrying in" in err
     trace = server.api.get(f"/traces/{out.strip()}").json()
-    assert (trace["id"], trace["group"]["name"]) == (found[0].stem, "run")
+    assert (trace["id"], trace["group"]["name"]) == (uploads[0].stem, "run")
     assert trace["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

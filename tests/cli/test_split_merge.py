@@ -28,15 +28,15 @@ PLAN = {
 
 @pytest.fixture
 def traced(server: Server) -> Server:
-    """A server with a trace and two that were cut out of it, by a job that takes a while."""
+    """Serve a trace and its two children, made by a job that takes a while."""
     server.traces = [
         trace("a" * 12, "rank0.step3.json.gz", parent=ID),
         trace("b" * 12, "rank0.step4.json.gz", parent=ID),
         trace(ID, "rank0.json"),
     ]
     server.script("POST", SPLIT, accepted())
-    made = job("done", 1000, result={"traces": ["a" * 12, "b" * 12]})
-    server.script("GET", JOB, json_answer(job("running", 500)), json_answer(made))
+    finished = job("done", 1000, result={"traces": ["a" * 12, "b" * 12]})
+    server.script("GET", JOB, json_answer(job("running", 500)), json_answer(finished))
     return server
 
 
@@ -46,7 +46,7 @@ def accepted(**more: Any) -> Answer:
     return answer
 
 
-def asked(server: Server) -> dict[str, Any]:
+def sent_body(server: Server) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(server.sent("POST")[-1].body)
     return body
 
@@ -54,26 +54,26 @@ def asked(server: Server) -> dict[str, Any]:
 # -- split ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_split_gives_a_pipe_the_ids_once_the_job_is_done(run: Run, traced: Server) -> None:
+def test_split_prints_the_ids_into_a_pipe_once_the_job_is_done(run: Run, traced: Server) -> None:
     result = run("split", "rank0.json", "--by", "step", "--streams", "0/7")
     assert (result.exit_code, result.stdout) == (0, f"{'a' * 12}\n{'b' * 12}\n")
-    assert asked(traced) == {"by": "step", "selection": {"streams": ["0/7"]}}
+    assert sent_body(traced) == {"by": "step", "selection": {"streams": ["0/7"]}}
     assert "split rank0.json: 50 % of 1,000 events, running" in result.stderr
     assert all(request.query["wait"] == "1" for request in traced.sent("GET") if request.path == JOB)
 
 
-def test_a_split_gives_a_person_a_table(on_terminal: OnTerminal, traced: Server) -> None:
+def test_split_draws_a_table_on_a_terminal(on_terminal: OnTerminal, traced: Server) -> None:
     code, drawn, _ = on_terminal("split", ID, "--by", "step")
     assert code == 0
     assert "rank0.step4.json.gz" in drawn
     assert "12,000" in drawn
 
 
-def test_a_split_gives_json_as_the_api_does(run: Run, traced: Server) -> None:
+def test_split_json_is_that_of_the_api(run: Run, traced: Server) -> None:
     assert json.loads(run("split", ID, "--json").stdout)["result"] == {"traces": ["a" * 12, "b" * 12]}
 
 
-def test_a_plan_is_told_and_nothing_is_made(run: Run, on_terminal: OnTerminal, traced: Server) -> None:
+def test_dry_run_prints_the_plan_without_a_job(run: Run, on_terminal: OnTerminal, traced: Server) -> None:
     traced.script("POST", SPLIT, *[json_answer(PLAN)] * 3)
     result = run("split", ID, "--by", "step", "--dry-run")
     assert [line.split("\t") for line in result.stdout.splitlines()] == [
@@ -81,7 +81,7 @@ def test_a_plan_is_told_and_nothing_is_made(run: Run, on_terminal: OnTerminal, t
         ["rank0.step3.json.gz", "142", "3627", '{"steps":[3]}'],
         ["rank0.step4.json.gz", "1420", "36270", '{"steps":[4]}'],
     ]
-    assert asked(traced) == {"by": "step", "dry_run": True}
+    assert sent_body(traced) == {"by": "step", "dry_run": True}
     assert json.loads(run("split", ID, "--by", "step", "--dry-run", "--json").stdout) == PLAN
     assert "36.3 kB" in on_terminal("split", ID, "--by", "step", "--dry-run")[1]
     assert not [request for request in traced.requests if request.path == JOB]
@@ -91,9 +91,9 @@ def test_a_plan_is_told_and_nothing_is_made(run: Run, on_terminal: OnTerminal, t
     ("by", "value", "sent"),
     [("duration", "10ms", 10_000_000), ("parts", "7", 7), ("size", "100MB", 100_000_000)],
 )
-def test_a_value_has_its_unit(run: Run, traced: Server, by: str, value: str, sent: int) -> None:
+def test_split_value_accepts_units(run: Run, traced: Server, by: str, value: str, sent: int) -> None:
     assert run("split", ID, "--by", by, "--value", value).exit_code == 0
-    assert asked(traced) == {"by": by, "value": sent}
+    assert sent_body(traced) == {"by": by, "value": sent}
 
 
 @pytest.mark.parametrize(
@@ -104,31 +104,33 @@ def test_a_value_has_its_unit(run: Run, traced: Server, by: str, value: str, sen
         "--force",
     ],
 )  # fmt: skip
-def test_a_split_that_makes_no_sense_is_wrong_usage(run: Run, traced: Server, options: str) -> None:
+def test_invalid_split_options_are_wrong_usage(run: Run, traced: Server, options: str) -> None:
     assert run("split", ID, *options.split()).exit_code == 2
     assert traced.requests == []
 
 
-def test_what_the_trace_does_not_have_is_told_in_the_servers_words(run: Run, traced: Server) -> None:
-    said = "The trace has no step 77; it has 3, 4."
-    traced.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", said))
+def test_split_prints_the_error_of_the_server(run: Run, traced: Server) -> None:
+    message = "The trace has no step 77; it has 3, 4."
+    traced.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", message))
     result = run("split", ID, "--steps", "77")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"error: The trace has nothing of that name (unknown_choice)\n{said}\n"
+    assert result.stderr == f"error: The trace has nothing of that name (unknown_choice)\n{message}\n"
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("final_job", "message"),
     [
         (job("failed", error={"code": "disk_full", "title": "The disk is full", "detail": "No room."}), "No room."),
-        (job("cancelled"), "Somebody cancelled the job 3."),
+        (job("cancelled"), "A client cancelled the job 3."),
     ],
 )
-def test_a_job_that_makes_nothing_is_a_failure(run: Run, traced: Server, ended: dict[str, Any], said: str) -> None:
-    traced.script("GET", JOB, json_answer(ended))
+def test_split_whose_job_fails_or_is_cancelled_fails(
+    run: Run, traced: Server, final_job: dict[str, Any], message: str
+) -> None:
+    traced.script("GET", JOB, json_answer(final_job))
     result = run("split", ID)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 # -- merge ---------------------------------------------------------------------------------------------------------
@@ -155,46 +157,46 @@ def merging(server: Server) -> Server:
     return server
 
 
-def test_a_merge_prints_the_id(run: Run, merging: Server) -> None:
+def test_merge_prints_the_id(run: Run, merging: Server) -> None:
     result = run("merge", "rank1.json", "aaaa", "--align", "base", "--ranks", "1,0", "--name", "run.json")
     assert (result.exit_code, result.stdout) == (0, f"{'c' * 12}\n")
     ids = ["b" * 12, "a" * 12]
-    assert asked(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json"}
+    assert sent_body(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json"}
     assert "-12" not in result.stderr
 
 
-def test_a_merge_tells_a_person_how_clocks_were_aligned(on_terminal: OnTerminal, merging: Server) -> None:
+def test_merge_prints_clock_alignments_on_a_terminal(on_terminal: OnTerminal, merging: Server) -> None:
     code, drawn, piped = on_terminal("merge", "rank0.json", "rank1.json", terminal=("stderr",))
     assert (code, piped) == (0, f"{'c' * 12}\n")
-    assert asked(merging)["align"] == "collectives"
-    for told in ("-12,345", "1,100", "rank1.json"):
-        assert told in drawn
+    assert sent_body(merging)["align"] == "collectives"
+    for text in ("-12,345", "1,100", "rank1.json"):
+        assert text in drawn
 
 
-def test_a_rank_that_nothing_aligned_is_told(run: Run, merging: Server) -> None:
+def test_merge_notes_ranks_without_common_collectives(run: Run, merging: Server) -> None:
     merging.traces[0]["ranks"][1] = rank(1, collectives=0)
-    assert "No collective is shared by rank 1:" in run("merge", "rank0.json", "rank1.json").stderr
+    assert "without a common collective: rank 1." in run("merge", "rank0.json", "rank1.json").stderr
 
 
 @pytest.mark.parametrize(
     "arguments", ["rank0.json", "rank0.json rank1.json --ranks 0", "a b --ranks x", "a b -o x", "a b --align some"]
 )
-def test_a_merge_that_makes_no_sense_is_wrong_usage(run: Run, merging: Server, arguments: str) -> None:
+def test_invalid_merge_options_are_wrong_usage(run: Run, merging: Server, arguments: str) -> None:
     assert run("merge", *arguments.split()).exit_code == 2
     assert merging.requests == []
 
 
-def test_show_tells_what_a_trace_was_made_of(run: Run, merging: Server) -> None:
+def test_show_prints_the_origin_of_a_derived_trace(run: Run, merging: Server) -> None:
     merging.traces[0] |= {"sha256": None, "format": None, "parent": "a" * 12, "selection": {"steps": [3]}}
     facts = [line.split("\t") for line in run("show", "cccc").stdout.splitlines()]
     assert ["sha256", r"\N"] in facts
     assert ["parent", "a" * 12] in facts
     assert ["selection", '{"steps":[3]}'] in facts
-    said = "1 shift -12345 ns, 6 collectives, residual 200, 900, 1100 ns: rank1.json"
-    assert ["merged_rank", said] in facts
+    message = "1 shift -12345 ns, 6 collectives, residual 200, 900, 1100 ns: rank1.json"
+    assert ["merged_rank", message] in facts
 
 
-def test_ls_lists_what_was_cut_out_of_a_trace(run: Run, traced: Server) -> None:
+def test_ls_lists_the_children_of_a_trace(run: Run, traced: Server) -> None:
     lines = run("ls", "--parent", "rank0.json").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines[1:]] == ["a" * 12, "b" * 12]
 
@@ -204,12 +206,12 @@ def test_ls_lists_what_was_cut_out_of_a_trace(run: Run, traced: Server) -> None:
 
 @pytest.mark.parametrize("where", ["POST", "GET"])
 def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], where: str) -> None:
-    """Also while the server has not yet told its id."""
+    """Includes an interrupt before the server returns the job's id."""
     server.traces = [trace(ID, "rank0.json")]
-    told = Event()
+    released = Event()
     held = json_answer(job("running"))
-    held.hold = told
-    server.script("POST", SPLIT, accepted(hold=told) if where == "POST" else accepted())
+    held.hold = released
+    server.script("POST", SPLIT, accepted(hold=released) if where == "POST" else accepted())
     if where == "GET":
         server.arrived.clear()
         server.script("GET", JOB, held)
@@ -223,10 +225,10 @@ def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], whe
         process.send_signal(signal.SIGINT)
         if where == "POST":
             assert process.stderr
-            assert "as soon as the server tells its id" in process.stderr.readline()
-            told.set()
+            assert "once the server returns its id" in process.stderr.readline()
+            released.set()
         out, err = process.communicate(timeout=30)
-    told.set()
+    released.set()
     assert (process.returncode, out) == (130, "")
     assert err.endswith("The job 3 is cancelled.\ninterrupted\n")
     assert [request.path for request in server.sent("DELETE")] == [JOB]
@@ -235,7 +237,7 @@ def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], whe
 # -- a real server -------------------------------------------------------------------------------------------------
 
 
-def test_it_all_fits_a_real_server(start_server: Any, tmp_path: Path, run: Run) -> None:
+def test_split_and_merge_work_with_a_real_server(start_server: Any, tmp_path: Path, run: Run) -> None:
     real: RealServer = start_server()
     whole = real.upload(DATA / "cpu_train_steps.pt.trace.json.gz")["id"]
 
