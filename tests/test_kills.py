@@ -18,10 +18,10 @@ from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
 PROCESSES = {
-    "worker": "service.jobs.worker",
-    "maker": "service.jobs.maker",
-    "export": "service.jobs.export",
-    "analyses": "service.jobs.analysis",
+    "worker": "service.jobs.children ingest",
+    "maker": "service.jobs.children derive",
+    "export": "service.jobs.children export",
+    "analyses": "service.jobs.children analysis",
     "engine": "--stdiod",
 }
 """Processes that a server starts, by a part of their command lines."""
@@ -118,7 +118,7 @@ class Round:
         self.acknowledged.add(trace_id)
         download = in_thread(self.server, "GET", f"/traces/{trace_id}/download?format=parquet&order=original")
         self.cleanup.append(download.join)
-        self.some_moment("service.jobs.export")
+        self.some_moment("service.jobs.children export")
 
     def analysis(self) -> None:
         """Stop in the middle of an analysis."""
@@ -126,7 +126,7 @@ class Round:
         self.acknowledged.add(trace_id)
         analysis = in_thread(self.server, "GET", f"/traces/{trace_id}/analysis/critical_path")
         self.cleanup.append(analysis.join)
-        self.some_moment("service.jobs.analysis")
+        self.some_moment("service.jobs.children analysis")
 
     def deletion(self) -> None:
         """Delete a trace, while another is read, and stop at once: an acknowledged deletion is for ever."""

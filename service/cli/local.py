@@ -72,15 +72,12 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
 
 def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None) -> Json:
     """What `split` would make, as the API tells it."""
-    from service.jobs.maker import plan as planned
+    from service.jobs.children.tasks import PlanTask
+    from service.trace.selection import Selection
 
     with _workplace() as work, _reading([file], work) as (_, [source]):
-        request = {
-            "columns": str(source.columns), "name": source.name, "summary": source.summary,
-            "selection": selection or {}, "by": by, "value": value,
-        }  # fmt: skip
-        found = planned(request, lambda *_: None)
-    return {"pieces": found, "events": sum(one["events"] for one in found)}
+        plan = PlanTask(source, Selection.parsed(selection or {}), by, value).run()
+    return {"pieces": [asdict(piece) for piece in plan.pieces], "events": sum(piece.events for piece in plan.pieces)}
 
 
 def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:

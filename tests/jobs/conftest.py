@@ -4,14 +4,15 @@ import asyncio
 import os
 import select
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from service.jobs.board import Board
-from service.jobs.runner import Runner
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
@@ -26,10 +27,10 @@ class Dock:
     catalog: Catalog
     jobs: Jobs
 
-    def runner(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> Runner:
+    def runner(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> IngestJobs:
         self.jobs.requeue()  # as a server does that starts
-        board = Board(self.jobs)
-        return Runner(self.catalog, board, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
+        monitor = JobMonitor(self.jobs)
+        return IngestJobs(self.catalog, monitor, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
 
     def add(self, content: bytes | Path, name: str = "t.json") -> str:
         """A trace of those bytes, queued."""
@@ -79,8 +80,16 @@ class Pipe:
     async def opened(self) -> psutil.Process:
         """The worker, once it has opened its original."""
         self.end = await asyncio.to_thread(os.open, self.path, os.O_WRONLY)
-        (worker,) = (one for one in workers() if self.id in " ".join(one.cmdline()))
+        (worker,) = (worker for worker in workers() if self._is_open_in(worker))
         return worker
+
+    def _is_open_in(self, worker: psutil.Process) -> bool:
+        """Whether a process has the pipe open."""
+        for descriptor in Path(f"/proc/{worker.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                if descriptor.readlink().name == self.path.name:
+                    return True
+        return False
 
     async def closed(self) -> None:
         """Return once no worker has it open any more."""
@@ -92,7 +101,7 @@ class Pipe:
 
 def workers() -> list[psutil.Process]:
     """The worker processes of this one."""
-    return living("service.jobs.worker")
+    return living("service.jobs.children ingest")
 
 
 @pytest.fixture

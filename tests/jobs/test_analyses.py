@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,31 @@ import psutil
 import pytest
 
 from service.jobs.analyses import Analyses
-from service.jobs.analysis import PER_CLIENT
+from service.jobs.children.analysis_child import PER_CLIENT
+from service.jobs.children.tasks import AnalysedTrace
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
 from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable
 from tests.processes import living
 from tests.traces import TraceShape, write_trace
 
-MODULE = "service.jobs.analysis"
+CHILD = "service.jobs.children analysis"
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
     """A trace as requests name it."""
     folder = tmp_path_factory.mktemp("analyses")
     file = write_trace(folder / "t.json", TraceShape(steps=3))
     with file.open("rb") as content:
         summary = ingest(content, folder / "columns", file.name, lambda _: None)
     told = orjson.loads(orjson.dumps(asdict(summary)))
-    return {"columns": str(folder / "columns"), "summary": told, "selection": None, "name": file.name}
+    return AnalysedTrace(folder / "columns", told, name=file.name)
 
 
 def processes() -> list[psutil.Process]:
     """Those that answer questions of this process and live."""
-    return living(MODULE)
+    return living(CHILD)
 
 
 async def until(count: int) -> list[psutil.Process]:
@@ -59,7 +60,7 @@ async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
 
 
 async def answered(
-    mine: Analyses, trace: dict[str, Any], name: str = "temporal_breakdown", client: str = "", **asked: Any
+    mine: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **asked: Any
 ) -> Any:
     return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace], client=client)]))
 
@@ -72,7 +73,7 @@ def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
     return asyncio.run(used())
 
 
-def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: AnalysedTrace, tmp_path: Path) -> None:
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
     async def use(mine: Analyses) -> Any:
@@ -87,7 +88,7 @@ def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: dic
     assert [one["tables"] for one in together] == [one["tables"] for one in apart * 3]
 
 
-def test_why_there_is_no_answer_is_told_to_who_asked(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_why_there_is_no_answer_is_told_to_who_asked(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         asked: tuple[tuple[str, dict[str, Any]], ...] = (
             ("temporal_breakdown", {"memset": "red"}),
@@ -103,16 +104,16 @@ def test_why_there_is_no_answer_is_told_to_who_asked(trace: dict[str, Any], tmp_
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         with pytest.raises(ExportFailed, match="broke"):
-            await answered(mine, {**trace, "summary": {}})
+            await answered(mine, replace(trace, summary={}))
         return await answered(mine, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         await answered(mine, trace)
         [process] = processes()
@@ -128,7 +129,7 @@ def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: dict[st
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_one_is_kept_ready_and_used(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_one_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         assert processes() == []
         mine.prepare()
@@ -140,7 +141,7 @@ def test_one_is_kept_ready_and_used(trace: dict[str, Any], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("keep_ready", [True, False])
-def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tmp_path: Path, keep_ready: bool) -> None:
+def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: AnalysedTrace, tmp_path: Path, keep_ready: bool) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [before] = processes()
@@ -152,7 +153,7 @@ def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tm
     run(tmp_path, use, keep_ready=keep_ready, idle_s=0.05)
 
 
-def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_a_process_that_works_for_nobody_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [process] = processes()
@@ -167,16 +168,16 @@ def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_pat
 
 
 @pytest.fixture
-def stalled(trace: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
     """A trace whose questions never end: its columns are a pipe that nobody writes to."""
     columns = tmp_path / "stalled"
     columns.mkdir()
     os.mkfifo(columns / "events.parquet")
-    return {**trace, "columns": str(columns)}
+    return replace(trace, columns=columns)
 
 
 def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
         too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
@@ -190,7 +191,7 @@ def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
 
 
 def test_a_client_is_answered_while_another_ones_questions_never_end(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
         stuck = [asyncio.ensure_future(answered(mine, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
@@ -204,7 +205,7 @@ def test_a_client_is_answered_while_another_ones_questions_never_end(
 
 
 def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
         left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
@@ -217,14 +218,12 @@ def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
     assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
-def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_it_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [process] = processes()
         assert mine._starting
-        stdin = mine._starting.result()._process.stdin
-        assert stdin
-        stdin.close()
+        mine._starting.result()._child.close_input()
         async with asyncio.timeout(20):
             while process in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
@@ -232,7 +231,7 @@ def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
     run(tmp_path, use)
 
 
-def test_its_spill_is_removed_with_it(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_its_spill_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
     spills: list[Path] = []
 
     async def use(mine: Analyses) -> None:

@@ -1,32 +1,35 @@
 """An export is a process of its own: its output is the document, its status tells whether that is whole."""
 
 import asyncio
-import json
 import subprocess
 import sys
 import zlib
 from contextlib import aclosing, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
 import psutil
 import pytest
 
 from service.cutting.cut import cut_document
-from service.jobs.exports import AT_ONCE, Cut, Exports
+from service.jobs.children.kinds import Kind
+from service.jobs.children.tasks import Cut, ExportTask
+from service.jobs.exports import AT_ONCE, Exports
 from service.jobs.ingest import ingest
-from service.store.export import document, spill_of
+from service.store.export import Order, document, spill_of
 from service.trace.errors import ExportFailed, UnknownChoice
 from service.trace.selection import Selection
 from tests.columns import write_columns
+from tests.jobs import frames
 from tests.processes import living
 from tests.traces import TraceShape, sized, trace_chunks
 
-MODULE = "service.jobs.export"
+CHILD = "service.jobs.children export"
 PEAK = """
 import resource, subprocess, sys
-export = subprocess.Popen([sys.executable, "-m", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-export.stdin.write(sys.argv[2].encode() + b"\\n")
+export = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+export.stdin.write(bytes.fromhex(sys.argv[1]))
 export.stdin.flush()
 assert export.wait() == 0
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)
@@ -40,24 +43,15 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_columns(tmp_path_factory.mktemp("export") / "columns", text)
 
 
-def request(columns: Path, **other: object) -> bytes:
-    asked = {"columns": str(columns), "pack": False, "order": "time", "redact": False, "selection": None}
-    return json.dumps(asked | other).encode()
-
-
 def started(columns: Path) -> "subprocess.Popen[bytes]":
-    export = subprocess.Popen(
-        [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert export.stdin
-    export.stdin.write(request(columns) + b"\n")
-    export.stdin.flush()
+    export = frames.started(Kind.EXPORT)
+    frames.send(export, frames.call(ExportTask(columns)))
     return export
 
 
 def exports() -> list[psutil.Process]:
     """The exports that this process has started and that live."""
-    return living(MODULE)
+    return living(CHILD)
 
 
 async def taken(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:
@@ -87,7 +81,7 @@ def test_its_output_is_what_a_selection_keeps(step_trace: Path, tmp_path: Path) 
 
 
 def test_one_that_is_asked_for_nothing_ends() -> None:
-    done = subprocess.run([sys.executable, "-m", MODULE], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    done = subprocess.run(frames.command(Kind.EXPORT), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -137,18 +131,19 @@ def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Pat
         asyncio.run(taken(tmp_path / "nowhere"))
 
 
-def test_what_nobody_expected_ends_it_in_order_and_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_what_nobody_expected_ends_it_in_order_and_is_logged(caplog: pytest.LogCaptureFixture, columns: Path) -> None:
     async def ask() -> None:
         mine = Exports(keep_ready=False)
         try:
-            async with aclosing(mine.written({"columns": str(tmp_path)}, tmp_path)) as pieces:
+            cut = Cut(Selection(steps=[1]), {}, "a summary without anything")
+            async with aclosing(mine.document(columns, cut=cut)) as pieces:
                 await anext(pieces)
         finally:
             await mine.close()
 
     with pytest.raises(ExportFailed, match="ended with status 1; the server's log says more"):
         asyncio.run(ask())
-    assert "KeyError: 'redact'" in caplog.text
+    assert "KeyError: 'steps'" in caplog.text
 
 
 def test_one_that_is_killed_has_failed(columns: Path) -> None:
@@ -222,7 +217,8 @@ def test_to_close_ends_all_of_them_also_for_readers_that_do_not_read(columns: Pa
 def test_memory_is_bounded(tmp_path: Path) -> None:
     text = b"".join(trace_chunks(sized(TraceShape(), 300_000_000)))
     folder = write_columns(tmp_path / "columns", text, row_group=1 << 15)
-    for order in ("time", "original"):
-        asked = [sys.executable, "-c", PEAK, MODULE, request(folder, order=order).decode()]
-        done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
+    for order in get_args(Order):
+        call = frames.call(ExportTask(folder, order=order))
+        command = [sys.executable, "-c", PEAK, call.hex(), *frames.command(Kind.EXPORT)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         assert int(done.stdout) < 1000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.jobs.pace import Pace, share_of
+from service.jobs.eta import EtaEstimator, share_of
 from service.streaming.source import Progress
 
 
@@ -11,28 +11,28 @@ def at(share: float) -> Progress:
 
 
 def test_the_rest_takes_as_long_as_the_pace_of_late_says() -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for second in range(11):
-        pace.note(at(second / 20), now=second)
-    assert pace.left_s(now=10) == pytest.approx(10)
+        estimator.note(at(second / 20), now=second)
+    assert estimator.left_s(now=10) == pytest.approx(10)
 
 
 def test_what_went_faster_long_ago_does_not_count() -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for second in range(11):
-        pace.note(at(second * 0.05), now=second)
+        estimator.note(at(second * 0.05), now=second)
     for second in range(11, 31):
-        pace.note(at(0.5 + (second - 10) * 0.01), now=second)
-    assert pace.left_s(now=30) == pytest.approx(30, rel=0.02)
+        estimator.note(at(0.5 + (second - 10) * 0.01), now=second)
+    assert estimator.left_s(now=30) == pytest.approx(30, rel=0.02)
 
 
 def test_while_nothing_moves_the_time_left_grows_and_is_then_unknown() -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for second in range(6):
-        pace.note(at(second / 10), now=second)
-    assert pace.left_s(now=5) == pytest.approx(5)
-    assert pace.left_s(now=10) == pytest.approx(10)
-    assert pace.left_s(now=16) is None
+        estimator.note(at(second / 10), now=second)
+    assert estimator.left_s(now=5) == pytest.approx(5)
+    assert estimator.left_s(now=10) == pytest.approx(10)
+    assert estimator.left_s(now=16) is None
 
 
 @pytest.mark.parametrize(
@@ -48,32 +48,32 @@ def test_while_nothing_moves_the_time_left_grows_and_is_then_unknown() -> None:
     ],
 )
 def test_what_nobody_can_know_is_not_told(marks: list[tuple[float, float]]) -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for now, share in marks:
-        pace.note(at(share), now)
-    assert pace.left_s(now=marks[-1][0] if marks else 0) is None
+        estimator.note(at(share), now)
+    assert estimator.left_s(now=marks[-1][0] if marks else 0) is None
 
 
 def test_the_end_of_which_nothing_is_told_counts_too() -> None:
-    pace = Pace(end=0.5)
+    estimator = EtaEstimator(end=0.5)
     for second in range(11):
-        pace.note(at(second / 10), now=second)
-        assert pace.left_s(second) == (pytest.approx(15 - second) if second else None)
-    assert pace.left_s(now=12) == pytest.approx(3)
-    assert pace.left_s(now=16) is None
-    assert pace.end_seen(now=15) == pytest.approx(0.5)
-    assert Pace(end=None).left_s(now=3) is None
+        estimator.note(at(second / 10), now=second)
+        assert estimator.left_s(second) == (pytest.approx(15 - second) if second else None)
+    assert estimator.left_s(now=12) == pytest.approx(3)
+    assert estimator.left_s(now=16) is None
+    assert estimator.measured_end(now=15) == pytest.approx(0.5)
+    assert EtaEstimator(end=None).left_s(now=3) is None
 
 
 def test_the_time_before_anything_was_done_does_not_count() -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for second in range(20):
-        pace.note(at(0), now=second)
+        estimator.note(at(0), now=second)
     for second in range(20, 25):
-        pace.note(at((second - 19) / 10), now=second)
-    assert pace.left_s(now=24) == pytest.approx(5)
-    assert pace.end_seen(now=29) == pytest.approx(0.0)
-    assert pace.end_seen(now=34) == pytest.approx(0.5)
+        estimator.note(at((second - 19) / 10), now=second)
+    assert estimator.left_s(now=24) == pytest.approx(5)
+    assert estimator.measured_end(now=29) == pytest.approx(0.0)
+    assert estimator.measured_end(now=34) == pytest.approx(0.5)
 
 
 def test_a_job_that_tells_of_no_whole_has_no_share() -> None:
@@ -83,8 +83,8 @@ def test_a_job_that_tells_of_no_whole_has_no_share() -> None:
 
 
 def test_of_many_marks_few_are_kept() -> None:
-    pace = Pace()
+    estimator = EtaEstimator()
     for step in range(100_000):
-        pace.note(at(step / 200_000), now=step / 1000)
-    assert len(pace._marks) < 250
-    assert pace.left_s(now=100) == pytest.approx(100, rel=0.02)
+        estimator.note(at(step / 200_000), now=step / 1000)
+    assert len(estimator._marks) < 250
+    assert estimator.left_s(now=100) == pytest.approx(100, rel=0.02)

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from service.jobs.process import started
+from service.jobs.children.process import start_python
 
 POOL = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
 
 
 async def said(statement: str) -> str:
-    process = await started("timeit", "-n1", "-r1", statement)
+    process = await start_python("-m", "timeit", "-n1", "-r1", statement)
     output, _ = await process.communicate()
     return output.decode().splitlines()[0]
 

@@ -86,7 +86,7 @@ def test_who_leaves_ends_the_process(tmp_path: Path) -> None:
         renderings = Renderings()
         async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
             await anext(document)
-            (begun,) = living("service.jobs.rendering")
+            (begun,) = living("service.jobs.children render")
         await renderings.close()
         return begun
 

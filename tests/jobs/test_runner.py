@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from service.jobs.runner import Runner
+from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import State
 from service.trace.errors import DiskFull, UnknownTrace
@@ -53,9 +53,8 @@ def test_a_worker_is_kept_ready_used_and_replaced(dock: Dock, trace: Path) -> No
     async def work() -> None:
         runner = dock.runner(keep_ready=True)
         runner.start()
-        assert runner._ready
-        assert runner._ready._starting
-        await runner._ready._starting
+        assert runner._pool._warm
+        await runner._pool._warm
         [ready] = workers()
         trace_id = dock.add(trace, "rank3.json")
         runner.wake()
@@ -172,7 +171,7 @@ def test_a_trace_that_kills_its_workers_does_not_hold_up_the_next(dock: Dock, tr
 def test_a_worker_that_cannot_be_started_fails_the_trace_in_the_end(
     dock: Dock, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.jobs.process.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("service.jobs.children.process.sys.executable", "/nowhere/python")
 
     async def work() -> None:
         trace_id = dock.add(trace)
@@ -626,5 +625,5 @@ def test_a_catalog_without_room_is_asked_again_at_the_next_upload(
 
 
 def test_the_runner_names_no_trace_that_does_not_run(dock: Dock) -> None:
-    assert isinstance(runner := dock.runner(), Runner)
+    assert isinstance(runner := dock.runner(), IngestJobs)
     assert runner.progress("unknown") is None

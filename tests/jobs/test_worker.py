@@ -1,6 +1,5 @@
 """A worker is a process of its own: it tells in lines what it does, ends with its server, and its memory is bounded."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,38 +10,39 @@ from typing import Any
 import psutil
 import pytest
 
+from service.jobs.children.kinds import Kind
+from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed, frame_head
+from service.jobs.children.tasks import IngestTask
 from service.store.outside import mark_of
+from tests.jobs.frames import Frame, call, command, frames_of, result_of, send
+from tests.jobs.frames import started as started_child
 from tests.server import bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 
 PEAK_MB = 1000
 STARTER = """
 import resource, subprocess, sys
-worker = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-worker.stdin.write(b'{"complete":true}\\n')
+worker = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+worker.stdin.write(bytes.fromhex(sys.argv[1]))
 worker.stdin.flush()
-lines = worker.stdout.readlines()
+sys.stdout.buffer.write(worker.stdout.read())
 worker.wait()
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-print(lines[-1].decode())
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 """
 
 
-def command(original: Path, incoming: Path = Path("nowhere"), *marks: str) -> list[str]:
-    paths = [str(incoming), str(original), f"{original}.columns"]
-    return [sys.executable, "-m", "service.jobs.worker", *paths, "t.json", *marks]
+def task(original: Path, incoming: Path = Path("nowhere"), mark: str | None = None) -> IngestTask:
+    return IngestTask(incoming, original, Path(f"{original}.columns"), "t.json", mark)
 
 
-def started(original: Path, incoming: Path = Path("nowhere"), *marks: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command(original, incoming, *marks), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+def started(original: Path, incoming: Path = Path("nowhere"), mark: str | None = None) -> subprocess.Popen[bytes]:
+    worker = started_child(Kind.INGEST)
+    send(worker, call(task(original, incoming, mark)))
+    return worker
 
 
-def tell(worker: subprocess.Popen[bytes], **news: object) -> None:
-    assert worker.stdin
-    worker.stdin.write(json.dumps(news).encode() + b"\n")
-    worker.stdin.flush()
+def report(worker: subprocess.Popen[bytes], state: Grown | Complete) -> None:
+    send(worker, frame_head(state))
 
 
 def await_read(worker: subprocess.Popen[bytes], path: Path, to_bytes: int) -> None:
@@ -52,57 +52,66 @@ def await_read(worker: subprocess.Popen[bytes], path: Path, to_bytes: int) -> No
         assert worker.poll() is None
 
 
-def lines_of(worker: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
-    """What a worker tells until its end."""
+def received(worker: subprocess.Popen[bytes]) -> list[Frame]:
+    """All that a worker sends until its end."""
     assert worker.stdout
-    lines = [json.loads(line) for line in worker.stdout]
-    assert worker.wait() == 0
-    return lines
+    frames = frames_of(worker.stdout.read())
+    assert worker.wait() == int(isinstance(frames[-1][0], Crashed))
+    return frames
 
 
-def told(original: Path) -> list[dict[str, Any]]:
-    """What a worker tells of a trace that is complete."""
+def read(original: Path) -> list[Frame]:
+    """All that a worker sends of a trace that is complete."""
     with started(original) as worker:
-        tell(worker, complete=True)
-        return lines_of(worker)
+        report(worker, Complete())
+        return received(worker)
 
 
-def peak(original: Path) -> tuple[int, dict[str, Any]]:
-    """The peak of resident memory in MB of a worker, and what it told last.
+def peak(original: Path) -> tuple[int, Frame]:
+    """The peak of resident memory in MB of a worker, and the last frame that it sent.
 
-    A process between the two starts it, for a child's peak begins with what its parent had.
+    A process between the two starts it, for a child's peak begins with that of its parent.
     """
+    frames = call(task(original)) + frame_head(Complete())
     done = subprocess.run(
-        [sys.executable, "-c", STARTER, *command(original)], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STARTER, frames.hex(), *command(Kind.INGEST)], check=True, capture_output=True
     )
-    kilobytes, last = done.stdout.strip().split("\n")
-    return int(kilobytes) // 1000, json.loads(last)
+    return int(done.stderr.split()[-1]) // 1000, frames_of(done.stdout)[-1]
+
+
+def error_of(frame: Frame) -> dict[str, Any]:
+    """The error of a frame that says that the trace can't be read."""
+    message = frame[0]
+    assert isinstance(message, Failed)
+    assert message.in_input
+    return message.error
 
 
 def test_it_tells_progress_and_then_the_result(tmp_path: Path) -> None:
     shape = TraceShape(steps=20)
 
-    *before, last = told(write_trace(tmp_path / "t", shape))
+    *before, last = read(write_trace(tmp_path / "t", shape))
 
     assert before
-    assert all(list(line) == ["progress"] for line in before)
-    assert last["result"]["counts"] == expected(shape).counts
+    assert all(isinstance(message, Progressed) for message, _ in before)
+    assert result_of(last)["counts"] == expected(shape).counts
 
 
 def test_it_tells_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"PK\x03\x04 a zip archive")
 
-    error = told(tmp_path / "t")[-1]["error"]
+    error = error_of(read(tmp_path / "t")[-1])
 
     assert (error["code"], error["offset"]) == ("not_json", 0)
 
 
 def test_it_tells_of_an_error_that_nobody_thought_of(tmp_path: Path) -> None:
     with started(tmp_path / "missing") as worker:
-        failure = lines_of(worker)[-1]["failure"]
+        crash, _ = received(worker)[-1]
 
-    assert failure["code"] == "internal"
-    assert "FileNotFoundError" in failure["detail"]
+    assert isinstance(crash, Crashed)
+    assert "FileNotFoundError" in crash.error
+    assert "FileNotFoundError" in crash.traceback
 
 
 def test_it_ends_when_its_input_closes(tmp_path: Path) -> None:
@@ -127,32 +136,32 @@ def test_it_reads_what_is_there_and_waits_for_more(tmp_path: Path) -> None:
     incoming, original = tmp_path / "incoming", tmp_path / "original"
     incoming.write_bytes(whole[:-100])
     with started(original, incoming) as worker:
-        tell(worker, grown=len(whole) - 100)
+        report(worker, Grown(len(whole) - 100))
         await_read(worker, incoming, len(whole) - 100)
         with incoming.open("ab") as file:
             file.write(whole[-100:])
         incoming.rename(original)
-        tell(worker, complete=True)
+        report(worker, Complete())
 
-        last = lines_of(worker)[-1]
+        last = received(worker)[-1]
 
-    assert last["result"]["counts"] == expected(shape).counts
+    assert result_of(last)["counts"] == expected(shape).counts
     assert (tmp_path / "original.columns").is_dir()
 
 
 def test_its_trace_may_be_kept_before_it_looks(tmp_path: Path) -> None:
     original = write_trace(tmp_path / "original", TraceShape())
     with started(original, tmp_path / "incoming") as worker:
-        tell(worker, grown=original.stat().st_size)
-        tell(worker, complete=True)
+        report(worker, Grown(original.stat().st_size))
+        report(worker, Complete())
 
-        assert "result" in lines_of(worker)[-1]
+        assert received(worker)[-1][0] == Done()
 
 
 def test_it_makes_nothing_of_a_trace_that_is_not_complete(tmp_path: Path) -> None:
     original = write_trace(tmp_path / "original", TraceShape())
     with started(original) as worker:
-        tell(worker, grown=original.stat().st_size)
+        report(worker, Grown(original.stat().st_size))
         await_read(worker, original, original.stat().st_size)
         assert worker.stdin
 
@@ -165,9 +174,9 @@ def test_it_makes_nothing_of_a_trace_that_is_not_complete(tmp_path: Path) -> Non
 def test_damage_is_told_before_the_rest_has_come(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"PK\x03\x04 a zip archive")
     with started(tmp_path / "t") as worker:
-        tell(worker, grown=18)
+        report(worker, Grown(18))
 
-        assert lines_of(worker)[-1]["error"]["code"] == "not_json"
+        assert error_of(received(worker)[-1])["code"] == "not_json"
 
 
 # -- bounded -------------------------------------------------------------------------------------------------------
@@ -176,7 +185,7 @@ def test_damage_is_told_before_the_rest_has_come(tmp_path: Path) -> None:
 def test_a_number_of_thousands_of_digits_is_read(tmp_path: Path) -> None:
     original = tmp_path / "digits.json"
     original.write_text('{"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"args":{"n":%s}}]}' % ("9" * 50_000))
-    assert told(original)[-1]["result"]["events"] == {"in": 1, "kept": 1, "refused": 0}
+    assert result_of(read(original)[-1])["events"] == {"in": 1, "kept": 1, "refused": 0}
 
 
 @pytest.mark.parametrize("bracket", [b"[", b'{"":'])
@@ -185,7 +194,7 @@ def test_brackets_that_stay_open_by_the_million_are_refused_in_bounded_memory(tm
 
     megabytes, last = peak(tmp_path / "t")
 
-    assert last["error"]["code"] == "truncated"
+    assert error_of(last)["code"] == "truncated"
     assert megabytes < PEAK_MB
 
 
@@ -196,7 +205,7 @@ def test_its_memory_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) 
 
     megabytes, last = peak(path)
 
-    assert last["result"]["counts"] == expected(shape).counts
+    assert result_of(last)["counts"] == expected(shape).counts
     assert megabytes < PEAK_MB
 
 
@@ -206,7 +215,7 @@ def test_its_memory_stays_as_it_is_with_a_trace_ten_times_as_large(tmp_path: Pat
 
     megabytes, last = peak(write_trace(tmp_path / "t", shape, compress="gzip"))
 
-    assert last["result"]["counts"] == expected(shape).counts
+    assert result_of(last)["counts"] == expected(shape).counts
     assert megabytes < PEAK_MB
 
 
@@ -215,21 +224,21 @@ def test_a_file_of_somebody_else_is_read_as_long_as_it_is_the_one_it_was(tmp_pat
     mark = mark_of(original.stat())
 
     with started(original, Path("nowhere"), mark) as worker:
-        tell(worker, complete=True)
-        assert "result" in lines_of(worker)[-1]
+        report(worker, Complete())
+        assert received(worker)[-1][0] == Done()
     os.utime(original)
     with started(original, Path("nowhere"), mark) as worker:
-        tell(worker, complete=True)
-        assert lines_of(worker)[-1]["error"]["code"] == "original_changed"
+        report(worker, Complete())
+        assert error_of(received(worker)[-1])["code"] == "original_changed"
 
 
 def test_a_file_of_somebody_else_that_changes_while_it_is_read_is_no_trace(tmp_path: Path) -> None:
     original = write_trace(tmp_path.resolve() / "t.json", TraceShape())
 
     with started(original, Path("nowhere"), mark_of(original.stat())) as worker:
-        tell(worker, grown=1000)
+        report(worker, Grown(1000))
         await_read(worker, original, 1000)
         with original.open("ab") as file:
             file.write(b" ")
-        tell(worker, complete=True)
-        assert lines_of(worker)[-1]["error"]["code"] == "original_changed"
+        report(worker, Complete())
+        assert error_of(received(worker)[-1])["code"] == "original_changed"

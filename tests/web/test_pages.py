@@ -38,7 +38,7 @@ def slow_down(page: Page, upload_bytes_per_s: int) -> None:
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
     """The server's workers stand still, from when there is one."""
-    while not (workers := server.children("service.jobs.worker")):
+    while not (workers := server.children("service.jobs.children ingest")):
         pass
     for worker in workers:
         worker.suspend()

@@ -1,4 +1,4 @@
-"""What can't be stopped half way: work of threads, for which who is interrupted waits nevertheless."""
+"""Work that must not be interrupted."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-async def unbroken(work: Coroutine[Any, Any, _T]) -> _T:
-    """Wait for work to its end, also when this is cancelled."""
+async def shielded(work: Coroutine[Any, Any, _T]) -> _T:
+    """Await work to its end, even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

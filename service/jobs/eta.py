@@ -1,4 +1,4 @@
-"""How fast a job has come further of late, and how long the rest takes if that stays so."""
+"""Estimate of the time that a job still takes, from its speed in the last seconds."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -6,35 +6,39 @@ from dataclasses import dataclass
 from service.streaming.source import Progress
 
 WINDOW_S = 10.0
-LEAST_S, LEAST_SHARE = 1.0, 0.01
-"""Nothing is said of what has been looked at for less, nor soon of what has done less: the start of a job is slow."""
+"""Seconds of progress that an estimate is based on."""
+MIN_S, MIN_SHARE = 1.0, 0.01
+"""Minimum time and share of the work for an estimate. Below that share it takes a whole window: jobs start slowly."""
 
 
 @dataclass(frozen=True)
 class _Mark:
+    """The share of the work that was done at a time."""
+
     at: float
     share: float
 
 
-class Pace:
-    """What of a job was done when, within the last `WINDOW_S` seconds.
+class EtaEstimator:
+    """Estimates the time that a job still takes.
 
     Args:
-        end: how long the end takes, which tells of nothing any more, where all before it takes 1; None if nobody knows.
+        end: duration of the end of the job, which reports no progress, as a multiple of the time before it; None if it
+            is unknown.
     """
 
     def __init__(self, end: float | None = 0.0) -> None:
         self._end = end
         self._began = 0.0
         self._marks: deque[_Mark] = deque()
-        self._seen: tuple[_Mark, _Mark] | None = None  # the first and the last, at once: another thread may ask
+        self._first_and_last: tuple[_Mark, _Mark] | None = None  # set at once: another thread may read them
 
     def note(self, progress: Progress, now: float) -> None:
-        """Note how far it is at a time, in seconds."""
+        """Note the progress at a time, in seconds."""
         share = share_of(progress)
         if share is None:
             return
-        if self._marks and (share < self._marks[-1].share or not share):  # it begins, or was begun anew
+        if self._marks and (share < self._marks[-1].share or not share):  # it begins, or begins anew
             self._marks.clear()
         if not self._marks:
             self._began = now
@@ -43,23 +47,23 @@ class Pace:
         self._marks.append(_Mark(now, share))
         while now - self._marks[0].at > WINDOW_S and len(self._marks) > 2:
             self._marks.popleft()
-        self._seen = self._marks[0], self._marks[-1]
+        self._first_and_last = self._marks[0], self._marks[-1]
 
     def left_s(self, now: float) -> float | None:
-        """Seconds that the rest takes; None while nobody can know, as where nothing has moved of late."""
-        if not self._seen or self._end is None:
+        """Estimate the seconds that the job still takes; None if unknown, as after a window without progress."""
+        if not self._first_and_last or self._end is None:
             return None
-        first, last = self._seen
+        first, last = self._first_and_last
         if last.share >= 1:
             left = self._end * (last.at - self._began) - (now - last.at)
             return left if left > 0 else None
-        took, done = now - first.at, last.share - first.share
-        if now - last.at > WINDOW_S or done <= 0 or took < (WINDOW_S if done < LEAST_SHARE else LEAST_S):
+        elapsed, done = now - first.at, last.share - first.share
+        if now - last.at > WINDOW_S or done <= 0 or elapsed < (WINDOW_S if done < MIN_SHARE else MIN_S):
             return None
-        return (1 - last.share + self._end) * took / done
+        return (1 - last.share + self._end) * elapsed / done
 
-    def end_seen(self, now: float) -> float | None:
-        """How long the end took of a job that is done now, as the next `Pace` of its kind is told; None if unseen."""
+    def measured_end(self, now: float) -> float | None:
+        """Return the duration of the end of a job that is done now, as the constructor takes it; None if unknown."""
         if not self._marks or not (last := self._marks[-1]).share or last.at <= self._began:
             return None
         whole = (last.at - self._began) / last.share
@@ -67,7 +71,7 @@ class Pace:
 
 
 def share_of(progress: Progress) -> float | None:
-    """How much of the whole is done, from 0 to 1; None where nobody knows the whole."""
+    """Return the share of the work that is done, from 0 to 1; None if the whole is unknown."""
     if progress.bytes_total:
         return min(progress.bytes / progress.bytes_total, 1.0)
     return min(progress.events / progress.events_total, 1.0) if progress.events_total else None
