@@ -1,4 +1,4 @@
-"""Whatever is killed when, nothing that was acknowledged is lost and nothing half-done is left."""
+"""After a kill of any process at any moment, all acknowledged work exists and no half-done work is left."""
 
 import hashlib
 import random
@@ -250,7 +250,7 @@ def test_four_kills_at_random_moments_lose_nothing_and_leave_nothing(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("target", ["server", "the process that works"])
 @pytest.mark.parametrize("stage", ["ingest", "split", "merge"])
-def test_a_kill_amid_each_kind_of_job_loses_nothing_and_leaves_nothing(
+def test_kill_during_each_kind_of_job_loses_nothing_and_leaves_nothing(
     start_server: Callable[..., Server], trace: Path, stage: str, target: str
 ) -> None:
     one = Round(start_server(ingest_attempts=5), trace, random.Random(3))

@@ -95,7 +95,7 @@ class Analyses:
         return self._answers(AnswerTask(question, parameters, list(traces), form, table), client)
 
     def applicable(self, trace: AnalysedTrace, *, client: str = "") -> AsyncGenerator[bytes]:
-        """Yield a JSON object: for each question null, or the reason why it does not apply to the trace."""
+        """Yield the JSON of all questions, each with the reason why it does not apply to the trace, or null."""
         return self._answers(ApplicableTask(trace), client)
 
     async def opening(

@@ -1,4 +1,4 @@
-"""Questions are answered by one process: it shares what it has read, and its death or idleness costs nothing else."""
+"""One process answers all questions: they share what it has read, and a replacement takes over when it ends."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ CHILD = "service.jobs.children analysis"
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
-    """A trace as requests name it."""
+    """A trace as questions name it."""
     folder = tmp_path_factory.mktemp("analyses")
     file = write_trace(folder / "t.json", TraceShape(steps=3))
     with file.open("rb") as content:
@@ -37,14 +37,14 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
 
 
 def processes() -> list[psutil.Process]:
-    """Those that answer questions of this process and live."""
+    """The living analysis children of this process."""
     return living(CHILD)
 
 
 async def until(count: int) -> list[psutil.Process]:
-    """The processes, once there are so many."""
+    """Return the processes once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := processes()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+        while len(found := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
     return found
 
@@ -73,7 +73,7 @@ def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
     return asyncio.run(used())
 
 
-def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
     async def use(mine: Analyses) -> Any:
@@ -88,7 +88,7 @@ def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: Ana
     assert [one["tables"] for one in together] == [one["tables"] for one in apart * 3]
 
 
-def test_why_there_is_no_answer_is_told_to_who_asked(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         asked: tuple[tuple[str, dict[str, Any]], ...] = (
             ("temporal_breakdown", {"memset": "red"}),
@@ -104,7 +104,7 @@ def test_why_there_is_no_answer_is_told_to_who_asked(trace: AnalysedTrace, tmp_p
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         with pytest.raises(ExportFailed, match="broke"):
             await answered(mine, replace(trace, summary={}))
@@ -113,7 +113,7 @@ def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: Analyse
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> Any:
         await answered(mine, trace)
         [process] = processes()
@@ -129,7 +129,7 @@ def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: Analyse
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_one_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         assert processes() == []
         mine.prepare()
@@ -141,7 +141,9 @@ def test_one_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("keep_ready", [True, False])
-def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: AnalysedTrace, tmp_path: Path, keep_ready: bool) -> None:
+def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
+    trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
+) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [before] = processes()
@@ -153,7 +155,7 @@ def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: AnalysedTrace, tmp
     run(tmp_path, use, keep_ready=keep_ready, idle_s=0.05)
 
 
-def test_a_process_that_works_for_nobody_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [process] = processes()
@@ -176,7 +178,7 @@ def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
     return replace(trace, columns=columns)
 
 
-def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
+def test_question_fails_at_its_deadline_and_others_are_answered(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
@@ -190,7 +192,7 @@ def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
     assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
 
 
-def test_a_client_is_answered_while_another_ones_questions_never_end(
+def test_client_is_answered_while_questions_of_another_never_end(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
@@ -204,7 +206,7 @@ def test_a_client_is_answered_while_another_ones_questions_never_end(
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
+def test_dropped_questions_make_way_for_awaited_ones(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(mine: Analyses) -> Any:
@@ -218,7 +220,7 @@ def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
     assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
-def test_it_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(mine: Analyses) -> None:
         await answered(mine, trace)
         [process] = processes()
@@ -231,7 +233,7 @@ def test_it_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
     run(tmp_path, use)
 
 
-def test_its_spill_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_spill_of_an_analysis_process_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
     spills: list[Path] = []
 
     async def use(mine: Analyses) -> None:

@@ -1,11 +1,11 @@
-"""No client takes all workers of a queue, and its turns are kept."""
+"""No client occupies all workers of a queue, and items come in order."""
 
 import threading
 
 from service.jobs.fair_queue import Entry, FairQueue
 
 
-def test_items_come_by_turn_and_number() -> None:
+def test_fair_queue_gives_items_by_turn_and_number() -> None:
     waiting: FairQueue[str] = FairQueue(per_client=9)
     for number, turn in enumerate([2, 1, 1]):
         waiting.put(Entry(turn, number, "a", f"{turn}-{number}"))
@@ -24,7 +24,7 @@ def test_clients_with_less_in_work_go_first() -> None:
     assert [waiting.take().item for _ in range(3)] == ["a", "b", "a"]
 
 
-def test_a_client_waits_while_it_has_all_that_it_may() -> None:
+def test_client_waits_while_it_has_its_bound_of_items_in_work() -> None:
     waiting: FairQueue[int] = FairQueue(per_client=1)
     for number in range(2):
         waiting.put(Entry(0, number, "a", number))

@@ -41,7 +41,7 @@ MESSAGES: list[Message] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_each_message_comes_as_it_was_sent(message: Message) -> None:
+def test_message_is_received_as_it_was_sent(message: Message) -> None:
     assert frames_of(frame_head(message, 4) + b"body" + frame_head(Complete())) == [
         (message, b"body"),
         (Complete(), b""),
@@ -49,7 +49,7 @@ def test_each_message_comes_as_it_was_sent(message: Message) -> None:
 
 
 @pytest.mark.parametrize("text", [b"Grown {}", b'Grown {"to_bytes":"x"}', b"Grown", b'Shrunk {"a":1}', b""])
-def test_other_text_is_no_message(text: bytes) -> None:
+def test_text_that_is_no_message_is_refused(text: bytes) -> None:
     with pytest.raises((ValidationError, KeyError)):
         message_of(text)
 

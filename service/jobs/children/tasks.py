@@ -489,7 +489,7 @@ class ApplicableTask:
     trace: AnalysedTrace
 
     def run(self, readings: "Readings") -> bytes:
-        """Return a JSON object: for each question null, or the reason why it does not apply."""
+        """Return the JSON of all questions, each with the reason why it does not apply, or null."""
         from service.analysis.answers import applicable
 
         return orjson.dumps(applicable(self.trace.asked(), readings))

@@ -1,4 +1,4 @@
-"""Processes that read traces."""
+"""How child processes allocate memory."""
 
 import asyncio
 
@@ -15,10 +15,10 @@ async def said(statement: str) -> str:
     return output.decode().splitlines()[0]
 
 
-def test_arrow_takes_its_memory_where_all_else_does() -> None:
+def test_arrow_of_a_child_allocates_from_the_system() -> None:
     assert asyncio.run(said(POOL)) == "system"
 
 
-def test_the_environment_may_say_where_arrow_takes_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_where_arrow_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
     assert asyncio.run(said(POOL)) == "mimalloc"

@@ -1,4 +1,4 @@
-"""Who waits for jobs hears of them, in whatever order things happen."""
+"""Queues run jobs in order, and the monitor notifies all that wait for jobs."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -35,7 +35,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 class Work:
-    """What a queue does: each job goes on until it is let go."""
+    """A queue whose jobs run until they are released."""
 
     def __init__(self, jobs: Jobs, *, at_once: int = 1, attempts: int = 3) -> None:
         self.monitor = JobMonitor(jobs)
@@ -57,18 +57,18 @@ class Work:
         self.queue.wake()
         return job.id
 
-    def let_go(self, job_id: int) -> None:
+    def release(self, job_id: int) -> None:
         self.ends.setdefault(job_id, asyncio.Event()).set()
 
     async def has_begun(self, count: int) -> None:
-        """Return once so many jobs have begun."""
+        """Return once `count` jobs have begun."""
         with self.monitor.watching() as news:
             while len(self.begun) < count:
                 await news.wait()
                 news.clear()
 
     async def all_over(self, *ids: int) -> None:
-        """Return once these jobs are done, without a wait for any of them, which would have it go first."""
+        """Return once the jobs are done, without waiting for one of them, which would let it go first."""
         with self.monitor.watching() as news:
             while {self.monitor.jobs.get(job_id).state for job_id in ids} != {JobState.DONE}:
                 await news.wait()
@@ -78,17 +78,17 @@ class Work:
         return await self.monitor.settled(job_id, within_s=20)
 
 
-# -- lanes ------------------------------------------------------------------------------------------------------
+# -- queues ------------------------------------------------------------------------------------------------------
 
 
-def test_only_so_many_jobs_go_on_at_once_and_the_urgent_go_first(jobs: Jobs) -> None:
+def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
     async def work() -> None:
         one = Work(jobs, at_once=2)
         one.queue.start()
         bulk = [one.submit(Priority.BULK) for _ in range(3)]
         urgent = one.submit()
         for job_id in (*bulk, urgent):
-            one.let_go(job_id)
+            one.release(job_id)
         await one.all_over(*bulk, urgent)
         assert one.begun == [urgent, *bulk]
         await one.queue.close()
@@ -97,13 +97,13 @@ def test_only_so_many_jobs_go_on_at_once_and_the_urgent_go_first(jobs: Jobs) -> 
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_jobs_that_clients_wait_for_or_have_asked_for_go_first(jobs: Jobs, is_asked: bool) -> None:
+def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, is_asked: bool) -> None:
     async def work() -> None:
         one = Work(jobs)
         one.queue.start()
         others, awaited = [one.submit() for _ in range(2)], one.submit(Priority.BULK)
         for job_id in (*others, awaited):
-            one.let_go(job_id)
+            one.release(job_id)
         if is_asked:
             one.monitor.ask_for(awaited)
             await one.all_over(*others, awaited)
@@ -116,7 +116,7 @@ def test_jobs_that_clients_wait_for_or_have_asked_for_go_first(jobs: Jobs, is_as
     run(work())
 
 
-def test_who_has_asked_once_is_not_waited_upon_for_ever(jobs: Jobs) -> None:
+def test_request_makes_a_job_awaited_for_a_while_only(jobs: Jobs) -> None:
     now = 0.0
     monitor = JobMonitor(jobs, clock=lambda: now)
     monitor.ask_for(7)
@@ -128,7 +128,7 @@ def test_who_has_asked_once_is_not_waited_upon_for_ever(jobs: Jobs) -> None:
     assert monitor.awaited() == {9}
 
 
-def test_a_small_job_goes_on_beside_large_ones_and_only_one(jobs: Jobs, catalog: Catalog) -> None:
+def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> None:
     async def work() -> None:
         large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
         small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
@@ -143,24 +143,24 @@ def test_a_small_job_goes_on_beside_large_ones_and_only_one(jobs: Jobs, catalog:
         await one.has_begun(2)
         assert not one.queue.has_room(three)
         for job_id in (two.id, three.id):
-            one.let_go(job_id)
+            one.release(job_id)
             await one.all_over(job_id)
         assert one.begun == [first, two.id, three.id]
         for job_id in (first, waiting):
-            one.let_go(job_id)
+            one.release(job_id)
         await one.all_over(first, waiting)
         await one.queue.close()
 
     run(work())
 
 
-def test_a_job_whose_process_dies_is_tried_again_and_not_for_ever(jobs: Jobs) -> None:
+def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> None:
     async def work() -> None:
         one = Work(jobs, attempts=3)
         one.error = JobDied("The process was killed by SIGKILL.")
         one.queue.start()
         job_id = one.submit()
-        one.let_go(job_id)
+        one.release(job_id)
         job = await one.over(job_id)
         assert one.begun == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
@@ -174,24 +174,24 @@ def test_a_job_whose_process_dies_is_tried_again_and_not_for_ever(jobs: Jobs) ->
 
 
 @pytest.mark.parametrize(("error", "code"), [(NotReady("no"), "not_ready"), (ValueError("a bug"), "internal")])
-def test_a_job_that_fails_tells_why_and_the_next_goes_on(jobs: Jobs, error: Exception, code: str) -> None:
+def test_failed_job_has_its_error_and_next_job_runs(jobs: Jobs, error: Exception, code: str) -> None:
     async def work() -> None:
         one = Work(jobs)
         one.error = error
         one.queue.start()
         first, second = one.submit(), one.submit()
-        one.let_go(first)
+        one.release(first)
         failed = await one.over(first)
         assert (failed.state, (failed.error or {})["code"]) == (JobState.FAILED, code)
         one.error = None
-        one.let_go(second)
+        one.release(second)
         assert (await one.over(second)).state is JobState.DONE
         await one.queue.close()
 
     run(work())
 
 
-def test_a_job_is_cancelled_whether_it_waits_or_runs_or_is_over(jobs: Jobs) -> None:
+def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
     async def work() -> None:
         one = Work(jobs)
         one.queue.start()
@@ -199,7 +199,7 @@ def test_a_job_is_cancelled_whether_it_waits_or_runs_or_is_over(jobs: Jobs) -> N
         await one.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
         assert (await one.monitor.cancel(waits)).state is JobState.CANCELLED
         assert (await one.monitor.cancel(runs)).state is JobState.CANCELLED
-        one.let_go(last)
+        one.release(last)
         assert (await one.over(last)).state is JobState.DONE
         assert (await one.monitor.cancel(last)).state is JobState.DONE
         assert one.begun == [runs, last]
@@ -210,7 +210,7 @@ def test_a_job_is_cancelled_whether_it_waits_or_runs_or_is_over(jobs: Jobs) -> N
     run(work())
 
 
-def test_what_is_not_finished_when_the_lane_closes_is_there_at_the_next_start(jobs: Jobs) -> None:
+def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: Jobs) -> None:
     async def work() -> None:
         one = Work(jobs)
         one.queue.start()
@@ -219,7 +219,7 @@ def test_what_is_not_finished_when_the_lane_closes_is_there_at_the_next_start(jo
         await one.queue.close()
         jobs.requeue()
         again = Work(jobs)
-        again.let_go(job_id)
+        again.release(job_id)
         again.queue.start()
         job = await again.over(job_id)
         assert (job.state, job.attempts) == (JobState.DONE, 1)
@@ -228,7 +228,7 @@ def test_what_is_not_finished_when_the_lane_closes_is_there_at_the_next_start(jo
     run(work())
 
 
-def test_the_time_left_is_told_of_the_second_job_of_a_kind(jobs: Jobs) -> None:
+def test_time_left_is_known_for_second_job_of_a_kind(jobs: Jobs) -> None:
     async def work() -> None:
         now = 0.0
         monitor = JobMonitor(jobs, clock=lambda: now)
@@ -250,10 +250,10 @@ def test_the_time_left_is_told_of_the_second_job_of_a_kind(jobs: Jobs) -> None:
     run(work())
 
 
-# -- who waits --------------------------------------------------------------------------------------------------
+# -- waits --------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_no_longer_than_so_long_gets_the_job_as_it_is(jobs: Jobs) -> None:
+def test_wait_for_a_job_returns_it_as_it_is_when_time_is_up(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
@@ -264,7 +264,7 @@ def test_who_waits_no_longer_than_so_long_gets_the_job_as_it_is(jobs: Jobs) -> N
     run(work())
 
 
-def test_a_board_that_closes_lets_everybody_go(jobs: Jobs) -> None:
+def test_monitor_that_closes_releases_all_waits(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
@@ -283,7 +283,7 @@ async def _events(monitor: JobMonitor, job_id: int, last: str = "") -> list[str]
     ]
 
 
-def test_a_stream_without_news_says_that_there_are_none(jobs: Jobs) -> None:
+def test_stream_without_news_sends_heartbeats(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
@@ -300,7 +300,7 @@ def test_a_stream_without_news_says_that_there_are_none(jobs: Jobs) -> None:
     run(work())
 
 
-def test_who_has_heard_the_last_event_hears_none_twice(jobs: Jobs) -> None:
+def test_stream_repeats_no_event_that_its_client_has(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})

@@ -1,4 +1,4 @@
-"""The process that writes what an engine is fed: its output is the document, its last words are the account."""
+"""Each rendering is a process of its own, which writes the document for an engine and then its account."""
 
 import asyncio
 from contextlib import aclosing
@@ -25,7 +25,7 @@ LANES = 16_000  # whose account is more than pipes and their readers hold
 def written(
     trace: Source, selection: Selection | None = None, args: Args = "all"
 ) -> tuple[bytes, list[dict[str, Any]]]:
-    """The document of a process, and the accounts that were heard."""
+    """The document of a process, and its accounts."""
     heard: list[dict[str, Any]] = []
 
     async def take() -> bytes:
@@ -52,33 +52,33 @@ def trace(step_trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 @pytest.mark.parametrize("args", ["all", "none"])
-def test_its_output_is_the_document_and_its_last_words_are_the_account(trace: Source, args: Args) -> None:
+def test_rendering_yields_the_document_and_then_the_account(trace: Source, args: Args) -> None:
     document, heard = written(trace, args=args)
     assert (document, heard) == (expected(trace, args=args)[0], [expected(trace, args=args)[1]])
 
 
-def test_it_writes_what_a_selection_keeps(trace: Source) -> None:
+def test_rendering_writes_what_a_selection_keeps(trace: Source) -> None:
     selection = Selection(steps=[trace.summary["steps"][0]["number"]])
     document, [heard] = written(trace, selection)
     assert (document, heard) == expected(trace, selection)
     assert heard["events"] < trace.summary["events"]["kept"]
 
 
-def test_its_failure_is_told_and_no_account_is_heard(trace: Source) -> None:
+def test_failed_rendering_raises_its_error_without_an_account(trace: Source) -> None:
     with pytest.raises(NothingSelected):
         written(trace, Selection(names=["there is none"]))
     with pytest.raises(ExportFailed):
         written(Source(trace.columns / "none", trace.name, trace.summary, trace.source))
 
 
-def test_an_account_of_many_lanes_holds_nothing_up(tmp_path: Path) -> None:
+def test_account_of_many_lanes_delays_nothing(tmp_path: Path) -> None:
     here = '{{"ph":"X","name":"a","pid":1,"tid":{},"ts":1,"dur":1}}'
     trace = ingested(f"[{','.join(here.format(tid) for tid in range(LANES))}]", tmp_path / "trace")
     document, [heard] = written(trace)
     assert document.count(b'"ph":"X"') == len(heard["tracks"]) == LANES
 
 
-def test_who_leaves_ends_the_process(tmp_path: Path) -> None:
+def test_closed_rendering_ends_its_process(tmp_path: Path) -> None:
     text = b"".join(trace_chunks(sized(TraceShape(), 8_000_000)))  # more than pipes and their readers hold
     trace = ingested(text, tmp_path / "trace")
 

@@ -1,4 +1,4 @@
-"""A worker is a process of its own: it tells in lines what it does, ends with its server, and its memory is bounded."""
+"""The ingest child reads a trace that may still be received, ends with its server, and has bounded memory."""
 
 import os
 import subprocess
@@ -87,7 +87,7 @@ def error_of(frame: Frame) -> dict[str, Any]:
     return message.error
 
 
-def test_it_tells_progress_and_then_the_result(tmp_path: Path) -> None:
+def test_ingest_child_sends_progress_and_then_the_result(tmp_path: Path) -> None:
     shape = TraceShape(steps=20)
 
     *before, last = read(write_trace(tmp_path / "t", shape))
@@ -97,7 +97,7 @@ def test_it_tells_progress_and_then_the_result(tmp_path: Path) -> None:
     assert result_of(last)["counts"] == expected(shape).counts
 
 
-def test_it_tells_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+def test_ingest_child_sends_the_fault_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"PK\x03\x04 a zip archive")
 
     error = error_of(read(tmp_path / "t")[-1])
@@ -105,7 +105,7 @@ def test_it_tells_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     assert (error["code"], error["offset"]) == ("not_json", 0)
 
 
-def test_it_tells_of_an_error_that_nobody_thought_of(tmp_path: Path) -> None:
+def test_ingest_child_sends_an_unexpected_error(tmp_path: Path) -> None:
     with started(tmp_path / "missing") as worker:
         crash, _ = received(worker)[-1]
 
@@ -114,7 +114,7 @@ def test_it_tells_of_an_error_that_nobody_thought_of(tmp_path: Path) -> None:
     assert "FileNotFoundError" in crash.traceback
 
 
-def test_it_ends_when_its_input_closes(tmp_path: Path) -> None:
+def test_ingest_child_ends_when_its_input_closes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t")
     with started(tmp_path / "t") as worker:
         end = os.open(tmp_path / "t", os.O_WRONLY)  # it is in the middle of its work now
@@ -130,7 +130,7 @@ def test_it_ends_when_its_input_closes(tmp_path: Path) -> None:
 # -- a trace that is still received --------------------------------------------------------------------------------
 
 
-def test_it_reads_what_is_there_and_waits_for_more(tmp_path: Path) -> None:
+def test_ingest_child_reads_what_is_received_and_waits_for_more(tmp_path: Path) -> None:
     shape = TraceShape(steps=20)
     whole = write_trace(tmp_path / "whole", shape).read_bytes()
     incoming, original = tmp_path / "incoming", tmp_path / "original"
@@ -149,7 +149,7 @@ def test_it_reads_what_is_there_and_waits_for_more(tmp_path: Path) -> None:
     assert (tmp_path / "original.columns").is_dir()
 
 
-def test_its_trace_may_be_kept_before_it_looks(tmp_path: Path) -> None:
+def test_ingest_child_finds_a_trace_that_is_kept_already(tmp_path: Path) -> None:
     original = write_trace(tmp_path / "original", TraceShape())
     with started(original, tmp_path / "incoming") as worker:
         report(worker, Grown(original.stat().st_size))
@@ -158,7 +158,7 @@ def test_its_trace_may_be_kept_before_it_looks(tmp_path: Path) -> None:
         assert received(worker)[-1][0] == Done()
 
 
-def test_it_makes_nothing_of_a_trace_that_is_not_complete(tmp_path: Path) -> None:
+def test_ingest_child_makes_no_columns_of_an_incomplete_trace(tmp_path: Path) -> None:
     original = write_trace(tmp_path / "original", TraceShape())
     with started(original) as worker:
         report(worker, Grown(original.stat().st_size))
@@ -171,7 +171,7 @@ def test_it_makes_nothing_of_a_trace_that_is_not_complete(tmp_path: Path) -> Non
     assert not (tmp_path / "original.columns").exists()
 
 
-def test_damage_is_told_before_the_rest_has_come(tmp_path: Path) -> None:
+def test_ingest_child_sends_damage_before_the_rest_is_received(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"PK\x03\x04 a zip archive")
     with started(tmp_path / "t") as worker:
         report(worker, Grown(18))
@@ -182,14 +182,14 @@ def test_damage_is_told_before_the_rest_has_come(tmp_path: Path) -> None:
 # -- bounded -------------------------------------------------------------------------------------------------------
 
 
-def test_a_number_of_thousands_of_digits_is_read(tmp_path: Path) -> None:
+def test_ingest_child_reads_a_number_of_thousands_of_digits(tmp_path: Path) -> None:
     original = tmp_path / "digits.json"
     original.write_text('{"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"args":{"n":%s}}]}' % ("9" * 50_000))
     assert result_of(read(original)[-1])["events"] == {"in": 1, "kept": 1, "refused": 0}
 
 
 @pytest.mark.parametrize("bracket", [b"[", b'{"":'])
-def test_brackets_that_stay_open_by_the_million_are_refused_in_bounded_memory(tmp_path: Path, bracket: bytes) -> None:
+def test_million_open_brackets_are_refused_in_bounded_memory(tmp_path: Path, bracket: bytes) -> None:
     (tmp_path / "t").write_bytes(zlib.compress(b'{"traceEvents": [' + bracket * 1_000_000, wbits=31))
 
     megabytes, last = peak(tmp_path / "t")
@@ -199,7 +199,7 @@ def test_brackets_that_stay_open_by_the_million_are_refused_in_bounded_memory(tm
 
 
 @pytest.mark.parametrize("compress", ["gzip", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "zstd"))])
-def test_its_memory_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) -> None:
+def test_memory_of_an_ingest_child_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) -> None:
     shape = sized(TraceShape(kernels=1000, stacks=True), 30_000_000)
     path = write_trace(tmp_path / "t", shape, compress=compress)
 
@@ -210,7 +210,7 @@ def test_its_memory_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) 
 
 
 @pytest.mark.slow
-def test_its_memory_stays_as_it_is_with_a_trace_ten_times_as_large(tmp_path: Path) -> None:
+def test_memory_of_an_ingest_child_is_the_same_for_a_tenfold_trace(tmp_path: Path) -> None:
     shape = sized(TraceShape(kernels=1000), 300_000_000)
 
     megabytes, last = peak(write_trace(tmp_path / "t", shape, compress="gzip"))
@@ -219,7 +219,7 @@ def test_its_memory_stays_as_it_is_with_a_trace_ten_times_as_large(tmp_path: Pat
     assert megabytes < PEAK_MB
 
 
-def test_a_file_of_somebody_else_is_read_as_long_as_it_is_the_one_it_was(tmp_path: Path) -> None:
+def test_foreign_file_is_read_while_it_is_unchanged(tmp_path: Path) -> None:
     original = write_trace(tmp_path.resolve() / "t.json", TraceShape())
     mark = mark_of(original.stat())
 
@@ -232,7 +232,7 @@ def test_a_file_of_somebody_else_is_read_as_long_as_it_is_the_one_it_was(tmp_pat
         assert error_of(received(worker)[-1])["code"] == "original_changed"
 
 
-def test_a_file_of_somebody_else_that_changes_while_it_is_read_is_no_trace(tmp_path: Path) -> None:
+def test_foreign_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     original = write_trace(tmp_path.resolve() / "t.json", TraceShape())
 
     with started(original, Path("nowhere"), mark_of(original.stat())) as worker:

@@ -1,4 +1,4 @@
-"""An export is a process of its own: its output is the document, its status tells whether that is whole."""
+"""Each export is a process of its own, which writes the document or fails."""
 
 import asyncio
 import subprocess
@@ -50,7 +50,7 @@ def started(columns: Path) -> "subprocess.Popen[bytes]":
 
 
 def exports() -> list[psutil.Process]:
-    """The exports that this process has started and that live."""
+    """The living export children of this process."""
     return living(CHILD)
 
 
@@ -62,13 +62,13 @@ async def taken(columns: Path, *, pack: bool = False, cut: Cut | None = None) ->
         await mine.close()
 
 
-def test_its_output_is_the_document(columns: Path) -> None:
+def test_export_writes_the_document(columns: Path) -> None:
     whole = b"".join(document(columns))
     assert asyncio.run(taken(columns)) == whole
     assert zlib.decompress(asyncio.run(taken(columns, pack=True)), 31) == whole
 
 
-def test_its_output_is_what_a_selection_keeps(step_trace: Path, tmp_path: Path) -> None:
+def test_export_writes_what_a_selection_keeps(step_trace: Path, tmp_path: Path) -> None:
     with step_trace.open("rb") as file:
         summary = asdict(ingest(file, tmp_path / "columns", "t.json", lambda _: None))
     selection = Selection(steps=[summary["steps"][0]["number"]])
@@ -80,12 +80,12 @@ def test_its_output_is_what_a_selection_keeps(step_trace: Path, tmp_path: Path) 
     assert refused.value.extra["known_steps"] == sorted({step["number"] for step in summary["steps"]})
 
 
-def test_one_that_is_asked_for_nothing_ends() -> None:
+def test_export_process_without_a_call_ends() -> None:
     done = subprocess.run(frames.command(Kind.EXPORT), stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
+def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
     async def used() -> tuple[int, int]:
         mine = Exports()
         mine.prepare()
@@ -104,14 +104,14 @@ def test_a_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
 
 
 async def appeared(count: int) -> list[psutil.Process]:
-    """The exports, once there are so many."""
+    """Return the exports once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := exports()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+        while len(found := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
     return found
 
 
-def test_it_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
+def test_export_process_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
     for end in ("stdin", "stdout"):
         with started(columns) as export:
             assert export.stdout
@@ -122,7 +122,7 @@ def test_it_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
             assert export.stderr.read() == b""
 
 
-def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Path) -> None:
+def test_export_of_damaged_columns_fails_before_the_first_byte(columns: Path, tmp_path: Path) -> None:
     (tmp_path / "envelope.json").write_text("[]")
     (tmp_path / "events.parquet").write_bytes(b"no columns")
     with pytest.raises(ExportFailed, match=r"events\.parquet can't be read"):
@@ -131,7 +131,9 @@ def test_why_it_fails_is_told_before_the_first_byte(columns: Path, tmp_path: Pat
         asyncio.run(taken(tmp_path / "nowhere"))
 
 
-def test_what_nobody_expected_ends_it_in_order_and_is_logged(caplog: pytest.LogCaptureFixture, columns: Path) -> None:
+def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
+    caplog: pytest.LogCaptureFixture, columns: Path
+) -> None:
     async def ask() -> None:
         mine = Exports(keep_ready=False)
         try:
@@ -146,7 +148,7 @@ def test_what_nobody_expected_ends_it_in_order_and_is_logged(caplog: pytest.LogC
     assert "KeyError: 'steps'" in caplog.text
 
 
-def test_one_that_is_killed_has_failed(columns: Path) -> None:
+def test_killed_export_has_failed(columns: Path) -> None:
     async def killed() -> None:
         mine = Exports()
         try:
@@ -162,7 +164,7 @@ def test_one_that_is_killed_has_failed(columns: Path) -> None:
         asyncio.run(killed())
 
 
-def test_who_leaves_ends_the_process_and_its_spill_is_removed(columns: Path) -> None:
+def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> None:
     async def left() -> Path:
         mine = Exports()
         async with aclosing(mine.document(columns, order="original")) as pieces:
@@ -178,7 +180,7 @@ def test_who_leaves_ends_the_process_and_its_spill_is_removed(columns: Path) -> 
     assert exports() == []
 
 
-def test_only_so_many_write_at_once(columns: Path) -> None:
+def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
     async def crowd() -> int:
         mine = Exports()
         readers = [mine.document(columns) for _ in range(AT_ONCE + 1)]
@@ -199,7 +201,7 @@ def test_only_so_many_write_at_once(columns: Path) -> None:
     assert exports() == []
 
 
-def test_to_close_ends_all_of_them_also_for_readers_that_do_not_read(columns: Path) -> None:
+def test_closing_ends_all_exports_even_those_that_are_not_read(columns: Path) -> None:
     async def closed() -> None:
         mine = Exports()
         reader = mine.document(columns)
@@ -214,7 +216,7 @@ def test_to_close_ends_all_of_them_also_for_readers_that_do_not_read(columns: Pa
 
 
 @pytest.mark.slow
-def test_memory_is_bounded(tmp_path: Path) -> None:
+def test_memory_of_an_export_is_bounded(tmp_path: Path) -> None:
     text = b"".join(trace_chunks(sized(TraceShape(), 300_000_000)))
     folder = write_columns(tmp_path / "columns", text, row_group=1 << 15)
     for order in get_args(Order):

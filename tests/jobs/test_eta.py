@@ -1,4 +1,4 @@
-"""How long the rest takes is told from how fast it went of late, and only where anybody can know."""
+"""The time left is estimated from the recent speed, and is unknown without enough of it."""
 
 import pytest
 
@@ -10,14 +10,14 @@ def at(share: float) -> Progress:
     return Progress(bytes=round(share * 1e9), bytes_total=10**9)
 
 
-def test_the_rest_takes_as_long_as_the_pace_of_late_says() -> None:
+def test_eta_follows_the_recent_speed() -> None:
     estimator = EtaEstimator()
     for second in range(11):
         estimator.note(at(second / 20), now=second)
     assert estimator.left_s(now=10) == pytest.approx(10)
 
 
-def test_what_went_faster_long_ago_does_not_count() -> None:
+def test_eta_ignores_speed_before_its_window() -> None:
     estimator = EtaEstimator()
     for second in range(11):
         estimator.note(at(second * 0.05), now=second)
@@ -26,7 +26,7 @@ def test_what_went_faster_long_ago_does_not_count() -> None:
     assert estimator.left_s(now=30) == pytest.approx(30, rel=0.02)
 
 
-def test_while_nothing_moves_the_time_left_grows_and_is_then_unknown() -> None:
+def test_eta_grows_without_progress_and_is_then_unknown() -> None:
     estimator = EtaEstimator()
     for second in range(6):
         estimator.note(at(second / 10), now=second)
@@ -47,14 +47,14 @@ def test_while_nothing_moves_the_time_left_grows_and_is_then_unknown() -> None:
         [(0.0, 0.8), (5.0, 0.1)],  # begun anew
     ],
 )
-def test_what_nobody_can_know_is_not_told(marks: list[tuple[float, float]]) -> None:
+def test_eta_is_unknown_without_enough_progress(marks: list[tuple[float, float]]) -> None:
     estimator = EtaEstimator()
     for now, share in marks:
         estimator.note(at(share), now)
     assert estimator.left_s(now=marks[-1][0] if marks else 0) is None
 
 
-def test_the_end_of_which_nothing_is_told_counts_too() -> None:
+def test_eta_includes_the_end_without_progress() -> None:
     estimator = EtaEstimator(end=0.5)
     for second in range(11):
         estimator.note(at(second / 10), now=second)
@@ -65,7 +65,7 @@ def test_the_end_of_which_nothing_is_told_counts_too() -> None:
     assert EtaEstimator(end=None).left_s(now=3) is None
 
 
-def test_the_time_before_anything_was_done_does_not_count() -> None:
+def test_eta_ignores_time_before_first_progress() -> None:
     estimator = EtaEstimator()
     for second in range(20):
         estimator.note(at(0), now=second)
@@ -76,13 +76,13 @@ def test_the_time_before_anything_was_done_does_not_count() -> None:
     assert estimator.measured_end(now=34) == pytest.approx(0.5)
 
 
-def test_a_job_that_tells_of_no_whole_has_no_share() -> None:
+def test_share_is_unknown_without_a_total() -> None:
     assert share_of(Progress(bytes=5, events=7)) is None
     assert share_of(Progress(events=5, events_total=10)) == 0.5
     assert share_of(Progress(bytes=20, bytes_total=10)) == 1
 
 
-def test_of_many_marks_few_are_kept() -> None:
+def test_estimator_keeps_few_of_many_marks() -> None:
     estimator = EtaEstimator()
     for step in range(100_000):
         estimator.note(at(step / 200_000), now=step / 1000)
