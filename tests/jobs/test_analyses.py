@@ -32,8 +32,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
     file = write_trace(folder / "t.json", TraceShape(steps=3))
     with file.open("rb") as content:
         summary = ingest(content, folder / "columns", file.name, lambda _: None)
-    told = orjson.loads(orjson.dumps(asdict(summary)))
-    return AnalysedTrace(folder / "columns", told, name=file.name)
+    summary_json = orjson.loads(orjson.dumps(asdict(summary)))
+    return AnalysedTrace(folder / "columns", summary_json, name=file.name)
 
 
 def processes() -> list[psutil.Process]:
@@ -44,31 +44,31 @@ def processes() -> list[psutil.Process]:
 async def until(count: int) -> list[psutil.Process]:
     """Return the processes once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
+        while len(children := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
-    return found
+    return children
 
 
 @asynccontextmanager
 async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
-    mine = Analyses(folder, **{"keep_ready": False, **options})
+    questions = Analyses(folder, **{"keep_ready": False, **options})
     try:
-        yield mine
+        yield questions
     finally:
-        await mine.close()
+        await questions.close()
         assert processes() == []
 
 
 async def answered(
-    mine: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **asked: Any
+    questions: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **parameters: Any
 ) -> Any:
-    return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace], client=client)]))
+    return json.loads(b"".join([piece async for piece in questions.answer(name, parameters, [trace], client=client)]))
 
 
 def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
     async def used() -> Any:
-        async with analyses(folder, **options) as mine:
-            return await use(mine)
+        async with analyses(folder, **options) as questions:
+            return await use(questions)
 
     return asyncio.run(used())
 
@@ -76,26 +76,26 @@ def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
 def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
-    async def use(mine: Analyses) -> Any:
-        together = await asyncio.gather(*(answered(mine, trace, name) for name in names))
+    async def use(questions: Analyses) -> Any:
+        together = await asyncio.gather(*(answered(questions, trace, name) for name in names))
         [process] = processes()
-        apart = [await answered(mine, trace, name) for name in names[:6]]
+        apart = [await answered(questions, trace, name) for name in names[:6]]
         assert processes() == [process]
         return together, apart
 
     together, apart = run(tmp_path, use)
-    assert [one["analysis"] for one in together] == names
-    assert [one["tables"] for one in together] == [one["tables"] for one in apart * 3]
+    assert [answer["analysis"] for answer in together] == names
+    assert [answer["tables"] for answer in together] == [answer["tables"] for answer in apart * 3]
 
 
 def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
-        asked: tuple[tuple[str, dict[str, Any]], ...] = (
+    async def use(questions: Analyses) -> Any:
+        cases: tuple[tuple[str, dict[str, Any]], ...] = (
             ("temporal_breakdown", {"memset": "red"}),
             ("temporal_breakdown", {}),
             ("modules", {}),
         )
-        waiting = [answered(mine, trace, name, **parameters) for name, parameters in asked]
+        waiting = [answered(questions, trace, name, **parameters) for name, parameters in cases]
         bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(bad, BadQuestion)
         assert isinstance(none, NotApplicable)
@@ -105,36 +105,36 @@ def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Pa
 
 
 def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
+    async def use(questions: Analyses) -> Any:
         with pytest.raises(ExportFailed, match="broke"):
-            await answered(mine, replace(trace, summary={}))
-        return await answered(mine, trace)
+            await answered(questions, replace(trace, summary={}))
+        return await answered(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
 def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> Any:
+        await answered(questions, trace)
         [process] = processes()
         process.suspend()
-        waiting = [asyncio.ensure_future(answered(mine, trace, name)) for name in ("steps", "operators")]
+        waiting = [asyncio.ensure_future(answered(questions, trace, name)) for name in ("steps", "operators")]
         await asyncio.sleep(0)
         process.kill()
-        for one in waiting:
+        for answer in waiting:
             with pytest.raises(ExportFailed, match="SIGKILL"):
-                await one
-        return await answered(mine, trace)
+                await answer
+        return await answered(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
 def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
+    async def use(questions: Analyses) -> None:
         assert processes() == []
-        mine.prepare()
+        questions.prepare()
         [ready] = await until(1)
-        await answered(mine, trace)
+        await answered(questions, trace)
         assert processes() == [ready]
 
     run(tmp_path, use, keep_ready=True)
@@ -144,8 +144,8 @@ def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path:
 def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
     trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
 ) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [before] = processes()
         async with asyncio.timeout(20):
             while before in processes():  # noqa: ASYNC110 - likewise
@@ -156,11 +156,11 @@ def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
 
 
 def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
         process.suspend()  # a question that takes forever
-        leaving = asyncio.ensure_future(answered(mine, trace, "steps"))
+        leaving = asyncio.ensure_future(answered(questions, trace, "steps"))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait([leaving])
@@ -181,9 +181,9 @@ def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
 def test_question_fails_at_its_deadline_and_others_are_answered(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(mine, trace))
+    async def use(questions: Analyses) -> Any:
+        too_long = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
+        other = asyncio.ensure_future(answered(questions, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
                 await question
@@ -195,10 +195,10 @@ def test_question_fails_at_its_deadline_and_others_are_answered(
 def test_client_is_answered_while_questions_of_another_never_end(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        stuck = [asyncio.ensure_future(answered(mine, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+    async def use(questions: Analyses) -> Any:
+        stuck = [asyncio.ensure_future(answered(questions, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
         try:
-            return await asyncio.wait_for(answered(mine, trace, client="b"), 60)
+            return await asyncio.wait_for(answered(questions, trace, client="b"), 60)
         finally:
             for question in stuck:
                 question.cancel()
@@ -209,9 +209,9 @@ def test_client_is_answered_while_questions_of_another_never_end(
 def test_dropped_questions_make_way_for_awaited_ones(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(mine, trace))
+    async def use(questions: Analyses) -> Any:
+        left = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
+        other = asyncio.ensure_future(answered(questions, trace))
         await until(1)
         for question in left:
             question.cancel()
@@ -221,11 +221,11 @@ def test_dropped_questions_make_way_for_awaited_ones(
 
 
 def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
-        assert mine._starting
-        mine._starting.result()._child.close_input()
+        assert questions._starting
+        questions._starting.result()._child.close_input()
         async with asyncio.timeout(20):
             while process in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
@@ -236,8 +236,8 @@ def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: P
 def test_spill_of_an_analysis_process_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
     spills: list[Path] = []
 
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
         spills.append(spill_of(tmp_path / "incoming", process.pid))
         spills[0].mkdir(parents=True)

@@ -54,18 +54,18 @@ def exports() -> list[psutil.Process]:
     return living(CHILD)
 
 
-async def taken(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:
-    mine = Exports()
+async def exported(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:
+    writers = Exports()
     try:
-        return b"".join([piece async for piece in mine.document(columns, pack=pack, cut=cut)])
+        return b"".join([piece async for piece in writers.document(columns, pack=pack, cut=cut)])
     finally:
-        await mine.close()
+        await writers.close()
 
 
 def test_export_writes_the_document(columns: Path) -> None:
     whole = b"".join(document(columns))
-    assert asyncio.run(taken(columns)) == whole
-    assert zlib.decompress(asyncio.run(taken(columns, pack=True)), 31) == whole
+    assert asyncio.run(exported(columns)) == whole
+    assert zlib.decompress(asyncio.run(exported(columns, pack=True)), 31) == whole
 
 
 def test_export_writes_what_a_selection_keeps(step_trace: Path, tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_export_writes_what_a_selection_keeps(step_trace: Path, tmp_path: Path) 
         summary = asdict(ingest(file, tmp_path / "columns", "t.json", lambda _: None))
     selection = Selection(steps=[summary["steps"][0]["number"]])
     cut = Cut(selection, summary, "it")
-    told = b"".join(cut_document(tmp_path / "columns", selection, summary, source="it"))
-    assert asyncio.run(taken(tmp_path / "columns", cut=cut)) == told
+    expected = b"".join(cut_document(tmp_path / "columns", selection, summary, source="it"))
+    assert asyncio.run(exported(tmp_path / "columns", cut=cut)) == expected
     with pytest.raises(UnknownChoice, match="no step '77'") as refused:
-        asyncio.run(taken(tmp_path / "columns", cut=Cut(Selection(steps=[77]), summary, "it")))
+        asyncio.run(exported(tmp_path / "columns", cut=Cut(Selection(steps=[77]), summary, "it")))
     assert refused.value.extra["known_steps"] == sorted({step["number"] for step in summary["steps"]})
 
 
@@ -87,15 +87,15 @@ def test_export_process_without_a_call_ends() -> None:
 
 def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
     async def used() -> tuple[int, int]:
-        mine = Exports()
-        mine.prepare()
+        writers = Exports()
+        writers.prepare()
         before = (await appeared(1)).pop()
-        async with aclosing(mine.document(columns)) as pieces:
+        async with aclosing(writers.document(columns)) as pieces:
             assert await anext(pieces)
             (running,) = exports()
         (await appeared(1)).pop().kill()
-        assert [piece async for piece in mine.document(columns)]
-        await mine.close()
+        assert [piece async for piece in writers.document(columns)]
+        await writers.close()
         return before.pid, running.pid
 
     before, running = asyncio.run(used())
@@ -106,9 +106,9 @@ def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> 
 async def appeared(count: int) -> list[psutil.Process]:
     """Return the exports once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
+        while len(children := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
-    return found
+    return children
 
 
 def test_export_process_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
@@ -126,22 +126,22 @@ def test_export_of_damaged_columns_fails_before_the_first_byte(columns: Path, tm
     (tmp_path / "envelope.json").write_text("[]")
     (tmp_path / "events.parquet").write_bytes(b"no columns")
     with pytest.raises(ExportFailed, match=r"events\.parquet can't be read"):
-        asyncio.run(taken(tmp_path))
+        asyncio.run(exported(tmp_path))
     with pytest.raises(ExportFailed, match="envelope can't be read"):
-        asyncio.run(taken(tmp_path / "nowhere"))
+        asyncio.run(exported(tmp_path / "nowhere"))
 
 
 def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
     caplog: pytest.LogCaptureFixture, columns: Path
 ) -> None:
     async def ask() -> None:
-        mine = Exports(keep_ready=False)
+        writers = Exports(keep_ready=False)
         try:
             cut = Cut(Selection(steps=[1]), {}, "a summary without anything")
-            async with aclosing(mine.document(columns, cut=cut)) as pieces:
+            async with aclosing(writers.document(columns, cut=cut)) as pieces:
                 await anext(pieces)
         finally:
-            await mine.close()
+            await writers.close()
 
     with pytest.raises(ExportFailed, match="ended with status 1; the server's log says more"):
         asyncio.run(ask())
@@ -150,15 +150,15 @@ def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
 
 def test_killed_export_has_failed(columns: Path) -> None:
     async def killed() -> None:
-        mine = Exports()
+        writers = Exports()
         try:
-            async with aclosing(mine.document(columns)) as pieces:
+            async with aclosing(writers.document(columns)) as pieces:
                 async for _ in pieces:
                     for export in exports():
                         with suppress(psutil.NoSuchProcess):  # it has ended just now
                             export.kill()
         finally:
-            await mine.close()
+            await writers.close()
 
     with pytest.raises(ExportFailed, match="was killed by SIGKILL"):
         asyncio.run(killed())
@@ -166,14 +166,14 @@ def test_killed_export_has_failed(columns: Path) -> None:
 
 def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> None:
     async def left() -> Path:
-        mine = Exports()
-        async with aclosing(mine.document(columns, order="original")) as pieces:
+        writers = Exports()
+        async with aclosing(writers.document(columns, order="original")) as pieces:
             await anext(pieces)
-            (one,) = exports()
-            spill = spill_of(columns, one.pid)
+            (export,) = exports()
+            spill = spill_of(columns, export.pid)
             spill.mkdir(exist_ok=True)
             assert spill.exists()
-        await mine.close()
+        await writers.close()
         return spill
 
     assert not asyncio.run(left()).exists()
@@ -182,8 +182,8 @@ def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> 
 
 def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
     async def crowd() -> int:
-        mine = Exports()
-        readers = [mine.document(columns) for _ in range(AT_ONCE + 1)]
+        writers = Exports()
+        readers = [writers.document(columns) for _ in range(AT_ONCE + 1)]
         for reader in readers[:AT_ONCE]:
             await anext(reader)
         waiting = asyncio.ensure_future(anext(readers[AT_ONCE]))
@@ -194,7 +194,7 @@ def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
         assert await waiting
         for reader in readers:
             await reader.aclose()
-        await mine.close()
+        await writers.close()
         return most
 
     assert asyncio.run(crowd()) == AT_ONCE
@@ -203,10 +203,10 @@ def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
 
 def test_closing_ends_all_exports_even_those_that_are_not_read(columns: Path) -> None:
     async def closed() -> None:
-        mine = Exports()
-        reader = mine.document(columns)
+        writers = Exports()
+        reader = writers.document(columns)
         await anext(reader)
-        await mine.close()
+        await writers.close()
         with pytest.raises(ExportFailed):
             async for _ in reader:
                 pass

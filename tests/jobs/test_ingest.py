@@ -110,12 +110,12 @@ def test_summary_of_a_real_trace_is_what_json_reads(path: Path, columns: Path) -
     assert summary.bounds == bounds(spans(events))
     assert summary.base_ns == document.get("baseTimeNanoseconds")
     assert summary.host == document.get("host_name")
-    assert sum(one["events"] for one in summary.processes) == sum(e["ph"] != "M" for e in events)
+    assert sum(entry["events"] for entry in summary.processes) == sum(e["ph"] != "M" for e in events)
     work = [e for e in events if e.get("cat") in GPU_CATEGORIES]
-    assert {one["id"]: one["bounds"] for one in summary.devices if one["events"]} == {
+    assert {entry["id"]: entry["bounds"] for entry in summary.devices if entry["events"]} == {
         device: bounds(spans([e for e in work if device_of(e) == device])) for device in set(map(device_of, work))
     }
-    assert [one["number"] for one in summary.steps] == sorted(
+    assert [entry["number"] for entry in summary.steps] == sorted(
         int(e["name"].split("#")[1])
         for e in events
         if e["ph"] == "X" and e["name"].startswith("ProfilerStep#") and e["cat"] != "gpu_user_annotation"
@@ -145,16 +145,16 @@ def test_columns_of_a_real_trace_are_ordered_by_time(path: Path, columns: Path) 
     ids=lambda value: value.stem if isinstance(value, Path) else value,
 )
 def test_counts_and_device_bounds_match_the_golden_tables(golden: Path, rank: str, columns: Path) -> None:
-    told = json.loads(golden.read_text())[rank]
+    table = json.loads(golden.read_text())[rank]
 
     summary = ingested(golden_trace(golden.stem, rank), columns)
 
-    busy = [one for one in summary.devices if one["events"]]
-    assert summary.counts == {key.removesuffix("None"): n for key, n in told["cats"].items()}
-    assert summary.events["in"] == told["n_events"]
-    assert sum(one["events"] for one in busy) == told["gpu_events"]
-    assert [one["bounds"] for one in busy] == [{"start_ns": told["first_ns"], "end_ns": told["last_ns"]}]
-    assert sorted(summary.streams) == sorted(stream.replace("stream ", "") for stream in told["streams"])
+    busy = [entry for entry in summary.devices if entry["events"]]
+    assert summary.counts == {key.removesuffix("None"): n for key, n in table["cats"].items()}
+    assert summary.events["in"] == table["n_events"]
+    assert sum(entry["events"] for entry in busy) == table["gpu_events"]
+    assert [entry["bounds"] for entry in busy] == [{"start_ns": table["first_ns"], "end_ns": table["last_ns"]}]
+    assert sorted(summary.streams) == sorted(stream.replace("stream ", "") for stream in table["streams"])
 
 
 @needs_shared
@@ -226,16 +226,16 @@ def test_other_files_of_torch_are_refused(name: str, error: type[IngestError], c
 
 
 def check_expected(summary: Summary, shape: TraceShape) -> None:
-    told = expected(shape)
-    assert summary.counts == told.counts
-    assert summary.events == {"in": told.events, "kept": told.events, "refused": 0}
-    assert summary.bounds == {"start_ns": told.start_ns, "end_ns": told.end_ns}
-    assert summary.base_ns == told.base_ns
-    assert summary.streams == told.streams
-    assert [one["id"] for one in summary.devices if one["events"]] == told.devices
+    plan = expected(shape)
+    assert summary.counts == plan.counts
+    assert summary.events == {"in": plan.events, "kept": plan.events, "refused": 0}
+    assert summary.bounds == {"start_ns": plan.start_ns, "end_ns": plan.end_ns}
+    assert summary.base_ns == plan.base_ns
+    assert summary.streams == plan.streams
+    assert [entry["id"] for entry in summary.devices if entry["events"]] == plan.devices
     edges = ("number", "name", "start_ns", "end_ns")
-    assert [tuple(step[edge] for edge in edges) for step in summary.steps] == [tuple(step) for step in told.steps]
-    assert (summary.rank, summary.world_size, summary.backend) == (told.rank, told.world_size, told.backend)
+    assert [tuple(step[edge] for edge in edges) for step in summary.steps] == [tuple(step) for step in plan.steps]
+    assert (summary.rank, summary.world_size, summary.backend) == (plan.rank, plan.world_size, plan.backend)
     assert is_sound(summary.health)
 
 
@@ -359,17 +359,17 @@ def test_odd_name_can_be_stored(tmp_path: Path, columns: Path, name: bytes) -> N
 
 def test_progress_of_an_ingest_only_grows_and_ends_with_all(tmp_path: Path, columns: Path) -> None:
     path = write_trace(tmp_path / "trace", TraceShape(steps=60))
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
 
     def note(progress: Progress) -> None:
-        told.append((progress.bytes, progress.events))
+        reports.append((progress.bytes, progress.events))
 
     with path.open("rb") as file:
         summary = ingest(file, columns, "t", note)
 
-    assert told == sorted(told)
-    assert len(told) > 3
-    assert told[-1] == (path.stat().st_size, summary.events["in"])
+    assert reports == sorted(reports)
+    assert len(reports) > 3
+    assert reports[-1] == (path.stat().st_size, summary.events["in"])
 
 
 def test_ingest_leaves_nothing_but_its_result(original: Path, columns: Path) -> None:

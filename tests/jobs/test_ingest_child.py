@@ -198,7 +198,9 @@ def test_million_open_brackets_are_refused_in_bounded_memory(tmp_path: Path, bra
     assert megabytes < PEAK_MB
 
 
-@pytest.mark.parametrize("compress", ["gzip", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "zstd"))])
+@pytest.mark.parametrize(
+    "compress", ["gzip", *(pytest.param(compression, marks=pytest.mark.slow) for compression in ("none", "zstd"))]
+)
 def test_memory_of_an_ingest_child_does_not_grow_with_the_trace(tmp_path: Path, compress: Any) -> None:
     shape = sized(TraceShape(kernels=1000, stacks=True), 30_000_000)
     path = write_trace(tmp_path / "t", shape, compress=compress)

@@ -37,11 +37,11 @@ def test_queued_trace_becomes_ready(parts: Parts, trace: Path) -> None:
         ingests = parts.ingests()
         ingests.start()
 
-        found = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=WAIT_S)
 
-        assert found.state is State.READY
-        assert found.summary
-        assert found.summary["counts"] == expected(SHAPE).counts
+        assert settled.state is State.READY
+        assert settled.summary
+        assert settled.summary["counts"] == expected(SHAPE).counts
         assert (parts.folder.columns_of(trace_id) / "envelope.json").exists()
         await ingests.close()
         assert ingests.progress(trace_id) is None
@@ -58,10 +58,10 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         [ready] = workers()
         trace_id = parts.add(trace, "rank3.json")
         ingests.wake()
-        found = await ingests.settled(trace_id, within_s=WAIT_S)
-        assert found.state is State.READY
-        assert found.summary
-        assert found.summary["counts"] == expected(SHAPE).counts
+        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        assert settled.state is State.READY
+        assert settled.summary
+        assert settled.summary["counts"] == expected(SHAPE).counts
         [other] = await appeared(1)
         assert other != ready
 
@@ -78,9 +78,9 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
 async def appeared(count: int) -> list[psutil.Process]:
     """Return the children once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := workers()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
+        while len(children := workers()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
-    return found
+    return children
 
 
 def test_later_trace_is_read_when_the_queue_is_woken(parts: Parts, trace: Path) -> None:
@@ -103,11 +103,11 @@ def test_file_that_is_no_trace_fails_at_once_with_the_reason(parts: Parts) -> No
         ingests = parts.ingests()
         ingests.start()
 
-        found = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=WAIT_S)
 
-        assert found.state is State.FAILED
-        assert found.error
-        assert (found.error["code"], found.error["offset"]) == ("not_json", 0)
+        assert settled.state is State.FAILED
+        assert settled.error
+        assert (settled.error["code"], settled.error["offset"]) == ("not_json", 0)
         await ingests.close()
 
     run(work())
@@ -142,12 +142,12 @@ def test_trace_fails_whose_child_dies_at_each_attempt(parts: Parts) -> None:
             worker.kill()
             await pipe.closed()
 
-        found = await ingests.settled(pipe.id, within_s=WAIT_S)
+        settled = await ingests.settled(pipe.id, within_s=WAIT_S)
 
-        assert found.state is State.FAILED
-        assert found.error
-        assert (found.error["code"], found.error["attempts"]) == ("worker_died", 3)
-        assert "SIGKILL" in found.error["detail"]
+        assert settled.state is State.FAILED
+        assert settled.error
+        assert (settled.error["code"], settled.error["attempts"]) == ("worker_died", 3)
+        assert "SIGKILL" in settled.error["detail"]
         await ingests.close()
 
     run(work())
@@ -176,11 +176,11 @@ def test_trace_fails_whose_child_cannot_be_started(parts: Parts, trace: Path, mo
         ingests = parts.ingests(attempts=2)
         ingests.start()
 
-        found = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=WAIT_S)
 
-        assert found.error
-        assert found.error["code"] == "worker_died"
-        assert "could not be started" in found.error["detail"]
+        assert settled.error
+        assert settled.error["code"] == "worker_died"
+        assert "could not be started" in settled.error["detail"]
         await ingests.close()
 
     run(work())
@@ -201,7 +201,7 @@ def test_small_trace_is_read_while_large_ones_take_all_workers(parts: Parts, tra
             trace_id = parts.add(trace)
             ingests.wake()
             assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
-        states = [parts.catalog.get(one.id).state for one in (running, waiting)]
+        states = [parts.catalog.get(pipe.id).state for pipe in (running, waiting)]
         assert states == [State.INGESTING, State.QUEUED]
         await ingests.close()
         await running.closed()
@@ -337,9 +337,9 @@ def test_all_waits_for_a_trace_end_with_its_ingest(parts: Parts, trace: Path) ->
         ingests = parts.ingests(workers=2)
         ingests.start()
 
-        found = await asyncio.gather(*(ingests.settled(one, within_s=WAIT_S) for one in traces * 3))
+        settled_traces = await asyncio.gather(*(ingests.settled(trace_id, within_s=WAIT_S) for trace_id in traces * 3))
 
-        assert {one.state for one in found} == {State.READY}
+        assert {trace_id.state for trace_id in settled_traces} == {State.READY}
         await ingests.close()
 
     run(work())
@@ -351,14 +351,14 @@ def test_progress_of_a_trace_only_grows(parts: Parts, tmp_path: Path) -> None:
         trace_id = parts.add(path)
         ingests = parts.ingests()
         ingests.start()
-        seen = []
+        progress_seen = []
         while not (await ingests.settled(trace_id, within_s=0.05)).state.settled:
             if progress := ingests.progress(trace_id):
-                seen.append((progress.bytes, progress.events))
+                progress_seen.append((progress.bytes, progress.events))
 
-        assert seen == sorted(seen)
-        assert len(set(seen)) > 2
-        assert seen[-1] <= (path.stat().st_size, parts.catalog.get(trace_id).summary["events"]["in"])  # type: ignore[index]
+        assert progress_seen == sorted(progress_seen)
+        assert len(set(progress_seen)) > 2
+        assert progress_seen[-1] <= (path.stat().st_size, parts.catalog.get(trace_id).summary["events"]["in"])  # type: ignore[index]
         await ingests.close()
 
     run(work())
@@ -413,11 +413,11 @@ def test_child_that_follows_an_upload_gets_its_job(parts: Parts, trace: Path) ->
             ingests.hand_over(trace_id)
             assert parts.catalog.get(trace_id).state is State.INGESTING
 
-        found = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=WAIT_S)
 
-        assert found.state is State.READY
-        assert found.summary
-        assert found.summary["counts"] == expected(SHAPE).counts
+        assert settled.state is State.READY
+        assert settled.summary
+        assert settled.summary["counts"] == expected(SHAPE).counts
         assert not worker.is_running()
         await ingests.close()
 
@@ -445,13 +445,13 @@ def test_closing_ends_followers_and_begins_no_more(parts: Parts, trace: Path) ->
         ingests = parts.ingests(workers=2)
         ingests.start()
         first, second = (parts.receive(trace) for _ in range(2))
-        async with ingests.following(first, "t.json") as one, ingests.following(second, "t.json") as other:
-            one.grew(1000)
+        async with ingests.following(first, "t.json") as upload, ingests.following(second, "t.json") as other:
+            upload.grew(1000)
             await at_work(parts)
 
             await ingests.close()
 
-            one.grew(2000)
+            upload.grew(2000)
             other.grew(1000)
             assert workers() == []
             parts.keep(first)
@@ -477,7 +477,7 @@ def test_follower_of_a_complete_upload_counts_as_a_worker(parts: Parts, trace: P
             parts.keep(later)
             ingests.hand_over(later)
         assert len(workers()) == 1
-        assert [parts.catalog.get(one).state for one in (pipe.id, later)] == ["ingesting", "queued"]
+        assert [parts.catalog.get(resumed_id).state for resumed_id in (pipe.id, later)] == ["ingesting", "queued"]
 
         os.close(pipe.end)
 
@@ -533,8 +533,8 @@ def test_closing_ends_children_and_unfinished_ingests_resume_at_next_start(parts
         pipe.path.hardlink_to(trace)
         second = parts.ingests()
         second.start()
-        for one in (pipe.id, trace_id):
-            assert (await second.settled(one, within_s=WAIT_S)).state is State.READY
+        for resumed_id in (pipe.id, trace_id):
+            assert (await second.settled(resumed_id, within_s=WAIT_S)).state is State.READY
         await second.close()
 
     run(work())
@@ -598,11 +598,11 @@ def test_result_without_room_is_logged_and_recorded_later(
 def test_catalog_without_room_is_tried_again_at_the_next_upload(
     parts: Parts, trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = asyncio.Event()
+    attempted = asyncio.Event()
 
     def no_room(*_: object, **__: object) -> None:
         monkeypatch.undo()
-        asked.set()
+        attempted.set()
         raise DiskFull("no room")
 
     monkeypatch.setattr(parts.jobs, "take", no_room)
@@ -611,7 +611,7 @@ def test_catalog_without_room_is_tried_again_at_the_next_upload(
         first = parts.add(trace)
         ingests = parts.ingests()
         ingests.start()
-        await asked.wait()
+        await attempted.wait()
 
         ingests.wake()
 

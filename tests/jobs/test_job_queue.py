@@ -20,9 +20,9 @@ from service.trace.errors import JobDied, NotReady, UnknownJob
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
+    opened = Catalog(tmp_path / "catalog.sqlite")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-class Work:
+class HeldJobs:
     """A queue whose jobs run until they are released."""
 
     def __init__(self, jobs: Jobs, *, at_once: int = 1, attempts: int = 3) -> None:
@@ -83,15 +83,15 @@ class Work:
 
 def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
     async def work() -> None:
-        one = Work(jobs, at_once=2)
-        one.queue.start()
-        bulk = [one.submit(Priority.BULK) for _ in range(3)]
-        urgent = one.submit()
+        held = HeldJobs(jobs, at_once=2)
+        held.queue.start()
+        bulk = [held.submit(Priority.BULK) for _ in range(3)]
+        urgent = held.submit()
         for job_id in (*bulk, urgent):
-            one.release(job_id)
-        await one.all_over(*bulk, urgent)
-        assert one.begun == [urgent, *bulk]
-        await one.queue.close()
+            held.release(job_id)
+        await held.all_over(*bulk, urgent)
+        assert held.begun == [urgent, *bulk]
+        await held.queue.close()
 
     run(work())
 
@@ -99,19 +99,19 @@ def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, is_asked: bool) -> None:
     async def work() -> None:
-        one = Work(jobs)
-        one.queue.start()
-        others, awaited = [one.submit() for _ in range(2)], one.submit(Priority.BULK)
+        held = HeldJobs(jobs)
+        held.queue.start()
+        others, awaited = [held.submit() for _ in range(2)], held.submit(Priority.BULK)
         for job_id in (*others, awaited):
-            one.release(job_id)
+            held.release(job_id)
         if is_asked:
-            one.monitor.ask_for(awaited)
-            await one.all_over(*others, awaited)
+            held.monitor.ask_for(awaited)
+            await held.all_over(*others, awaited)
         else:
-            await one.over(awaited)
-            await one.all_over(*others)
-        assert one.begun == [awaited, *others]
-        await one.queue.close()
+            await held.over(awaited)
+            await held.all_over(*others)
+        assert held.begun == [awaited, *others]
+        await held.queue.close()
 
     run(work())
 
@@ -132,43 +132,43 @@ def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> N
     async def work() -> None:
         large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
         small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
-        one = Work(jobs)
-        one.queue.start()
+        held = HeldJobs(jobs)
+        held.queue.start()
         first, waiting = (jobs.add("merge", {"traces": [large]}).id for _ in range(2))
-        one.queue.wake()
-        await one.has_begun(1)
+        held.queue.wake()
+        await held.has_begun(1)
         two, three = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
-        assert (one.queue.has_room(two), one.queue.has_room(jobs.get(waiting))) == (True, False)
-        one.queue.wake()
-        await one.has_begun(2)
-        assert not one.queue.has_room(three)
+        assert (held.queue.has_room(two), held.queue.has_room(jobs.get(waiting))) == (True, False)
+        held.queue.wake()
+        await held.has_begun(2)
+        assert not held.queue.has_room(three)
         for job_id in (two.id, three.id):
-            one.release(job_id)
-            await one.all_over(job_id)
-        assert one.begun == [first, two.id, three.id]
+            held.release(job_id)
+            await held.all_over(job_id)
+        assert held.begun == [first, two.id, three.id]
         for job_id in (first, waiting):
-            one.release(job_id)
-        await one.all_over(first, waiting)
-        await one.queue.close()
+            held.release(job_id)
+        await held.all_over(first, waiting)
+        await held.queue.close()
 
     run(work())
 
 
 def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> None:
     async def work() -> None:
-        one = Work(jobs, attempts=3)
-        one.error = JobDied("The process was killed by SIGKILL.")
-        one.queue.start()
-        job_id = one.submit()
-        one.release(job_id)
-        job = await one.over(job_id)
-        assert one.begun == [job_id] * 3
+        held = HeldJobs(jobs, attempts=3)
+        held.error = JobDied("The process was killed by SIGKILL.")
+        held.queue.start()
+        job_id = held.submit()
+        held.release(job_id)
+        job = await held.over(job_id)
+        assert held.begun == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
         assert job.error == {
             "code": "job_died", "title": "The process that did the job died",
             "detail": "The process was killed by SIGKILL, 3 times.", "attempts": 3,
         }  # fmt: skip
-        await one.queue.close()
+        await held.queue.close()
 
     run(work())
 
@@ -176,49 +176,49 @@ def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> 
 @pytest.mark.parametrize(("error", "code"), [(NotReady("no"), "not_ready"), (ValueError("a bug"), "internal")])
 def test_failed_job_has_its_error_and_next_job_runs(jobs: Jobs, error: Exception, code: str) -> None:
     async def work() -> None:
-        one = Work(jobs)
-        one.error = error
-        one.queue.start()
-        first, second = one.submit(), one.submit()
-        one.release(first)
-        failed = await one.over(first)
+        held = HeldJobs(jobs)
+        held.error = error
+        held.queue.start()
+        first, second = held.submit(), held.submit()
+        held.release(first)
+        failed = await held.over(first)
         assert (failed.state, (failed.error or {})["code"]) == (JobState.FAILED, code)
-        one.error = None
-        one.release(second)
-        assert (await one.over(second)).state is JobState.DONE
-        await one.queue.close()
+        held.error = None
+        held.release(second)
+        assert (await held.over(second)).state is JobState.DONE
+        await held.queue.close()
 
     run(work())
 
 
 def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
     async def work() -> None:
-        one = Work(jobs)
-        one.queue.start()
-        runs, waits, last = one.submit(), one.submit(), one.submit()
-        await one.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
-        assert (await one.monitor.cancel(waits)).state is JobState.CANCELLED
-        assert (await one.monitor.cancel(runs)).state is JobState.CANCELLED
-        one.release(last)
-        assert (await one.over(last)).state is JobState.DONE
-        assert (await one.monitor.cancel(last)).state is JobState.DONE
-        assert one.begun == [runs, last]
+        held = HeldJobs(jobs)
+        held.queue.start()
+        runs, waits, last = held.submit(), held.submit(), held.submit()
+        await held.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
+        assert (await held.monitor.cancel(waits)).state is JobState.CANCELLED
+        assert (await held.monitor.cancel(runs)).state is JobState.CANCELLED
+        held.release(last)
+        assert (await held.over(last)).state is JobState.DONE
+        assert (await held.monitor.cancel(last)).state is JobState.DONE
+        assert held.begun == [runs, last]
         with pytest.raises(UnknownJob):
-            await one.monitor.cancel(99)
-        await one.queue.close()
+            await held.monitor.cancel(99)
+        await held.queue.close()
 
     run(work())
 
 
 def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: Jobs) -> None:
     async def work() -> None:
-        one = Work(jobs)
-        one.queue.start()
-        job_id = one.submit()
-        await one.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
-        await one.queue.close()
+        held = HeldJobs(jobs)
+        held.queue.start()
+        job_id = held.submit()
+        await held.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
+        await held.queue.close()
         jobs.requeue()
-        again = Work(jobs)
+        again = HeldJobs(jobs)
         again.release(job_id)
         again.queue.start()
         job = await again.over(job_id)
@@ -232,20 +232,20 @@ def test_time_left_is_known_for_second_job_of_a_kind(jobs: Jobs) -> None:
     async def work() -> None:
         now = 0.0
         monitor = JobMonitor(jobs, clock=lambda: now)
-        told = []
+        estimates = []
         for _ in range(2):
             job = jobs.take(["merge"]) or jobs.take([jobs.add("merge", {}).kind])
             assert job
             for events in range(5):
                 monitor.moved(job.id, Progress(events=events, events_total=4))
-                told.append(monitor.left_s(job.id))
+                estimates.append(monitor.left_s(job.id))
                 now += 1
             now += 1
             jobs.done(job, {"traces": []})
             monitor.stopped(job.id)
             assert (monitor.progress(job.id), monitor.left_s(job.id)) == (None, None)
-        assert told[:5] == [None] * 5
-        assert told[6:] == pytest.approx([5.0, 4.0, 3.0, 2.0])  # and two more for the end
+        assert estimates[:5] == [None] * 5
+        assert estimates[6:] == pytest.approx([5.0, 4.0, 3.0, 2.0])  # and two more for the end
 
     run(work())
 
@@ -271,7 +271,7 @@ def test_monitor_that_closes_releases_all_waits(jobs: Jobs) -> None:
         waiting = [asyncio.create_task(monitor.settled(job.id, within_s=60)) for _ in range(3)]
         await asyncio.sleep(0)  # they wait now
         monitor.close()
-        assert {(await one).state for one in waiting} == {JobState.QUEUED}
+        assert {(await waiting_task).state for waiting_task in waiting} == {JobState.QUEUED}
 
     run(work())
 

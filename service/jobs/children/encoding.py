@@ -13,7 +13,7 @@ _validators: dict[type[Any], TypeAdapter[Any]] = {}
 
 def encode(value: object) -> bytes:
     """Encode a value as JSON: a dataclass, a model, or plain JSON values."""
-    return pydantic_core.to_json(value)
+    return pydantic_core.to_json(value, inf_nan_mode="null")
 
 
 def decode(kind: type[_T], text: bytes) -> _T:
