@@ -84,7 +84,10 @@ class DerivationJobs:
         return job
 
     async def checked(self, job_id: int, *, within_s: float) -> None:
-        """Wait until a job has anything to do or is over, or for `within_s` seconds; not if it has to wait its turn."""
+        """Wait, for `within_s` seconds at most, until a job is known to have work to do, or is over.
+
+        Returns at once if the job waits for other jobs.
+        """
         if self._queue.runs(job_id) or self._queue.has_room(self._monitor.jobs.get(job_id)):
             await self._monitor.until(
                 job_id, lambda job: job.state.over or self._monitor.progress(job_id) is not None, within_s=within_s

@@ -17,8 +17,6 @@ import orjson
 
 from service.cutting.source import Source
 from service.store.export import Order
-from service.store.outside import check_unchanged
-from service.streaming.codec import READ_SIZE
 from service.streaming.source import GrowingFile, Progress
 from service.trace.piece import Align, By
 from service.trace.selection import Args, Selection
@@ -99,6 +97,8 @@ class IngestTask(Task[Summary]):
             DiskFull: there was no room for the columns.
         """
         from service.jobs.ingest import ingest
+        from service.store.outside import check_unchanged
+        from service.streaming.codec import READ_SIZE
 
         source = self._open()
         on_opened(source)
