@@ -261,7 +261,8 @@ def test_kill_during_each_kind_of_job_loses_nothing_and_leaves_nothing(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("seed", range(2, 6))
 def test_a_thousand_kills_at_random_moments_lose_nothing_and_leave_nothing(
-    start_server: Callable[..., Server], small_trace: Path
+    start_server: Callable[..., Server], small_trace: Path, seed: int
 ) -> None:
-    survive(start_server(ingest_attempts=8), small_trace, 1000, seed=2)
+    survive(start_server(ingest_attempts=8), small_trace, 250, seed=seed)

@@ -2,9 +2,12 @@
 // in the engine's ns, and `slice` the slice to select, as JSON: its `id`, or what else the engine has of it.
 // The UI itself reads `visStart` and `visEnd`, but ignores both where one lies outside of the trace.
 
+import { timelineArranged } from "/static/timeline.js";
+
 const SLICE_MARGIN = 1.5; // durations on each side of a slice
 const SLICE_MARGIN_MIN = 1000n; // ns
 const DEADLINE_MS = 60_000;
+const DETAILS = ".pf-details-shell"; // the panel of the selected slice
 
 /** Show the place that the address names, once the UI has loaded its trace. Throws an Error if the slice is not there. */
 export async function openPlace(app, address) {
@@ -12,6 +15,7 @@ export async function openPlace(app, address) {
   const [start, end, slice] = ["visStart", "visEnd", "slice"].map((name) => asked.get(name));
   if (start === null && slice === null) return;
   await until(() => app.trace && !app.isLoadingTrace);
+  await timelineArranged(); // it moves tracks, also one that was scrolled to
   const { trace } = app;
   let span = start === null || end === null ? null : [BigInt(start), BigInt(end)];
   if (slice !== null) {
@@ -54,10 +58,11 @@ const alike = ({ ts, dur, name }) => `
 
 const quoted = (text) => `'${String(text).replaceAll("'", "''")}'`;
 
-/** Select a slice, scroll to its track and show its details. */
-async function select(trace, id) {
-  trace.selection.selectSqlEvent("slice", id, { scrollToSelection: true, switchToCurrentSelectionTab: true });
-  await until(() => trace.selection.selection.eventId === id); // it also pans to the slice, and must not do so later
+/** Select a slice, show its details and scroll to its track. */
+async function select({ selection }, id) {
+  selection.selectSqlEvent("slice", id, { switchToCurrentSelectionTab: true });
+  await until(() => selection.selection.eventId === id && document.querySelector(DETAILS));
+  selection.scrollToSelection(); // only now: the details take half of the timeline's height
 }
 
 function around(ts, dur) {

@@ -31,15 +31,24 @@ export function widenTitles() {
   document.head.append(style);
 }
 
+let arrangement = Promise.resolve();
+
+/** Wait until the timeline of the open trace is arranged: before that, tracks still move. */
+export const timelineArranged = () => arrangement;
+
 /** Have the timeline of each trace that the UI opens from our server arranged as soon as its tracks are there. */
 export function arrangeTimelines(app) {
   const shared = Object.getPrototypeOf(app);
   const activate = shared.setActiveTrace;
   shared.setActiveTrace = function (opened) {
     if (opened.traceInfo.source.type === 'HTTP_RPC') {
-      opened.onTraceReady.addListener(() =>
-        arrange(opened).catch((error) => console.error('The timeline is not arranged:', error)),
-      );
+      arrangement = new Promise((resolve) => {
+        opened.onTraceReady.addListener(() =>
+          arrange(opened)
+            .catch((error) => console.error('The timeline is not arranged:', error))
+            .finally(resolve),
+        );
+      });
     }
     return activate.call(this, opened);
   };
