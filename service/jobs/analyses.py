@@ -36,7 +36,7 @@ class Analyses:
     """Answers questions.
 
     Args:
-        spill: the folder beside which data is spilled that does not fit into memory.
+        spill: the path next to which children write data that does not fit into memory.
         keep_ready: whether a child is kept warm.
         idle_s: seconds without a question after which the child is replaced, or ended where none is kept warm.
         dropped_s: seconds after which the child is replaced if it only works on dropped questions.
@@ -187,7 +187,7 @@ class AnalysisProcess:
 
     Args:
         child: the child.
-        spill: the folder beside which it spills.
+        spill: the path next to which the child spills.
         dropped_s: seconds that it may work on nothing but dropped questions.
         deadline_s: seconds that it may work on one question.
     """
@@ -208,7 +208,7 @@ class AnalysisProcess:
 
     @property
     def has_questions(self) -> bool:
-        """Whether an answer is waited for."""
+        """True while a caller waits for an answer."""
         return bool(self._answers)
 
     def ask(self, question: Question, client: str, spill_max: int | None) -> tuple[int, asyncio.Future[bytes]]:

@@ -149,7 +149,7 @@ class Exports(DocumentWriters):
             pack: whether to compress it as gzip.
             order: order of the events; a cut is always by time.
             redact: whether to hide secrets.
-            cut: what to write; None for all.
+            cut: the part to write; None for all.
 
         Raises:
             SelectionError: the trace has nothing of the cut.

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ImportSpec:
-    """What to import, as orders keep it.
+    """Specification of an import, as orders keep it.
 
     Attributes:
         path: a file, a folder, a pattern or an archive, below an import root.

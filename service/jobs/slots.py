@@ -1,4 +1,4 @@
-"""Slots of a queue: a few jobs run at a time, and beside large ones always a small one."""
+"""Slots of a queue: a few jobs run at a time, and one more small job if all of them are large."""
 
 import math
 from collections.abc import Collection
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from service.store.jobs import Job
 
 SMALL_BYTES = 32 << 20
-"""Cost in bytes up to which a job is small: it takes seconds, and one of them may run beside any large ones."""
+"""Cost in bytes up to which a job is small. A small job takes seconds; one may run in addition to large ones."""
 
 
 def cost_limit(running: Collection[Job], at_once: int) -> float:

@@ -84,7 +84,7 @@ class Pipe:
         return worker
 
     def _is_open_in(self, worker: psutil.Process) -> bool:
-        """Whether a process has the pipe open."""
+        """Return whether a process has the pipe open."""
         for descriptor in Path(f"/proc/{worker.pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile
                 if descriptor.readlink().name == self.path.name:

@@ -1,4 +1,4 @@
-"""How child processes allocate memory."""
+"""Memory allocation of child processes."""
 
 import asyncio
 

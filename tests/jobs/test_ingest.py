@@ -51,7 +51,7 @@ def ingested(original: Path, columns: Path, name: str = "trace.json") -> Summary
 
 
 def is_sound(report: dict[str, Any]) -> bool:
-    """Whether a file was read as it came, with nothing refused and nothing repaired."""
+    """Return whether a file was read without refusing or repairing any of it."""
     return all(note["kind"] == Kind.ODDITY for note in report["notes"])
 
 
@@ -90,7 +90,7 @@ def golden_trace(name: str, rank: str) -> Path:
 
 
 def codes(summary: Summary) -> dict[str, int]:
-    """What was refused and repaired, and how often."""
+    """Return the counts of refused and repaired events, by code."""
     return {note["code"]: note["count"] for note in summary.health["notes"] if note["kind"] != "oddity"}
 
 

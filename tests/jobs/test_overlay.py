@@ -69,7 +69,7 @@ class Arrow(NamedTuple):
 
     @property
     def along(self) -> bool:
-        """Whether it leads along the path's track."""
+        """True if the arrow leads along the path's track."""
         return self.out_category == self.into_category == "critical_path"
 
 

@@ -103,7 +103,7 @@ def main(channel: ServerChannel, spill: str) -> int:
 
     Args:
         channel: the way to the server.
-        spill: the folder beside which data is spilled that does not fit into memory.
+        spill: the path next to which it writes data that does not fit into memory.
     """
     answering = Answering(channel, Readings(spill_of(Path(spill), os.getpid())))
     threading.Thread(target=_preload).start()

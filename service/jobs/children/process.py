@@ -73,12 +73,12 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process has not ended, as far as the server has noticed."""
+        """True until the server has noticed the end of the process."""
         return self._process.returncode is None
 
     @property
     def is_busy_reading(self) -> bool:
-        """Whether the child has not taken all that was sent from the server's buffer."""
+        """True while the server's buffer holds data that the child has not read yet."""
         return bool(self._input.transport.get_write_buffer_size())
 
     def call(self, task: object, *, call_id: int = 0, client: str = "", spill_max: int | None = None) -> None:

@@ -58,7 +58,7 @@ class TaskProcess(Generic[R]):
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended, and not with an error that lies in the trace or in the request."""
+        """True if the child has ended for another reason than an error in the trace or in the request."""
         ended = self.ended
         return ended.done() and (ended.cancelled() or bool(ended.exception()) or not ended.result().in_input)
 

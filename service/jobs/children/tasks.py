@@ -90,7 +90,7 @@ class IngestTask(Task[Summary]):
 
         Args:
             on_progress: is called now and then.
-            on_opened: is called with the opened file, to say how much of it is there; by default all of it is.
+            on_opened: is called with the opened file, to report how much of it is received; by default, all.
 
         Raises:
             IngestError: the file can't be read as a trace, or has changed.
@@ -335,7 +335,7 @@ def _events_of(on_progress: OnProgress) -> Callable[[int, int], object]:
 
 @dataclass(frozen=True)
 class Cut:
-    """What to write of a trace: a selection, and what the catalog knows of the trace.
+    """A part of a trace to write.
 
     Attributes:
         selection: what to keep.
@@ -357,7 +357,7 @@ class ExportTask:
         pack: whether to compress it as gzip.
         order: order of the events; a cut is always by time.
         redact: whether to hide secrets.
-        cut: what to write; None for all.
+        cut: the part to write; None for all.
     """
 
     columns: Path
@@ -524,7 +524,7 @@ class OpeningTask:
 
 
 Question = AnswerTask | ApplicableTask | OpeningTask
-"""What the analysis child runs."""
+"""Tasks of the analysis child."""
 
 TASKS: dict[str, type[Any]] = {
     task.__name__: task
