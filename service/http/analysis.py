@@ -21,7 +21,7 @@ from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.http.traces import Wait
-from service.jobs.children.tasks import AnalysedTrace
+from service.jobs.children.tasks.questions import AnalysedTrace
 from service.trace.errors import BadQuestion
 from service.trace.selection import Selection
 

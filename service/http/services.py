@@ -17,7 +17,7 @@ from service.http.inbox import TOTAL_MAX, ByteBudget
 from service.http.listening import ListenerState
 from service.http.views import View
 from service.jobs.analyses import Analyses
-from service.jobs.children.tasks import Cut
+from service.jobs.children.tasks.documents import Cut
 from service.jobs.derivation_jobs import DerivationJobs
 from service.jobs.exports import Exports, Renderings
 from service.jobs.import_job import ImportContext

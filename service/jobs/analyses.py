@@ -16,7 +16,7 @@ from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed
 from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
-from service.jobs.children.tasks import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, Question
+from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, Question
 from service.store.export import spill_of
 from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate

@@ -16,7 +16,7 @@ from service.cutting.source import Source
 from service.jobs.children.kinds import Kind
 from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import TaskProcess
-from service.jobs.children.tasks import DerivedTrace, DerivedTraces, SplitPlan
+from service.jobs.children.tasks.derive import DerivedTrace, DerivedTraces, SplitPlan
 from service.jobs.derivations import KINDS, Derivation, Split, derivation_of, sources_of
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.job_queue import JobQueue

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from service.cutting.source import Source
-from service.jobs.children.tasks import MergeTask, OverlayTask, PlanTask, SplitTask
+from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
 from service.store.jobs import Job
 from service.trace.piece import Align, By
 from service.trace.selection import Selection

@@ -14,7 +14,7 @@ from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Crashed, Done, Failed, Output
 from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
-from service.jobs.children.tasks import Cut, ExportTask, RenderTask
+from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
 from service.store.export import Order, spill_of
 from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate

@@ -11,7 +11,7 @@ from pathlib import Path
 from service.jobs.children.kinds import Kind
 from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import Outcome, TaskProcess
-from service.jobs.children.tasks import IngestTask
+from service.jobs.children.tasks.ingest import IngestTask
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.job_queue import JobQueue
 from service.jobs.retrying import until_written

@@ -7,7 +7,7 @@ from service.cutting.cut import Cuts
 from service.cutting.pieces import pieces
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
-from service.jobs.children.tasks import PlannedPiece
+from service.jobs.children.tasks.derive import PlannedPiece
 from service.store.folder import EVENTS, size_of
 from service.store.parts import Parts
 from service.trace.piece import By, child_name

@@ -15,7 +15,7 @@ import pytest
 
 from service.jobs.analyses import Analyses
 from service.jobs.children.analysis_child import PER_CLIENT
-from service.jobs.children.tasks import AnalysedTrace
+from service.jobs.children.tasks.questions import AnalysedTrace
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
 from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable

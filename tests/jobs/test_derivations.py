@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.cutting.source import Source
-from service.jobs.children.tasks import MergeTask, OverlayTask, SplitTask
+from service.jobs.children.tasks.derive import MergeTask, OverlayTask, SplitTask
 from service.jobs.derivations import Merge, Overlay, Split, derivation_of, sources_of
 from service.jobs.import_job import ImportSpec
 from service.store.imports import Order

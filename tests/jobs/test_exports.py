@@ -14,7 +14,7 @@ import pytest
 
 from service.cutting.cut import cut_document
 from service.jobs.children.kinds import Kind
-from service.jobs.children.tasks import Cut, ExportTask
+from service.jobs.children.tasks.documents import Cut, ExportTask
 from service.jobs.exports import AT_ONCE, Exports
 from service.jobs.ingest import ingest
 from service.store.export import Order, document, spill_of

@@ -12,7 +12,7 @@ import pytest
 
 from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed, frame_head
-from service.jobs.children.tasks import IngestTask
+from service.jobs.children.tasks.ingest import IngestTask
 from service.store.outside import mark_of
 from tests.jobs.frames import Frame, call, command, frames_of, result_of, send
 from tests.jobs.frames import started as started_child

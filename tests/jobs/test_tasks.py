@@ -17,22 +17,12 @@ from service.jobs.children.encoding import decode, encode
 from service.jobs.children.kinds import Kind
 from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import TaskProcess
-from service.jobs.children.tasks import (
-    TASKS,
-    AnalysedTrace,
-    AnswerTask,
-    ApplicableTask,
-    Cut,
-    ExportTask,
-    IngestTask,
-    MergeTask,
-    OpeningTask,
-    OverlayTask,
-    PlanTask,
-    RenderTask,
-    SplitTask,
-    Task,
-)
+from service.jobs.children.tasks import TASK_NAMES
+from service.jobs.children.tasks.base import Task
+from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
+from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
+from service.jobs.children.tasks.ingest import IngestTask
+from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask
 from service.store.export import document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -86,7 +76,7 @@ def tasks_of(source: Source, folder: Path) -> list[Any]:
 
 def test_each_task_survives_pickle_and_the_protocol(source: Source, tmp_path: Path) -> None:
     tasks = tasks_of(source, tmp_path)
-    assert {type(task).__name__ for task in tasks} == set(TASKS)
+    assert {type(task).__name__ for task in tasks} == set(TASK_NAMES)
     for task in tasks:
         assert pickle.loads(pickle.dumps(task)) == task
         assert decode(type(task), encode(task)) == task

@@ -15,7 +15,7 @@ import service.rendering.opening  # noqa: F401 - loaded before the first call, l
 from service.analysis.readings import Readings
 from service.jobs.children.channel import ReceivedCall, ServerChannel, call_of
 from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed, Message
-from service.jobs.children.tasks import AnswerTask, OpeningTask, Question
+from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
 from service.jobs.fair_queue import Entry, FairQueue
 from service.store.database import bound_spill
 from service.store.export import spill_of

@@ -21,7 +21,7 @@ from service.jobs.children.messages import (
     frame_head,
     message_of,
 )
-from service.jobs.children.tasks import TASKS
+from service.jobs.children.tasks import task_type
 from service.streaming.source import Progress
 from service.trace.errors import TracedockError
 
@@ -124,4 +124,4 @@ def call_of(message: Message, body: bytes) -> ReceivedCall:
     """
     if not isinstance(message, Call):
         raise ValueError(f"a call is expected, and {type(message).__name__} came")  # noqa: TRY004 - not a caller's type
-    return ReceivedCall(message, decode(TASKS[message.task], body))
+    return ReceivedCall(message, decode(task_type(message.task), body))

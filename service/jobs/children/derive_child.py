@@ -5,7 +5,7 @@ from typing import Any
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Done
-from service.jobs.children.tasks import Task
+from service.jobs.children.tasks.base import Task
 from service.trace.errors import SelectionError
 
 

@@ -4,7 +4,7 @@ import service.cutting.cut  # noqa: F401 - loaded before the task comes
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Call, Done, Output
-from service.jobs.children.tasks import ExportTask, RenderTask
+from service.jobs.children.tasks.documents import ExportTask, RenderTask
 from service.store.database import bound_spill
 from service.trace.errors import ExportFailed, TracedockError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Complete, Done, Grown, Message
-from service.jobs.children.tasks import IngestTask
+from service.jobs.children.tasks.ingest import IngestTask
 from service.jobs.ingest import prepare
 from service.streaming.source import GrowingFile
 from service.trace.errors import IngestError, NotATrace

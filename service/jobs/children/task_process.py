@@ -10,7 +10,7 @@ from service.jobs.children.encoding import decode
 from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed
 from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
-from service.jobs.children.tasks import Task
+from service.jobs.children.tasks.base import Task
 from service.streaming.source import Progress
 from service.trace.errors import TracedockError, again, fate
 
