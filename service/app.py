@@ -51,10 +51,10 @@ from service.http.methods import Methods
 from service.http.metrics import Metered
 from service.http.parameters import check_request
 from service.http.services import Services
-from service.jobs.board import Board
-from service.jobs.making import Making
+from service.jobs.derivation_jobs import DerivationJobs
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
 from service.jobs.retrying import until_written
-from service.jobs.runner import Runner
 from service.settings import Settings
 from service.store.audit import Audit
 from service.store.catalog import Catalog
@@ -137,8 +137,8 @@ class Dock:
         self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
         catalog = Catalog(folder.catalog)
         folder.sweep(catalog.ids())
-        board = Board(Jobs(catalog.connection, history=settings.job_history))
-        runner = Runner(
+        board = JobMonitor(Jobs(catalog.connection, history=settings.job_history))
+        runner = IngestJobs(
             catalog,
             board,
             folder,
@@ -149,7 +149,7 @@ class Dock:
         room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
         # incoming/ is emptied at each start, should there be no files without names
         fleet = Fleet.of(settings, TraceProcessorDriver(settings), folder.incoming, room)
-        making = Making(
+        making = DerivationJobs(
             catalog,
             board,
             folder,

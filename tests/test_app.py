@@ -176,7 +176,7 @@ def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> No
             server.api.delete(f"{where}/session")
 
     work(8, 2)
-    kept_ready = ["--stdiod", *(f"service.jobs.{one}" for one in ("analysis", "export", "rendering", "worker"))]
+    kept_ready = ["--stdiod", *(f"service.jobs.children {kind}" for kind in ("analysis", "export", "render", "ingest"))]
     until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
     before, threads = process.num_fds(), process.num_threads()
     work(40, 3)

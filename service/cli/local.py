@@ -73,16 +73,13 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
 
 
 def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None) -> Json:
-    """Return the plan of a split, as the API does."""
-    from service.jobs.maker import plan as plan_of
+    """What `split` would make, as the API tells it."""
+    from service.jobs.children.tasks.derive import PlanTask
+    from service.trace.selection import Selection
 
     with _workspace() as work, _ingested([file], work) as (_, [source]):
-        request = {
-            "columns": str(source.columns), "name": source.name, "summary": source.summary,
-            "selection": selection or {}, "by": by, "value": value,
-        }  # fmt: skip
-        planned = plan_of(request, lambda *_: None)
-    return {"pieces": planned, "events": sum(piece["events"] for piece in planned)}
+        plan = PlanTask(source, Selection.parsed(selection or {}), by, value).run()
+    return {"pieces": [asdict(piece) for piece in plan.pieces], "events": sum(piece.events for piece in plan.pieces)}
 
 
 def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:

@@ -21,6 +21,7 @@ from service.http.selections import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.http.traces import Wait
+from service.jobs.children.tasks.questions import AnalysedTrace
 from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
@@ -38,15 +39,9 @@ _SERVER = secrets.token_hex(8)
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
 
-def _asked(parts: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> dict[str, Any]:
+def _asked(parts: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> AnalysedTrace:
     trace = parts.ready_trace(trace_id)
-    return {
-        "is_base": is_base,
-        "columns": str(parts.folder.columns_of(trace.id)),
-        "summary": trace.summary,
-        "selection": None if selection is None else selection.as_dict(),
-        "name": trace.name,
-    }
+    return AnalysedTrace(parts.folder.columns_of(trace.id), trace.summary or {}, selection, trace.name, is_base=is_base)
 
 
 @router.get("/{trace_id}/analysis", summary="What can be asked of a trace", responses={200: {"model": shapes.Analyses}})
@@ -98,8 +93,8 @@ async def ask(  # noqa: PLR0913, PLR0917 - FastAPI takes the parameters of a req
     wanted = [_asked(parts, one, selection) for one in ids]
     wanted += [_asked(parts, one, selection, is_base=True) for one in base_ids]
     asked = (
-        [(one["columns"], one["is_base"]) for one in wanted],
-        wanted[0]["selection"],
+        [(str(trace.columns), trace.is_base) for trace in wanted],
+        None if selection is None else selection.as_dict(),
         name,
         parameters.model_dump(mode="json"),
     )

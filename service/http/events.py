@@ -9,7 +9,7 @@ import orjson
 from fastapi import Response
 from starlette.responses import StreamingResponse
 
-from service.jobs.board import Board
+from service.jobs.job_monitor import JobMonitor
 from service.store.jobs import Job
 from service.streaming.source import Progress
 from service.trace.errors import UnknownJob
@@ -25,7 +25,7 @@ def mark_of(job: Job, progress: Progress | None) -> str:
 
 
 async def told(
-    board: Board,
+    board: JobMonitor,
     job_id: int,
     described: Callable[[Job], dict[str, Any]],
     *,

@@ -12,6 +12,7 @@ from service.http.doors import remark
 from service.http.jobs import described as described_job
 from service.http.services import Parts, Services
 from service.http.traces import Wait, as_json
+from service.jobs.import_job import ImportSpec
 from service.store.file_import import Mode
 from service.store.groups import group_name
 from service.store.imports import Order
@@ -72,12 +73,12 @@ async def import_traces(asked: ImportRequest, request: Request, parts: Parts, wa
     Answers 202 with the job; its result tells of each file which trace it became, or why it became none. What is
     imported again under its name into its group is the trace that it was.
     """
-    told = {
-        "path": asked.path, "mode": asked.mode, "group": asked.group and group_name(asked.group),
-        "name": asked.name and plain_name(asked.name),
-    }  # fmt: skip
+    spec = ImportSpec(
+        asked.path, asked.mode, asked.group and group_name(asked.group), asked.name and plain_name(asked.name),
+        watch=asked.watch,
+    )  # fmt: skip
     remark(request, path=asked.path[:1000])
-    job = await parts.importing.submit(told, watch=asked.watch)
+    job = await parts.importing.submit(spec)
     if wait:
         job = await parts.board.settled(job.id, within_s=wait)
     return as_json(described_job(job, parts), 202, Location=f"/api/v1/jobs/{job.id}")

@@ -1,7 +1,7 @@
 """``/traces/{id}/split`` and ``/traces/merge``: traces made of traces."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +13,7 @@ from service.http.jobs import described
 from service.http.leaving import unless_left
 from service.http.services import Parts, Services
 from service.http.traces import Urgency, Wait, as_json
+from service.jobs.derivations import Derivation, Merge, Overlay, Split
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
 from service.trace.errors import CannotMerge, error_from_dict
@@ -67,9 +68,9 @@ class MergeRequest(BaseModel):
     name: str | None = Field(None, max_length=255, description="of the trace that is made")
 
 
-async def _begun(kind: str, request: dict[str, Any], urgency: Urgency, wait: float, parts: Services) -> Response:
+async def _begun(derivation: Derivation, urgency: Urgency, wait: float, parts: Services) -> Response:
     """The answer to who asks for a job: 202 with the job, once it is known that there is something to do."""
-    job = parts.making.submit(kind, request, priority=Priority[urgency.upper()])
+    job = parts.making.submit(derivation, priority=Priority[urgency.upper()])
     await parts.making.checked(job.id, within_s=CHECKED_S)
     if wait:
         await parts.board.settled(job.id, within_s=wait)
@@ -99,16 +100,14 @@ async def split_trace(
     client leaves, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
     """
     trace = parts.ready_trace(trace_id)
-    wanted = {
-        "trace": trace.id, "selection": asked.selection.as_dict(), "by": asked.by, "value": asked.value,
-    }  # fmt: skip
+    split = Split(trace.id, asked.selection, asked.by, asked.value)
     if asked.dry_run:
-        pieces = await unless_left(request, parts.making.plan(wanted))
-        return as_json({"pieces": pieces, "events": sum(piece["events"] for piece in pieces)})
+        pieces = (await unless_left(request, parts.making.plan(split))).pieces
+        return as_json({"pieces": pieces, "events": sum(piece.events for piece in pieces)})
     check_write(request)
     share = share_of_time(asked.selection, trace.summary or {})
     await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
-    return await _begun("split", wanted, priority, wait, parts)
+    return await _begun(split, priority, wait, parts)
 
 
 @router.post(
@@ -128,8 +127,8 @@ async def overlay_trace(
     trace = parts.ready_trace(trace_id)
     share = share_of_time(asked.selection, trace.summary or {})
     await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
-    wanted = {"trace": trace.id, "analysis": asked.analysis, "selection": asked.selection.as_dict()}
-    return await _begun("overlay", wanted, priority, wait, parts)
+    overlay = Overlay(trace.id, asked.analysis, asked.selection)
+    return await _begun(overlay, priority, wait, parts)
 
 
 @router.post(
@@ -151,5 +150,5 @@ async def merge_traces(
         parts.ready_trace(trace_id)
     await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, asked.traces)))
     name = plain_name(asked.name) if asked.name else f"merged-{len(asked.traces)}.pt.trace.json.gz"
-    request = {"traces": asked.traces, "ranks": asked.ranks, "align": asked.align, "name": name}
-    return await _begun("merge", request, priority, wait, parts)
+    merge = Merge(asked.traces, asked.ranks, asked.align, name)
+    return await _begun(merge, priority, wait, parts)

@@ -17,16 +17,17 @@ from service.http.inbox import TOTAL_MAX, ByteBudget
 from service.http.listening import ListenerState
 from service.http.views import View
 from service.jobs.analyses import Analyses
-from service.jobs.arrivals import Arrivals
-from service.jobs.board import Board
-from service.jobs.exports import Cut, Exports, Renderings
-from service.jobs.haul import Means
-from service.jobs.importing import Importing
-from service.jobs.making import Making
-from service.jobs.receiving import Receiving, UploadBounds
+from service.jobs.children.tasks.documents import Cut
+from service.jobs.derivation_jobs import DerivationJobs
+from service.jobs.exports import Exports, Renderings
+from service.jobs.import_job import ImportContext
+from service.jobs.importer import Importer
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
+from service.jobs.resumable_uploads import ResumableUploads, UploadBounds
 from service.jobs.retention import Retention
 from service.jobs.room_guard import RoomGuard
-from service.jobs.runner import Runner
+from service.jobs.trace_intake import TraceIntake
 from service.rendering.render_report import RenderReport
 from service.settings import Settings
 from service.store.catalog import Catalog, State, Trace
@@ -51,9 +52,9 @@ class Services:
     settings: Settings
     folder: Folder
     catalog: Catalog
-    board: Board
-    runner: Runner
-    making: Making
+    board: JobMonitor
+    runner: IngestJobs
+    making: DerivationJobs
     fleet: Fleet
     engine: Path
     ui: Path
@@ -61,9 +62,9 @@ class Services:
     listener: ListenerState = field(default_factory=ListenerState)
     groups: Groups = field(init=False)
     idempotency: Idempotency = field(init=False)
-    arrivals: Arrivals = field(init=False)
-    receiving: Receiving = field(init=False)
-    importing: Importing = field(init=False)
+    arrivals: TraceIntake = field(init=False)
+    receiving: ResumableUploads = field(init=False)
+    importing: Importer = field(init=False)
     retention: Retention = field(init=False)
     room_guard: RoomGuard = field(init=False)
     exports: Exports = field(init=False)
@@ -76,8 +77,8 @@ class Services:
         settings = self.settings
         self.groups = Groups(self.catalog.connection)
         self.idempotency = Idempotency(self.catalog.connection)
-        self.arrivals = Arrivals(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
-        self.receiving = Receiving(
+        self.arrivals = TraceIntake(self.catalog, self.folder, self.runner, on_arrival=self._arrived)
+        self.receiving = ResumableUploads(
             self.folder, self.room, self.catalog, self.runner, self.arrivals,
             bounds=UploadBounds(
                 settings.max_upload_bytes, settings.upload_expires_s,
@@ -85,13 +86,13 @@ class Services:
             ),
         )  # fmt: skip
         roots = Roots.of(settings.import_roots, excluding=self.folder.root)
-        self.importing = Importing(
-            Means(
+        self.importing = Importer(
+            ImportContext(
                 self.catalog, self.board, self.folder, self.room, self.arrivals,
                 orders=Imports(self.catalog.connection), roots=roots, limit=settings.max_upload_bytes,
                 linked=settings.import_hard_links,
             ),
-            look_every_s=settings.import_look_s,
+            scan_every_s=settings.import_look_s,
         )  # fmt: skip
         self.retention = Retention(
             self.catalog, self.room, self.remove, self.making.sources, self.groups,

@@ -12,7 +12,7 @@ from service.http.cursors import at_of, cursor_of, read_cursor
 from service.http.digests import promised_digests
 from service.http.receiving import BLOCK, announced_size, receiving
 from service.http.services import Parts, Services
-from service.jobs.runner import Following
+from service.jobs.ingest_jobs import UploadFollower
 from service.store.catalog import State, Trace, new_trace_id
 from service.store.groups import group_name
 from service.store.jobs import Priority
@@ -82,7 +82,7 @@ def as_json(value: Any, status: int = 200, **headers: str) -> Response:
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
 
 
-async def _receive(request: Request, upload: Upload, following: Following, room: Room) -> None:
+async def _receive(request: Request, upload: Upload, following: UploadFollower, room: Room) -> None:
     """Write the body as it comes, in blocks, each in a thread: hashing and the disk must not hold the loop.
 
     Who follows hears of each whole block; a body of less than one is read at once when it is kept.

@@ -21,7 +21,7 @@ from service.http.errors import as_problem
 from service.http.receiving import Body, announced_size, receiving
 from service.http.services import Parts
 from service.http.traces import as_json
-from service.jobs.receiving import Standing, Writing
+from service.jobs.resumable_uploads import ChunkWriter, UploadStatus
 from service.store.catalog import new_trace_id
 from service.store.groups import group_name
 from service.store.jobs import Priority
@@ -96,7 +96,7 @@ async def begin_upload(request: Request, parts: Parts) -> Response:
         if with_chunk:
             async with parts.receiving.writing(announced.id, 0, checksum=checksum) as writing:
                 await _take(body, writing, size)
-            standing = await parts.receiving.standing(announced.id)
+            standing = await parts.receiving.status(announced.id)
     where = f"/api/v1/uploads/{announced.id}"
     return Response(status_code=201, headers={"Location": where} | _progress(standing) | _made(standing))
 
@@ -104,7 +104,7 @@ async def begin_upload(request: Request, parts: Parts) -> Response:
 @router.head("/{upload_id}", response_class=Response, summary="How far an upload is")
 async def tell_offset(upload_id: str, parts: Parts) -> Response:
     """Tell ``Upload-Offset``: so many bytes are on disk."""
-    standing = await parts.receiving.standing(upload_id)
+    standing = await parts.receiving.status(upload_id)
     told = standing.announced
     length = {"Upload-Defer-Length": "1"} if told.length is None else {"Upload-Length": str(told.length)}
     metadata = {"Upload-Metadata": told.metadata} if told.metadata else {}
@@ -115,7 +115,7 @@ async def tell_offset(upload_id: str, parts: Parts) -> Response:
 @router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
 async def describe_upload(upload_id: str, parts: Parts) -> Response:
     """How far it is, and the id of the trace it became."""
-    standing = await parts.receiving.standing(upload_id)
+    standing = await parts.receiving.status(upload_id)
     told, ends_at = standing.announced, standing.ends_at
     return as_json(
         {
@@ -144,7 +144,7 @@ async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
         length, checksum = _number(request, "Upload-Length"), _checksum(request)
         async with parts.receiving.writing(upload_id, offset, length=length, checksum=checksum) as writing:
             await _take(body, writing, announced_size(request))
-    standing = await parts.receiving.standing(upload_id)
+    standing = await parts.receiving.status(upload_id)
     return Response(status_code=204, headers=_progress(standing) | _made(standing))
 
 
@@ -166,20 +166,20 @@ async def end_upload(upload_id: str, parts: Parts) -> Response:
     return Response(status_code=204)
 
 
-async def _take(body: Body, writing: Writing, size: int | None) -> None:
+async def _take(body: Body, writing: ChunkWriter, size: int | None) -> None:
     if size is not None:
         await writing.expect(size)
     await body.each(writing.write)
 
 
-def _progress(standing: Standing) -> dict[str, str]:
+def _progress(standing: UploadStatus) -> dict[str, str]:
     headers = {"Upload-Offset": str(standing.offset)}
     if standing.ends_at is not None:
         headers["Upload-Expires"] = format_datetime(datetime.fromtimestamp(standing.ends_at, UTC), usegmt=True)
     return headers
 
 
-def _made(standing: Standing) -> dict[str, str]:
+def _made(standing: UploadStatus) -> dict[str, str]:
     if not standing.trace:
         return {}
     return {"Tracedock-Trace": standing.trace, "Link": f'</api/v1/traces/{standing.trace}>; rel="item"'}

@@ -1,4 +1,4 @@
-"""The ingest of one trace, as a worker runs it: it leaves its result whole or not at all."""
+"""Ingest: reads a trace into columns, and leaves either the whole result or nothing."""
 
 import io
 import os
@@ -24,18 +24,21 @@ from service.trace.summary import Summary
 
 
 def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
-    """Read a trace once, and keep its events as columns and what stands around them in `columns`.
+    """Read a trace in one pass: write its events as columns, and the rest of the document as its envelope.
 
     Args:
-        original: the trace's bytes, which may still be coming; they end only where the trace does, so that a result
-            is there only once they are safe.
-        columns: the folder to make; one that a killed worker left there is replaced.
-        file_name: the name the trace was given.
-        on_progress: hears how far the pass has come.
+        original: the bytes of the trace. They may still be received: a read waits for them, and the end comes only
+            once all are safe on disk.
+        columns: the folder to make; one that a killed process left there is replaced.
+        file_name: the file name of the trace.
+        on_progress: is called with the progress of the pass.
+
+    Returns:
+        The summary of the trace.
 
     Raises:
         IngestError: the file can't be read as a trace.
-        DiskFull: there was no room for the result.
+        DiskFull: there was no room for the columns.
     """
     partial = partial_of(columns)
     for leftover in (partial, columns):
@@ -54,7 +57,7 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
 
 
 def prepare() -> None:
-    """Load what takes a while, by reading a trace of one event."""
+    """Load the code of an ingest, by reading a trace of one event."""
     with tempfile.TemporaryDirectory() as scratch:
         text = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
         ingest(io.BufferedReader(io.BytesIO(text)), Path(scratch, "columns"), "one.json", lambda _: None)

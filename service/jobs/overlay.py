@@ -1,4 +1,4 @@
-"""Makes a trace that shows its critical path: the trace, or a selection of it, with the path as a track of its own."""
+"""Overlays: a trace, or a selection of it, with its critical path as a track of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,17 +25,17 @@ THREADS = 2
 def write_critical_path(
     source: Source, folder: Path, selection: Selection, *, spill: Path, on_written: Callable[[int, int], object]
 ) -> Child:
-    """Make the trace in `folder`, whose name is its id.
+    """Write a trace with its critical path.
 
     Args:
         source: the trace.
-        folder: where to make its columns.
-        selection: what of it; of nothing given, all.
-        spill: a folder for what does not fit into memory.
-        on_written: is told now and then how many events are written, and of how many.
+        folder: the folder of columns to make; its name is the id of the new trace.
+        selection: what of the trace; an empty one keeps all.
+        spill: the folder for data that does not fit into memory.
+        on_written: is called now and then with the number of events that are written, and of all events.
 
     Raises:
-        NotApplicable: it has no critical path.
+        NotApplicable: the trace has no critical path.
         SelectionError: the trace has nothing of the selection.
     """
     source = source.with_whole_lists()
@@ -47,7 +47,7 @@ def write_critical_path(
 
 
 def _path(rank: AnalysisInput, spill: Path, tid: int) -> pa.Table:
-    """The events of one rank's path."""
+    """Return the events of the critical path of one rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise
 

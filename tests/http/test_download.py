@@ -63,7 +63,7 @@ def exports(server: Server) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(server.pid).children():
         with suppress(psutil.NoSuchProcess):  # or it has ended just now
-            if "service.jobs.export" in child.cmdline():
+            if "service.jobs.children export" in " ".join(child.cmdline()):
                 found += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
     return found
 

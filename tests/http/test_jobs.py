@@ -162,7 +162,7 @@ def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Serv
     assert (trace["state"], trace["error"]["code"]) == ("failed", "cancelled")
     assert not (server.data / "columns" / trace["id"]).exists()
     assert server.api.get(f"/traces/{trace['id']}/download").content == content
-    assert server.children("service.jobs.worker") == []
+    assert server.children("service.jobs.children ingest") == []
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
@@ -198,8 +198,8 @@ def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) ->
     first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
     second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
-    until(server, lambda: len(server.children("service.jobs.worker")) == 2)  # all that may read
-    reading = server.children("service.jobs.worker")
+    until(server, lambda: len(server.children("service.jobs.children ingest")) == 2)  # all that may read
+    reading = server.children("service.jobs.children ingest")
     for worker in reading:
         worker.suspend()
     later = []
@@ -244,8 +244,8 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         """The large file, whose worker stands still once it has begun."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
-        until(server, lambda: bool(server.children("service.jobs.worker")), within_s=30)
-        stopped.extend(server.children("service.jobs.worker"))
+        until(server, lambda: bool(server.children("service.jobs.children ingest")), within_s=30)
+        stopped.extend(server.children("service.jobs.children ingest"))
         for worker in stopped:
             worker.suspend()
         yield content[len(content) // 2 :]
@@ -344,7 +344,7 @@ def test_with_its_trace_an_ingest_ends_and_says_so(server: Server, large: Path) 
 
 def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
-    [worker] = server.children("service.jobs.worker")
+    [worker] = server.children("service.jobs.children ingest")
     worker.suspend()
     waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
@@ -372,7 +372,7 @@ def test_an_ingest_whose_workers_die_fails_after_so_many_attempts(
     killed: set[psutil.Process] = set()
 
     def kill_another() -> bool:
-        for worker in server.children("service.jobs.worker"):
+        for worker in server.children("service.jobs.children ingest"):
             if worker not in killed:
                 killed.add(worker)
                 worker.kill()

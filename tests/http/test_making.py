@@ -50,7 +50,7 @@ def made(server: Server, answer: Any) -> list[dict[str, Any]]:
 
 
 def makers(server: Server) -> list[psutil.Process]:
-    return server.children("service.jobs.maker")
+    return server.children("service.jobs.children derive")
 
 
 # -- split ---------------------------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def slow_down(page: Page, upload_bytes_per_s: int) -> None:
 
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
-    """Suspend the workers of the server as soon as there is one."""
-    while not (workers := server.children("service.jobs.worker")):
+    """The server's workers stand still, from when there is one."""
+    while not (workers := server.children("service.jobs.children ingest")):
         pass
     for worker in workers:
         worker.suspend()
