@@ -19,36 +19,35 @@ from service import __version__
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
 from service.engine.relay import FILE_PIECE_MAX
-from service.http import (
+from service.http import problems, shapes
+from service.http.authentication import Access
+from service.http.hosts import Hosts
+from service.http.middleware import metrics
+from service.http.middleware.access import AccessMiddleware
+from service.http.middleware.cors import CorsMiddleware
+from service.http.middleware.idempotency import IdempotencyMiddleware
+from service.http.middleware.methods import MethodsMiddleware
+from service.http.middleware.metrics import MetricsMiddleware
+from service.http.parameters import check_request
+from service.http.routes import (
     analysis,
+    derived_traces,
     download,
-    errors,
     groups,
     health,
     imports,
     jobs,
     listener,
     login,
-    making,
-    metrics,
     perfetto,
     query,
     sessions,
-    shapes,
     traces,
     uploads,
 )
-from service.http.access import Access
-from service.http.connections import BoundedConfig, Connections
-from service.http.cors import Cors
-from service.http.doors import Doors
-from service.http.heads import BoundedHead, BoundedSocket
-from service.http.hosts import Hosts
-from service.http.idempotency import Once
-from service.http.listening import bind, bound_socket
-from service.http.methods import Methods
-from service.http.metrics import Metered
-from service.http.parameters import check_request
+from service.http.server.connections import BoundedConfig, Connections
+from service.http.server.listening import bind, bound_socket
+from service.http.server.request_head import BoundedHead, BoundedSocket
 from service.http.services import Services
 from service.jobs.board import Board
 from service.jobs.making import Making
@@ -84,7 +83,7 @@ PRIVATE = 0o077
 """The umask of the server and its processes: what they write is for nobody else on the machine."""
 
 
-class Dock:
+class Application:
     """The whole service: builds its parts, runs them for as long as the server does, and takes them down in order."""
 
     def __init__(self, settings: Settings) -> None:
@@ -103,12 +102,12 @@ class Dock:
             swagger_ui_parameters={"validatorUrl": None},  # the page would ask a host of its makers
             strict_content_type=False,  # what strictness guards against, requests by other sites, `Hosts` refuses
         )
-        errors.install(app)
+        problems.install(app)
         checked = [Depends(check_request)]
         api = APIRouter(prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(jobs.router, making.router, analysis.router, uploads.router, imports.router, groups.router),
+            *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
             *(traces.router, login.api),
         ):
             api.include_router(router)
@@ -121,7 +120,7 @@ class Dock:
         app.mount("/static", pages.static_app())
         return app
 
-    def open(self) -> Metered:
+    def open(self) -> MetricsMiddleware:
         """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
         settings = self.settings
         hosts = Hosts(settings)
@@ -159,7 +158,13 @@ class Dock:
             settings, folder, catalog, board, runner, making, fleet, engine, ui, room
         )
         services = self.services
-        return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
+        return MetricsMiddleware(
+            CorsMiddleware(
+                AccessMiddleware(IdempotencyMiddleware(MethodsMiddleware(self.app), services), access, hosts),
+                hosts.origins,
+            ),
+            services,
+        )
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -215,10 +220,10 @@ class Dock:
             log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
 
 
-class TwoDoors:
+class PortRouter:
     """One server on two ports: the listener's requests go to its app, all others to the main one."""
 
-    def __init__(self, dock: Dock, doors: Metered) -> None:
+    def __init__(self, dock: Application, doors: MetricsMiddleware) -> None:
         self._dock = dock
         self._doors = doors
         self._listener: FastAPI | None = None
@@ -240,7 +245,7 @@ class TwoDoors:
 class Server(uvicorn.Server):
     """A uvicorn server that says when it listens, and stops the dock's work before it waits for its requests."""
 
-    def __init__(self, config: uvicorn.Config, dock: Dock, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, dock: Application, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._dock = dock
         self._on_ready = on_ready
@@ -293,7 +298,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     """
     os.umask(PRIVATE)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
-    dock = Dock(settings)
+    dock = Application(settings)
     try:
         sockets = [_bound(settings.host, settings.port)]
         doors = dock.open()
@@ -304,7 +309,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         raise RuntimeError("the parts are built by now")
     sockets += bind(dock.services.listener, settings.perfetto_port, url)
     config = BoundedConfig(
-        TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
+        PortRouter(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
         log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
         ws_per_message_deflate=False,  # a read of some KB could otherwise hold messages of many MB
         timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read

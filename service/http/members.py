@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from service.http.making import MERGED_MAX
+from service.http.routes.derived_traces import MERGED_MAX
 from service.http.services import Services
 from service.store.catalog import State, Trace
 from service.trace.errors import NotReady, UnknownGroup

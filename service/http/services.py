@@ -13,9 +13,9 @@ from starlette.requests import HTTPConnection
 from service.engine.account import take_account
 from service.engine.fleet import Fleet
 from service.engine.session import Session
-from service.http.inbox import TOTAL_MAX, ByteBudget
-from service.http.listening import ListenerState
-from service.http.views import View
+from service.http.server.inbox import TOTAL_MAX, ByteBudget
+from service.http.server.listening import ListenerState
+from service.http.view_parameters import View
 from service.jobs.analyses import Analyses
 from service.jobs.arrivals import Arrivals
 from service.jobs.board import Board

@@ -10,7 +10,7 @@ import pytest
 
 from tests.brute import Document
 from tests.conftest import DATA, SHARED, needs_shared
-from tests.http.test_making import made, split
+from tests.http.test_derived_traces import made, split
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.http.connections import Connections, Pace
+from service.http.server.connections import Connections, Pace
 from tests.http.conftest import connected, until
 from tests.server import Server
 

@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from service.http.download import file_name
+from service.http.routes.download import file_name
 from tests.columns import events_of, parsed, unordered, write_columns
 from tests.http.conftest import until
 from tests.server import Server

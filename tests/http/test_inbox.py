@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from service.engine import wire
-from service.http.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
+from service.http.server.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
 from tests.http.conftest import ENDLESS
 from tests.server import Server
 

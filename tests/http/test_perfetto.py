@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from service.engine import wire
-from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN
+from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN
 from tests.http.conftest import ENDLESS, sent_raw, until
 from tests.server import Server
 

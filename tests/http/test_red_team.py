@@ -16,7 +16,7 @@ from websockets.typing import Origin
 
 from service.engine import wire
 from service.engine.relay import FILE_PIECE_MAX
-from service.http.perfetto import NO_TRY_AGAIN
+from service.http.routes.perfetto import NO_TRY_AGAIN
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
 from tests.server import Server
 

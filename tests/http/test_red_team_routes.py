@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 
-from service.app import Dock
+from service.app import Application
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
@@ -50,7 +50,7 @@ Route = tuple[str, str]
 def declared() -> dict[str, set[str]]:
     """The methods of each path of the app, documented or not."""
     methods: dict[str, set[str]] = {}
-    for context in iter_route_contexts(Dock(Settings(data=Path("unused"))).app.routes):
+    for context in iter_route_contexts(Application(Settings(data=Path("unused"))).app.routes):
         if isinstance(context.original_route, WebSocketRoute) or not context.path:
             continue
         is_folder = isinstance(context.original_route, Mount)

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from service.engine import wire
-from service.http.perfetto import TRY_AGAIN
+from service.http.routes.perfetto import TRY_AGAIN
 from service.store.tokens import Scope, Tokens
 from tests.http.conftest import ENDLESS_ROWS, until
 from tests.server import Server

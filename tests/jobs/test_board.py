@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from service.http.events import told
+from service.http.job_events import told
 from service.jobs.board import ASKED_S, Board
 from service.jobs.lane import Lane
 from service.jobs.slots import SMALL_BYTES

@@ -35,7 +35,7 @@ _NOWHERE = "(none)"
 router = APIRouter(tags=["health"])
 
 
-class Metered:
+class MetricsMiddleware:
     """Counts what goes into an app and out of it, and gives account of that and of the parts that it works with.
 
     Args:

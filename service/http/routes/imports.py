@@ -6,12 +6,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
-from service.http.bodies import SmallBody
+from service.http.bounded_body import SmallBody
 from service.http.cursors import at_of
-from service.http.doors import remark
-from service.http.jobs import described as described_job
+from service.http.middleware.access import remark
+from service.http.routes.jobs import described as described_job
+from service.http.routes.traces import Wait, as_json
 from service.http.services import Parts, Services
-from service.http.traces import Wait, as_json
 from service.store.groups import group_name
 from service.store.imports import Order
 from service.store.taking import Mode

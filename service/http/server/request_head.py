@@ -1,7 +1,7 @@
 """Bounds on the head of a request: without them, a client could have the server keep headers without end.
 
 The parser of HTTP has none of its own, and uvicorn sets some only with a parser that is slower. A client that is too
-slow is ended here, too; see `service.http.connections`.
+slow is ended here, too; see `service.http.server.connections`.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from service.http.connections import connections_of
-from service.http.errors import problem
-from service.http.inbox import MESSAGE_MAX
+from service.http.problems import problem
+from service.http.server.connections import connections_of
+from service.http.server.inbox import MESSAGE_MAX
 
 HEAD_MAX = 64 << 10
 """Bytes of all fields together, and of whatever else is no body."""

@@ -13,9 +13,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.access import Access, Visitor, check_write
-from service.http.errors import as_problem
+from service.http.authentication import Access, Visitor, check_write
 from service.http.hosts import SAFE, Hosts
+from service.http.problems import as_problem
 from service.store import audit
 from service.trace.errors import AccessError, Unauthorized
 
@@ -105,7 +105,7 @@ def remark(connection: HTTPConnection, **facts: str | None) -> None:
     connection.scope.get("remarks", {}).update(facts)
 
 
-class Doors:
+class AccessMiddleware:
     """The doors of an app."""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:

@@ -18,10 +18,10 @@ from starlette.websockets import WebSocketDisconnect
 from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
-from service.http.access import identity
-from service.http.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
+from service.http.authentication import identity
+from service.http.server.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
 from service.http.services import Parts
-from service.http.views import View, Viewed
+from service.http.view_parameters import View, Viewed
 from service.trace.errors import TracedockError
 from service.trace.slices import SliceReference
 

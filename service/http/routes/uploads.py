@@ -16,11 +16,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from service.http import shapes
-from service.http.access import LOCAL, Visitor
-from service.http.errors import as_problem
-from service.http.receiving import Body, announced_size, receiving
+from service.http.authentication import LOCAL, Visitor
+from service.http.body_stream import Body, announced_size, receiving
+from service.http.problems import as_problem
+from service.http.routes.traces import as_json
 from service.http.services import Parts
-from service.http.traces import as_json
 from service.jobs.receiving import Standing, Writing
 from service.store.catalog import new_trace_id
 from service.store.groups import group_name

@@ -13,14 +13,14 @@ from service.analysis.answers import parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.question import Question
 from service.http import shapes
-from service.http.access import identity
-from service.http.download import Export
+from service.http.authentication import identity
 from service.http.members import settle_all, side_of
 from service.http.parameters import PathValues, also_takes
-from service.http.selections import Chosen, chosen_selection
+from service.http.routes.download import Export
+from service.http.routes.traces import Wait
+from service.http.selection_parameters import Chosen, chosen_selection
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV, JSON, accepted
-from service.http.traces import Wait
 from service.trace.errors import BadQuestion
 from service.trace.selection import Selection
 

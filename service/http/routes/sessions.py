@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.engine.session import Session, SessionState
 from service.http import shapes
-from service.http.access import identity
+from service.http.authentication import identity
+from service.http.routes.traces import WAIT_MAX_S, as_json
 from service.http.services import Parts
-from service.http.traces import WAIT_MAX_S, as_json
-from service.http.views import Viewed
+from service.http.view_parameters import Viewed
 from service.trace.errors import NotReady
 
 WaitForEngine = Annotated[

@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from service.engine.result import Result
 from service.http import shapes, tables
-from service.http.access import identity
-from service.http.bodies import SmallBody
+from service.http.authentication import identity
+from service.http.bounded_body import SmallBody
+from service.http.routes.sessions import WaitForEngine, loading
 from service.http.services import Parts
-from service.http.sessions import WaitForEngine, loading
-from service.http.views import View
+from service.http.view_parameters import View
 from service.trace.errors import TracedockError
 from service.trace.selection import Args, Selection
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI, HTTPException
 
-from service.http import errors
-from service.http.errors import STATUS, as_problem, status_of
+from service.http import problems
+from service.http.problems import STATUS, as_problem, status_of
 from service.trace.errors import NotReady, SqlError, TooLarge, TracedockError, Truncated, UploadError
 from tests.server import Server
 
@@ -58,7 +58,7 @@ def test_when_to_try_again_is_a_header_too() -> None:
 
 def broken_app() -> FastAPI:
     app = FastAPI()
-    errors.install(app)
+    problems.install(app)
 
     @app.get("/{what}")
     def fail(what: str, number: int = 0) -> None:

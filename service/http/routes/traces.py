@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
+from service.http.body_stream import BLOCK, announced_size, receiving
 from service.http.cursors import at_of, cursor_of, read_cursor
 from service.http.digests import promised_digests
-from service.http.receiving import BLOCK, announced_size, receiving
 from service.http.services import Parts, Services
 from service.jobs.runner import Following
 from service.store.catalog import State, Trace, new_trace_id

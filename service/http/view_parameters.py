@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import orjson
 from fastapi import Depends, Query
 
-from service.http.selections import Chosen
+from service.http.selection_parameters import Chosen
 from service.trace.errors import BadSelection
 from service.trace.selection import Args, Selection
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 
-from service.http.access import SESSION_S, Access, Visitor, cookie_name
-from service.http.bodies import SmallBody
-from service.http.traces import as_json
+from service.http.authentication import SESSION_S, Access, Visitor, cookie_name
+from service.http.bounded_body import SmallBody
+from service.http.routes.traces import as_json
 from service.store import audit
 from service.trace.errors import Unauthorized
 

@@ -16,7 +16,7 @@ _FILES = frozenset({"GET", "HEAD"})
 """The methods of a mounted folder."""
 
 
-class Methods:
+class MethodsMiddleware:
     """Answers HEAD and OPTIONS for routes of an app that have none of their own, and completes ``Allow``.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from service.http.heads import FIELDS_MAX, HEAD_MAX, TARGET_MAX
+from service.http.server.request_head import FIELDS_MAX, HEAD_MAX, TARGET_MAX
 from tests.http.conftest import connected, sent_raw
 from tests.server import Server
 

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Header, Query, Response
 
 from service.http import shapes
 from service.http.cursors import at_of, cursor_of, read_cursor
-from service.http.events import mark_of, streamed, told
+from service.http.job_events import mark_of, streamed, told
+from service.http.routes.traces import Wait, as_json
 from service.http.services import Parts, Services
-from service.http.traces import Wait, as_json
 from service.store.catalog import INGEST
 from service.store.jobs import Job, JobState
 from service.streaming.source import Progress

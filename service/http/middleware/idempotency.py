@@ -16,11 +16,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http import groups, jobs, traces
-from service.http.bodies import BODY_MAX
-from service.http.doors import remark
-from service.http.errors import as_problem
-from service.http.receiving import Body
+from service.http.body_stream import Body
+from service.http.bounded_body import BODY_MAX
+from service.http.middleware.access import remark
+from service.http.problems import as_problem
+from service.http.routes import groups, jobs, traces
 from service.http.services import Services
 from service.store.idempotency import UNDER_WAY, Answer, Key, Known
 from service.trace.errors import (
@@ -42,7 +42,7 @@ _TOLD = ("content-type", "content-length", "repr-digest", "content-digest", "upl
 _KEY = re.compile(r"[ -~]{1,255}")
 
 
-class Once:
+class IdempotencyMiddleware:
     """Has the app do each request with a key once.
 
     Args:

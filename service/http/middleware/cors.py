@@ -17,7 +17,7 @@ EXPOSED = (
 """Fields of an answer that a page's script may read."""
 
 
-class Cors:
+class CorsMiddleware:
     """Tells browsers which pages may read answers; requests of all other origins pass unchanged.
 
     No cookies are allowed along: a page of another origin authorizes by ``Authorization: Bearer TOKEN``.

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from service.http import shapes
 from service.http.digests import repr_digest
-from service.http.errors import as_problem
-from service.http.selections import Chosen
+from service.http.problems import as_problem
+from service.http.selection_parameters import Chosen
 from service.http.services import Parts, Services
 from service.store.catalog import Trace
 from service.store.export import Order, beside_events

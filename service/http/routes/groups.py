@@ -9,17 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.analysis.answers import question_of
 from service.http import shapes
-from service.http.analysis import Form, ask, parameters_of_named
-from service.http.analysis import list_analyses as list_of_trace
-from service.http.bodies import SmallBody
+from service.http.bounded_body import SmallBody
 from service.http.cursors import at_of, cursor_of, read_cursor
-from service.http.making import MERGED_MAX, MergeRequest, merge_traces
 from service.http.members import asked_of, members_of, settle_all, told
 from service.http.parameters import also_takes
-from service.http.selections import Chosen
+from service.http.routes.analysis import Form, ask, parameters_of_named
+from service.http.routes.analysis import list_analyses as list_of_trace
+from service.http.routes.derived_traces import MERGED_MAX, MergeRequest, merge_traces
+from service.http.routes.traces import Wait, as_json
+from service.http.selection_parameters import Chosen
 from service.http.services import Parts, Services
 from service.http.tables import ARROW, CSV
-from service.http.traces import Wait, as_json
 from service.store.catalog import Trace
 from service.store.groups import Group, group_name
 from service.store.lists import whole_summary

@@ -23,17 +23,17 @@ from starlette.requests import HTTPConnection
 from service.engine import wire
 from service.engine.relay import FILE_PIECE_MAX, NO_OTHER_FILE, Relay, ask, status, told
 from service.engine.session import Session
-from service.http import errors, shapes
-from service.http.access import identity
-from service.http.bodies import SmallBody
-from service.http.doors import remark
-from service.http.heads import client_connection
+from service.http import problems, shapes
+from service.http.authentication import identity
+from service.http.bounded_body import SmallBody
 from service.http.hosts import LOOPBACK, host_name
-from service.http.listening import HOST
-from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach, close_reason
+from service.http.middleware.access import remark
+from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach, close_reason
+from service.http.routes.traces import as_json
+from service.http.server.listening import HOST
+from service.http.server.request_head import client_connection
 from service.http.services import Parts, Services
-from service.http.traces import as_json
-from service.http.views import View
+from service.http.view_parameters import View
 from service.store.catalog import Trace
 from service.trace.errors import EngineFailed, NotReady, RequestRefused, TracedockError, UnknownTrace
 
@@ -287,7 +287,7 @@ def listener_app(services: Services) -> FastAPI:
     """The listener as an app of its own."""
     app = FastAPI(openapi_url=None, dependencies=[Depends(_guard)])
     app.state.services = services
-    errors.install(app)
+    problems.install(app)
     app.include_router(rpc)
     app.add_middleware(
         CORSMiddleware, allow_origins=ORIGINS, allow_methods=["*"], allow_headers=["*"],

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
-from service.http.access import LOCAL, SESSION_S, Access, Visitor
+from service.http.authentication import LOCAL, SESSION_S, Access, Visitor
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from service.trace.errors import TokenNeeded, Unauthorized, WrongOrigin

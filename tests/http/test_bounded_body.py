@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.http.bodies import BODY_MAX
+from service.http.bounded_body import BODY_MAX
 from tests.server import Server
 
 BLOCK = b"x" * (1 << 20)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.requests import ClientDisconnect
 
-from service.http.receiving import BLOCK, Body
+from service.http.body_stream import BLOCK, Body
 from service.trace.errors import IncompleteBody
 
 

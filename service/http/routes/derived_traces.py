@@ -7,12 +7,12 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
-from service.http.access import check_write
-from service.http.bodies import SmallBody
-from service.http.jobs import described
-from service.http.leaving import unless_left
+from service.http.authentication import check_write
+from service.http.bounded_body import SmallBody
+from service.http.disconnects import unless_left
+from service.http.routes.jobs import described
+from service.http.routes.traces import Urgency, Wait, as_json
 from service.http.services import Parts, Services
-from service.http.traces import Urgency, Wait, as_json
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
 from service.trace.errors import CannotMerge, again

@@ -5,8 +5,8 @@ import os
 
 from fastapi import APIRouter, Response
 
+from service.http.routes.traces import as_json
 from service.http.services import Parts, Services
-from service.http.traces import as_json
 from service.trace.errors import TracedockError
 
 router = APIRouter(tags=["health"])
