@@ -1,4 +1,4 @@
-"""Bodies that are files: read in blocks, and heard out where they are refused."""
+"""Request bodies that are files: read in blocks, and drained if they are refused."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
@@ -10,28 +10,30 @@ from starlette.requests import ClientDisconnect, Request
 from service.trace.errors import IncompleteBody, TracedockError, UnmetExpectation
 
 BLOCK = 1 << 20
-LINGER_S = 2.0
+"""Bytes of a block."""
+DRAIN_S = 2.0
+"""Seconds for which a refused body is read."""
 
 
 def announced_size(request: Request) -> int | None:
-    """How many bytes the body has, where that is told."""
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isdecimal() else None
+    """Return the ``Content-Length`` of a request in bytes; None without one."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else None
 
 
 def check_expectation(request: Request) -> None:
-    """Raise `UnmetExpectation` if the client waits for anything but the word that it may send its body."""
+    """Raise `UnmetExpectation` if the client expects anything but ``100-continue``."""
     expected = request.headers.get("expect", "100-continue")
     if expected.lower() != "100-continue":
-        raise UnmetExpectation(f"The server does not know what `Expect: {expected[:100]}` means.")
+        raise UnmetExpectation(f"The server does not support `Expect: {expected[:100]}`.")
 
 
 class Body:
-    """The body of a request, on its way; made by `receiving`.
+    """The body of a request, as it arrives; made by `receiving`.
 
     Args:
         chunks: its bytes.
-        stalled_s: how long nothing may come before the client counts as gone.
+        stalled_s: seconds without a byte after which the client counts as disconnected; None for no limit.
     """
 
     def __init__(self, chunks: AsyncGenerator[bytes], stalled_s: float | None) -> None:
@@ -40,12 +42,12 @@ class Body:
         self.begun = False
 
     async def each(self, write: Callable[[memoryview], Coroutine[Any, Any, None]]) -> None:
-        """Have each of its `blocks` written while the next is read; raises what `write` does, or `IncompleteBody`."""
+        """Write each of its `blocks` while the next one is read; raises the errors of `write`, or `IncompleteBody`."""
         writing: asyncio.Task[None] | None = None
         try:
             async for block in self.blocks():
                 if writing:
-                    await asyncio.wait([writing])  # not itself: it is not to be cancelled
+                    await asyncio.wait([writing])  # not the task itself, so that it is not cancelled
                     writing.result()
                 writing = asyncio.create_task(write(block))
         finally:
@@ -54,14 +56,14 @@ class Body:
                 writing.result()
 
     async def blocks(self) -> AsyncIterator[memoryview]:
-        """Blocks of the size `BLOCK`, and then the rest; raises `IncompleteBody` after all that came.
+        """Yield blocks of `BLOCK` bytes, and then the rest; raises `IncompleteBody` after the last byte that arrived.
 
-        Each block is there until the next but one: two places hold them in turns.
+        Each block is valid until the next but one: they alternate between two buffers.
         """
-        filled, left = 0, None
+        filled, failure = 0, None
         block, other = memoryview(bytearray(BLOCK)), memoryview(b"")
         try:
-            async for chunk in self._in_time():
+            async for chunk in self._chunks_in_time():
                 rest = memoryview(chunk)
                 while rest:
                     count = min(len(rest), BLOCK - filled)
@@ -71,16 +73,16 @@ class Body:
                         yield block
                         block, other, filled = other or memoryview(bytearray(BLOCK)), block, 0
         except ClientDisconnect:
-            left = "The client left."
+            failure = "The client disconnected."
         except TimeoutError:
-            left = f"Nothing came for {self._stalled_s:g} seconds."
+            failure = f"No byte arrived for {self._stalled_s:g} seconds."
         if filled:
             yield block[:filled]
-        if left:
-            raise IncompleteBody(left)
+        if failure:
+            raise IncompleteBody(failure)
 
-    async def _in_time(self) -> AsyncIterator[bytes]:
-        """The bytes; raises `TimeoutError` when nothing comes for too long."""
+    async def _chunks_in_time(self) -> AsyncIterator[bytes]:
+        """Yield the bytes; raises `TimeoutError` if none arrive for too long."""
         while True:
             if self._stalled_s is None:
                 chunk = await anext(self._chunks, None)
@@ -92,22 +94,24 @@ class Body:
             self.begun = True
             yield chunk
 
-    async def hear_out(self) -> None:
-        """Take what else the client sends, for a while: who is cut off in mid-sentence reads no answer."""
+    async def drain(self) -> None:
+        """Read the rest of the body for a while: a client that is cut off while it sends reads no response."""
         with suppress(TimeoutError, ClientDisconnect):
-            async with asyncio.timeout(LINGER_S):
+            async with asyncio.timeout(DRAIN_S):
                 async for _ in self._chunks:
                     pass
 
 
 @asynccontextmanager
 async def receiving(request: Request, *, stalled_s: float | None = None) -> AsyncIterator[Body]:
-    """Read the body of a request; one that is refused within is heard out, if it comes anyway."""
+    """Read the body of a request; the rest is drained if the body is refused within the block."""
     check_expectation(request)
     body = Body(request.stream(), stalled_s)
     try:
         yield body
     except TracedockError:
-        if body.begun or "expect" not in request.headers:  # else it waits for the answer before it sends more
-            await body.hear_out()
+        if (
+            body.begun or "expect" not in request.headers
+        ):  # otherwise the client waits for the response before it sends more
+            await body.drain()
         raise

@@ -1,4 +1,4 @@
-"""Bodies that are read whole into memory, and so must be small: all but uploads."""
+"""Routes whose request bodies are read into memory, and therefore bounded: all but uploads."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
@@ -8,26 +8,27 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 BODY_MAX = 16 << 20
+"""Bytes of a body."""
 
 
-class _Bounded(Request):
+class _BoundedRequest(Request):
     async def stream(self) -> AsyncGenerator[bytes]:
         size = 0
         async for chunk in super().stream():
             size += len(chunk)
-            if size > BODY_MAX:  # FastAPI lets no other kind of error pass from here
+            if size > BODY_MAX:  # FastAPI passes no other type of error on from here
                 raise HTTPException(413, f"The body is larger than the limit of {BODY_MAX} bytes.")
             yield chunk
 
 
-class SmallBody(APIRoute):
+class SmallBodyRoute(APIRoute):
     """A route that refuses bodies of more than `BODY_MAX` bytes."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, on a request that counts what it reads."""
+        """Return the handler, which counts the bytes that it reads."""
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            return await handle(_Bounded(request.scope, request.receive))
+            return await handle(_BoundedRequest(request.scope, request.receive))
 
         return bounded

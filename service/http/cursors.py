@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from service.trace.errors import BadCursor
 
 
-def at_of(created_ns: int) -> str:
+def timestamp(created_ns: int) -> str:
     """A time as the API tells it."""
     return f"{datetime.fromtimestamp(created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 

@@ -1,4 +1,4 @@
-"""Work for a client that ends when the client leaves."""
+"""Work that is cancelled when its client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,17 +10,17 @@ from starlette.requests import ClientDisconnect
 Result = TypeVar("Result")
 
 
-async def unless_left(request: Request, work: Coroutine[None, None, Result]) -> Result:
-    """Return the result of some work, which is cancelled as soon as the client leaves.
+async def cancelled_on_disconnect(request: Request, work: Coroutine[None, None, Result]) -> Result:
+    """Return the result of some work, which is cancelled as soon as the client disconnects.
 
     Args:
         request: the client's, whose body has been read.
-        work: to do for it.
+        work: the work.
 
     Raises:
-        ClientDisconnect: the client has left.
+        ClientDisconnect: the client has disconnected.
     """
-    working, watching = asyncio.create_task(work), asyncio.create_task(_left(request))
+    working, watching = asyncio.create_task(work), asyncio.create_task(disconnected(request))
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -32,7 +32,7 @@ async def unless_left(request: Request, work: Coroutine[None, None, Result]) -> 
         await asyncio.wait([working, watching])
 
 
-async def _left(request: Request) -> None:
-    """Return when the client has left."""
+async def disconnected(request: Request) -> None:
+    """Return once the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,14 +1,13 @@
-"""Server-sent events: how a job goes, told as it goes, and after a break from where it was left."""
+"""Server-sent events of a job: its state and progress, which a client can resume after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any
 
-import orjson
 from fastapi import Response
 from starlette.responses import StreamingResponse
 
+from service.http.responses import Content, to_json
 from service.jobs.board import Board
 from service.store.jobs import Job
 from service.streaming.source import Progress
@@ -18,52 +17,52 @@ HEARTBEAT_S = 15.0
 RETRY_MS = 1000
 
 
-def mark_of(job: Job, progress: Progress | None) -> str:
-    """What an event has told of a job, as its id: it means the same to a server that was started anew."""
-    now = progress or Progress()
-    return f"{job.attempts}.{job.state}.{now.bytes}.{now.events}"
+def event_id(job: Job, progress: Progress | None) -> str:
+    """Return the id of the event for a state of a job; it stays valid after a restart of the server."""
+    progress = progress or Progress()
+    return f"{job.attempts}.{job.state}.{progress.bytes}.{progress.events}"
 
 
-async def told(
-    board: Board,
+async def job_events(
+    monitor: Board,
     job_id: int,
-    described: Callable[[Job], dict[str, Any]],
+    describe: Callable[[Job], Content],
     *,
     last: str = "",
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncGenerator[bytes]:
-    """Yield an event whenever there is news of a job, up to its end; each tells all of the job.
+    """Yield an event whenever a job changes, until it ends; each describes the whole job.
 
     Args:
-        board: where the news are.
+        monitor: reports changes.
         job_id: of the job.
-        described: the job as it is told.
-        last: the id of the event that was heard last.
-        heartbeat_s: after so long without news it is said that there are none, lest somebody between give up.
+        describe: returns the JSON object of the job.
+        last: the id of the last event that the client received.
+        heartbeat_s: seconds without a change after which a comment is sent, so that proxies keep the connection.
     """
     yield b"retry: %d\n\n" % RETRY_MS
-    with board.watching(job_id) as news:
-        while not board.closed:
-            news.clear()
+    with monitor.watching(job_id) as changed:
+        while not monitor.closed:
+            changed.clear()
             try:
-                job = board.jobs.get(job_id)
-            except UnknownJob:  # forgotten: it was over long ago
+                job = monitor.jobs.get(job_id)
+            except UnknownJob:  # deleted from the history: it ended long ago
                 return
-            mark = mark_of(job, board.progress(job_id))
-            if mark != last:
-                last = mark
-                yield b"id: %s\ndata: %s\n\n" % (mark.encode(), orjson.dumps(described(job)))
+            current = event_id(job, monitor.progress(job_id))
+            if current != last:
+                last = current
+                yield b"id: %s\ndata: %s\n\n" % (current.encode(), to_json(describe(job)))
             if job.state.over:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_s):
-                    await news.wait()
-            if not news.is_set():
+                    await changed.wait()
+            if not changed.is_set():
                 yield b": nothing new\n\n"
 
 
-def streamed(events: AsyncGenerator[bytes]) -> Response:
-    """Events as they go over the wire."""
+def stream(events: AsyncGenerator[bytes]) -> Response:
+    """Return a response that streams events."""
     return StreamingResponse(
         events, media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )

@@ -1,4 +1,4 @@
-"""The shapes of the API's answers, as its documentation shows them; tests hold the answers to them."""
+"""The JSON objects of the API: responses are built of these models, and the documentation shows them."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Shape(BaseModel):
     """An object of the API."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class Problem(BaseModel):
@@ -227,11 +227,28 @@ class JobProgress(Shape):
 
 
 class JobResult(BaseModel):
-    """What a job has made, and what else it has to tell."""
+    """The traces that a job has made, and further results of its kind of job."""
 
     model_config = ConfigDict(extra="allow")
 
     traces: list[str]
+
+
+class ImportedFile(Shape):
+    """The outcome of a file of an import."""
+
+    path: str
+    trace: str | None
+    why: str | None = Field(description="the reason why it became no trace")
+
+
+class ImportResult(Shape):
+    """The outcome of an import."""
+
+    import_: str = Field(alias="import", description="the id of the import")
+    traces: list[str]
+    skipped: int = Field(description="files that became no trace")
+    files: list[ImportedFile] = Field(description="the first ones; `/imports/{id}` has all")
 
 
 class Job(Shape):
@@ -249,7 +266,7 @@ class Job(Shape):
     ended_at: str | None
     progress: JobProgress
     eta_s: float | None = Field(description="seconds that it still takes, as fast as it was of late; null: not known")
-    result: JobResult | None
+    result: ImportResult | JobResult | None
     error: dict[str, Any] | None
 
 
@@ -424,14 +441,6 @@ class ImportInBrief(Shape):
     skipped: int
 
 
-class ImportedFile(Shape):
-    """What became of a file."""
-
-    path: str
-    trace: str | None
-    why: str | None = Field(description="why it became no trace")
-
-
 class Import(ImportInBrief):
     """An import, and what became of each file."""
 
@@ -541,6 +550,14 @@ class Sessions(Shape):
     sessions: list[Session]
     memory: Memory
     next: str | None
+
+
+class Access(Shape):
+    """The caller, and its scope."""
+
+    needed: bool = Field(description="whether the server requires a token at all")
+    name: str = Field(description="of the token; `local` if none is required")
+    scope: str = Field(description="`read` or `write`")
 
 
 class Listener(Shape):

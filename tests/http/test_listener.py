@@ -20,9 +20,10 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from service.engine import provision, wire
+from service.http.listener_state import ListenerState
 from service.http.routes.listener import ORIGINS
 from service.http.server import listening as listening_module
-from service.http.server.listening import ListenerState, bind
+from service.http.server.listening import bind
 from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server

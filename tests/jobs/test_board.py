@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from service.http.job_events import told
+from service.http.job_events import job_events
 from service.jobs.board import ASKED_S, Board
 from service.jobs.lane import Lane
 from service.jobs.slots import SMALL_BYTES
@@ -279,7 +279,7 @@ def test_a_board_that_closes_lets_everybody_go(jobs: Jobs) -> None:
 async def _events(board: Board, job_id: int, last: str = "") -> list[str]:
     return [
         piece.decode()
-        async for piece in told(board, job_id, lambda job: {"state": job.state}, last=last, heartbeat_s=0.01)
+        async for piece in job_events(board, job_id, lambda job: {"state": job.state}, last=last, heartbeat_s=0.01)
     ]
 
 
@@ -287,7 +287,7 @@ def test_a_stream_without_news_says_that_there_are_none(jobs: Jobs) -> None:
     async def work() -> None:
         board = Board(jobs)
         job = jobs.add("merge", {})
-        stream = told(board, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
+        stream = job_events(board, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
         assert [await anext(stream) for _ in range(4)] == [
             b"retry: 1000\n\n", b'id: 0.queued.0.0\ndata: {"state":"queued"}\n\n',
             b": nothing new\n\n", b": nothing new\n\n",

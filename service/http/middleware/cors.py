@@ -1,4 +1,4 @@
-"""CORS: what a browser needs to hear before a page of an allowed origin may read an answer."""
+"""The CORS middleware: allows pages of the configured origins to read responses."""
 
 from collections.abc import Collection
 
@@ -14,23 +14,23 @@ EXPOSED = (
     *("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm"),
     *("Upload-Offset", "Upload-Length", "Upload-Defer-Length", "Upload-Metadata", "Upload-Expires"),
 )
-"""Fields of an answer that a page's script may read."""
+"""Header fields of a response that a script of such a page may read."""
 
 
 class CorsMiddleware:
-    """Tells browsers which pages may read answers; requests of all other origins pass unchanged.
+    """Adds CORS headers for the allowed origins; requests of all other origins pass unchanged.
 
-    No cookies are allowed along: a page of another origin authorizes by ``Authorization: Bearer TOKEN``.
+    Cookies are not allowed: a page of another origin authenticates by ``Authorization: Bearer TOKEN``.
 
     Args:
-        app: the app.
-        origins: the allowed ones, in lower case.
+        app: the next app.
+        origins: the allowed origins, in lower case.
     """
 
     def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
         self._app = app
         self._origins = origins
-        self._allowing = CORSMiddleware(
+        self._cors = CORSMiddleware(
             app, allow_origins=origins, allow_methods=METHODS, allow_headers=["*"], expose_headers=EXPOSED,
             allow_private_network=True,
         )  # fmt: skip
@@ -40,13 +40,13 @@ class CorsMiddleware:
         if scope["type"] != "http" or not self._origins:
             await self._app(scope, receive, send)
         elif Headers(scope=scope).get("origin") in self._origins:
-            await self._allowing(scope, receive, send)
+            await self._cors(scope, receive, send)
         else:
             await self._app(scope, receive, _varying(send))
 
 
 def _varying(send: Send) -> Send:
-    """Have caches keep the answer from pages of other origins apart."""
+    """Add ``Vary: Origin``: caches must not serve this response to another origin."""
 
     async def send_varying(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Methods that all resources have: HEAD where there is GET, OPTIONS, and an ``Allow`` that lists all of a path."""
+"""The methods middleware: HEAD for each GET, OPTIONS, and an ``Allow`` that lists all methods of a path."""
 
 import asyncio
 import re
@@ -13,14 +13,14 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _FILES = frozenset({"GET", "HEAD"})
-"""The methods of a mounted folder."""
+"""The methods of a mounted folder of files."""
 
 
 class MethodsMiddleware:
-    """Answers HEAD and OPTIONS for routes of an app that have none of their own, and completes ``Allow``.
+    """Answers HEAD and OPTIONS for routes without a handler of their own, and completes ``Allow``.
 
     Args:
-        app: the app.
+        app: the app with the routes.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -31,20 +31,20 @@ class MethodsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Allowing(send, lambda: self._allow(scope["path"]))
+        allowing = _Allowing(send, lambda: self._allow(scope["path"]))
         declared = self._declared(scope["path"]) if scope["method"] in ("HEAD", "OPTIONS") else frozenset[str]()
         if not declared or scope["method"] in declared:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, allowing)
         elif scope["method"] == "OPTIONS":
             await Response(status_code=204, headers={"Allow": self._allow(scope["path"])})(scope, receive, send)
         elif "GET" in declared:
-            await _head(self._app, scope, receive, answer)
+            await _head(self._app, scope, receive, allowing)
         else:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, allowing)
 
     @cached_property
     def _routes(self) -> list[tuple[re.Pattern[str], frozenset[str]]]:
-        """The pattern of each path, and its methods."""
+        """The pattern of each route, with its methods."""
         routes = []
         for context in iter_route_contexts(self._app.routes):
             methods = _FILES if isinstance(context.original_route, Mount) else frozenset(context.methods or ())
@@ -53,12 +53,12 @@ class MethodsMiddleware:
         return routes
 
     def _declared(self, path: str) -> frozenset[str]:
-        """The methods of all routes that take the path.
+        """Return the methods of all routes that match the path.
 
-        A route for any path below a folder counts only where no other takes it: a name of a file has no slash.
+        A route whose parameter matches several segments counts only if no other route matches.
         """
-        matches = [(found, methods) for regex, methods in self._routes if (found := regex.match(path))]
-        exact = [methods for found, methods in matches if not any("/" in value for value in found.groups())]
+        matches = [(match, methods) for regex, methods in self._routes if (match := regex.match(path))]
+        exact = [methods for match, methods in matches if not any("/" in value for value in match.groups())]
         return frozenset().union(*(exact or [methods for _, methods in matches]))
 
     def _allow(self, path: str) -> str:
@@ -67,7 +67,7 @@ class MethodsMiddleware:
 
 
 class _Allowing:
-    """Sends an answer; a 405 with the methods that the path has."""
+    """Sends a response, and completes the ``Allow`` of a 405."""
 
     def __init__(self, send: Send, allow: Callable[[], str]) -> None:
         self._send = send
@@ -80,9 +80,9 @@ class _Allowing:
 
 
 async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer as to GET, up to the head; what would write the body is cancelled."""
+    """Send the head of the response to GET, and cancel the rest."""
     sent = asyncio.Event()
-    asked: Scope = {**scope, "method": "GET"}
+    get_scope: Scope = {**scope, "method": "GET"}
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -91,7 +91,7 @@ async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
             sent.set()
 
     async def answer() -> None:
-        await app(asked, receive, send_head)
+        await app(get_scope, receive, send_head)
 
     answering, head = asyncio.create_task(answer()), asyncio.create_task(sent.wait())
     try:
@@ -100,6 +100,6 @@ async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
         for task in (answering, head):
             task.cancel()
         await asyncio.wait([answering, head])
-        scope["route"] = asked.get("route")  # for the metrics
+        scope["route"] = get_scope.get("route")  # for the metrics
     if not answering.cancelled():
         answering.result()

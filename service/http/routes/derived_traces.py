@@ -1,4 +1,4 @@
-"""``/traces/{id}/split`` and ``/traces/merge``: traces made of traces."""
+"""``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made of traces."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -8,75 +8,81 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
 from service.http.authentication import check_write
-from service.http.bounded_body import SmallBody
-from service.http.disconnects import unless_left
-from service.http.routes.jobs import described
-from service.http.routes.traces import Urgency, Wait, as_json
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.disconnects import cancelled_on_disconnect
+from service.http.presenters import job_object
+from service.http.responses import json_response
+from service.http.routes.traces import Urgency, Wait
 from service.http.services import Parts, Services
+from service.operations.groups import MEMBERS_MAX
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
 from service.trace.errors import CannotMerge, again
 from service.trace.piece import Align, By
 from service.trace.selection import Number, Selection, share_of_time
 
-MERGED_MAX = 4096
-"""Traces that can become one."""
+CHECK_WAIT_S = 10.0
+"""Seconds that a response waits for a job to check its request."""
 
-CHECKED_S = 10.0
-"""How long an answer waits for a job to find out whether there is anything to do."""
-
-router = APIRouter(tags=["split and merge"], route_class=SmallBody)
+router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
 
 
 class SplitRequest(BaseModel):
-    """Into which pieces to split a trace."""
+    """The pieces to split a trace into."""
 
     model_config = ConfigDict(extra="forbid")
 
-    selection: Selection = Field(Selection(), description="what to keep of it; nothing given: all")
+    selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
     by: By | None = Field(None, description="one piece for each step, each stream, …; without it, a single piece")
     value: Annotated[int, Field(ge=1, lt=1 << 63, strict=True)] | None = Field(
         None,
-        description="of `duration`: ns of each piece; of `parts`: how many; of `size`: bytes of each as JSON, at most",
+        description="for `duration`, ns of each piece; for `parts`, their number; for `size`, maximum bytes of each as"
+        " JSON",
     )
-    dry_run: bool = Field(False, description="answer at once with the pieces that would be made, and make none")
+    dry_run: bool = Field(False, description="return the pieces at once, and make no traces")
 
 
 class OverlayRequest(BaseModel):
-    """What to show on top of a trace."""
+    """The analysis to show on top of a trace."""
 
     model_config = ConfigDict(extra="forbid")
 
-    analysis: Literal["critical_path"] = Field(description="the analysis whose answer is shown")
-    selection: Selection = Field(Selection(), description="what to keep of the trace; nothing given: all")
+    analysis: Literal["critical_path"] = Field(description="the analysis whose result is shown")
+    selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
 
 
 class MergeRequest(BaseModel):
-    """Which traces become one."""
+    """The traces to merge."""
 
     model_config = ConfigDict(extra="forbid")
 
     traces: list[str] = Field(
-        min_length=2, max_length=MERGED_MAX, description="ids: of ranks, or of parts of one trace"
+        min_length=2, max_length=MEMBERS_MAX, description="ids: of ranks, or of parts of one trace"
     )
-    ranks: list[Number] | None = Field(None, description="the rank of each, where the traces do not tell it")
+    ranks: list[Number] | None = Field(None, description="the rank of each, if the traces do not have it")
     align: Align = Field(
         "collectives",
-        description="how clocks become one: not at all, by `baseTimeNanoseconds`, or also by when collectives end",
+        description="how to align the clocks: not at all, by `baseTimeNanoseconds`, or also by the ends of collectives",
     )
-    name: str | None = Field(None, max_length=255, description="of the trace that is made")
+    name: str | None = Field(None, max_length=255, description="of the new trace")
 
 
-async def _begun(kind: str, request: dict[str, Any], urgency: Urgency, wait: float, parts: Services) -> Response:
-    """The answer to who asks for a job: 202 with the job, once it is known that there is something to do."""
-    job = parts.making.submit(kind, request, priority=Priority[urgency.upper()])
-    await parts.making.checked(job.id, within_s=CHECKED_S)
-    if wait:
-        await parts.board.settled(job.id, within_s=wait)
-    job = parts.jobs.get(job.id)
+async def _submit(kind: str, request: dict[str, Any], urgency: Urgency, wait_s: float, services: Services) -> Response:
+    """Queue a job, and return 202 with it once the job has checked its request."""
+    job = services.derivations.submit(kind, request, priority=Priority[urgency.upper()])
+    await services.derivations.checked(job.id, within_s=CHECK_WAIT_S)
+    if wait_s:
+        await services.monitor.settled(job.id, within_s=wait_s)
+    job = services.jobs.get(job.id)
     if job.error:
         raise again(job.error)
-    return as_json(described(job, parts), 202, Location=f"/api/v1/jobs/{job.id}")
+    return json_response(job_object(job, services.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
+
+
+async def _check_room(services: Services, trace_id: str, share: float) -> None:
+    """Raise `NoRoom` if the disk has no room for that share of a trace."""
+    await asyncio.to_thread(services.room.check, round(services.folder.size_of(trace_id) * share))
 
 
 @router.post(
@@ -85,30 +91,30 @@ async def _begun(kind: str, request: dict[str, Any], urgency: Urgency, wait: flo
     summary="Cut a trace into traces",
     responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
 )
+@declares("read", audit="split", unlogged_status=200, idempotent=True)  # for dry runs; the rest checks for write scope
 async def split_trace(
     trace_id: str,
-    asked: SplitRequest,
+    split: SplitRequest,
     request: Request,
     parts: Parts,
     wait: Wait = 0,
     priority: Urgency = "interactive",
 ) -> Response:
-    """Make a trace of each piece that has any event: its `parent` is this one, its `selection` what it keeps of it.
+    """Make a trace of each piece that has events. Its `parent` is this trace, its `selection` the part that it keeps.
 
-    Answers 202 with the job that makes them. What can't be cut is 422, and says what there is. A dry run ends when its
-    client leaves, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
+    Returns 202 with the job that makes the traces, or 422 if the trace can't be cut so. A dry run ends when its client
+    disconnects, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
     """
-    trace = parts.ready_trace(trace_id)
-    wanted = {
-        "trace": trace.id, "selection": asked.selection.as_dict(), "by": asked.by, "value": asked.value,
+    trace = parts.trace_operations.ready(trace_id)
+    job_request = {
+        "trace": trace.id, "selection": split.selection.as_dict(), "by": split.by, "value": split.value,
     }  # fmt: skip
-    if asked.dry_run:
-        pieces = await unless_left(request, parts.making.plan(wanted))
-        return as_json({"pieces": pieces, "events": sum(piece["events"] for piece in pieces)})
+    if split.dry_run:
+        pieces = await cancelled_on_disconnect(request, parts.derivations.plan(job_request))
+        return json_response(shapes.Plan(pieces=pieces, events=sum(piece["events"] for piece in pieces)))
     check_write(request)
-    share = share_of_time(asked.selection, trace.summary or {})
-    await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
-    return await _begun("split", wanted, priority, wait, parts)
+    await _check_room(parts, trace.id, share_of_time(split.selection, trace.summary or {}))
+    return await _submit("split", job_request, priority, wait, parts)
 
 
 @router.post(
@@ -117,39 +123,40 @@ async def split_trace(
     summary="Make a trace that shows its critical path",
     responses={202: {"model": shapes.Job}},
 )
+@declares(audit="overlay")
 async def overlay_trace(
-    trace_id: str, asked: OverlayRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+    trace_id: str, overlay: OverlayRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
-    """Make a trace of this one, or of a selection of it, with the critical path as a track of its own.
+    """Make a trace of this one, or of a selection of it, with the critical path as an additional track.
 
-    Arrows lead along that track, and from one thread or stream to another where the path does. The new trace's `parent`
-    is this one; `/traces/{id}/perfetto` opens it like any other. Answers 202 with the job that makes it.
+    Arrows connect the events of that track, and the threads and streams that the path passes. The `parent` of the new
+    trace is this one, and `/traces/{id}/perfetto` opens it like any other. Returns 202 with the job that makes it.
     """
-    trace = parts.ready_trace(trace_id)
-    share = share_of_time(asked.selection, trace.summary or {})
-    await asyncio.to_thread(parts.room.check, round(parts.folder.size_of(trace.id) * share))
-    wanted = {"trace": trace.id, "analysis": asked.analysis, "selection": asked.selection.as_dict()}
-    return await _begun("overlay", wanted, priority, wait, parts)
+    trace = parts.trace_operations.ready(trace_id)
+    await _check_room(parts, trace.id, share_of_time(overlay.selection, trace.summary or {}))
+    job_request = {"trace": trace.id, "analysis": overlay.analysis, "selection": overlay.selection.as_dict()}
+    return await _submit("overlay", job_request, priority, wait, parts)
 
 
 @router.post(
     "/traces/merge", status_code=202, summary="Make one trace of several", responses={202: {"model": shapes.Job}}
 )
+@declares(audit="merge", idempotent=True)
 async def merge_traces(
-    asked: MergeRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+    merge: MergeRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
-    """Put the ranks of a run onto one clock and into one trace, or parts of one trace back together.
+    """Merge the ranks of a run into one trace with one clock, or join the parts of a trace again.
 
-    Processes tell their rank, and ids that several ranks use are told apart. How each clock was moved, and how far the
-    collectives still are apart, is in `ranks` of the trace. Answers 202 with the job.
+    The names of processes have their rank, and ids that several ranks use are made distinct. `ranks` of the new trace
+    has the shift of each clock, and how far apart the collectives still end. Returns 202 with the job.
     """
-    if len(set(asked.traces)) < len(asked.traces):
+    if len(set(merge.traces)) < len(merge.traces):
         raise CannotMerge("A trace can't be merged with itself.")
-    if asked.ranks is not None and len(asked.ranks) != len(asked.traces):
-        raise CannotMerge(f"{len(asked.ranks)} ranks are given for {len(asked.traces)} traces.")
-    for trace_id in asked.traces:
-        parts.ready_trace(trace_id)
-    await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, asked.traces)))
-    name = plain_name(asked.name) if asked.name else f"merged-{len(asked.traces)}.pt.trace.json.gz"
-    request = {"traces": asked.traces, "ranks": asked.ranks, "align": asked.align, "name": name}
-    return await _begun("merge", request, priority, wait, parts)
+    if merge.ranks is not None and len(merge.ranks) != len(merge.traces):
+        raise CannotMerge(f"{len(merge.ranks)} ranks are given for {len(merge.traces)} traces.")
+    for trace_id in merge.traces:
+        parts.trace_operations.ready(trace_id)
+    await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, merge.traces)))
+    name = plain_name(merge.name) if merge.name else f"merged-{len(merge.traces)}.pt.trace.json.gz"
+    job_request = {"traces": merge.traces, "ranks": merge.ranks, "align": merge.align, "name": name}
+    return await _submit("merge", job_request, priority, wait, parts)

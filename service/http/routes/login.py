@@ -1,60 +1,51 @@
-"""``/login`` and ``/logout``: a token for a cookie, so that pages can be seen; ``/access``: who one is here."""
+"""``/login`` and ``/logout``: exchange a token for a cookie, for pages; ``/access``: the caller and its scope."""
 
 import re
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 
+from service.http import shapes
 from service.http.authentication import SESSION_S, Access, Visitor, cookie_name
-from service.http.bounded_body import SmallBody
-from service.http.routes.traces import as_json
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.responses import json_response
 from service.store import audit
 from service.trace.errors import Unauthorized
 
 _HERE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-"""A place on this server: nothing that a browser would take for another's address."""
+"""A path on this server that no browser reads as the address of another one."""
 
 api = APIRouter(tags=["access"])
-pages = APIRouter(include_in_schema=False, route_class=SmallBody)
+pages = APIRouter(include_in_schema=False, route_class=SmallBodyRoute)
 
 
 def access_of(connection: HTTPConnection) -> Access:
-    """Who is let in to the service that this request came to."""
+    """Return the authentication of the app that received a request."""
     access: Access = connection.app.state.access
     return access
 
 
-Keeper = Annotated[Access, Depends(access_of)]
+Authentication = Annotated[Access, Depends(access_of)]
 
 
-class Standing(BaseModel):
-    """Who asks, and what he may do."""
-
-    needed: bool
-    """Whether a token is needed here at all."""
-    name: str
-    """Of the token; `local` where none is needed."""
-    scope: str
-    """`read` or `write`."""
-
-
-@api.get("/access", summary="Who one is here, and what one may do", responses={200: {"model": Standing}})
-async def get_access(request: Request, access: Keeper) -> Response:
-    """The name and the scope of the token that the request has, or that the browser has logged in with."""
+@api.get("/access", summary="The caller and its scope", responses={200: {"model": shapes.Access}})
+async def get_access(request: Request, access: Authentication) -> Response:
+    """Return the name and the scope of the token of the request, or of the browser's session."""
     visitor: Visitor = request.scope["visitor"]
-    return as_json({"needed": access.needed, "name": visitor.name, "scope": visitor.scope})
+    return json_response(shapes.Access(needed=access.needed, name=visitor.name, scope=visitor.scope))
 
 
 @pages.post("/login")
-async def log_in(request: Request, access: Keeper) -> Response:
-    """Give the browser a cookie for a token, and lead it to where it wanted to go."""
+@declares("public")
+async def log_in(request: Request, access: Authentication) -> Response:
+    """Set a cookie for a token, and redirect the browser to the page that it requested."""
     form = parse_qs((await request.body()).decode("latin-1"))
-    [token, wanted] = [form.get(name, [""])[0] for name in ("token", "next")]
-    target = wanted if _HERE.fullmatch(wanted) else "/"
+    [token, page] = [form.get(name, [""])[0] for name in ("token", "next")]
+    target = page if _HERE.fullmatch(page) else "/"
     if not access.needed:
         return RedirectResponse(target, 303)
     try:
@@ -71,7 +62,8 @@ async def log_in(request: Request, access: Keeper) -> Response:
 
 
 @pages.post("/logout")
-async def log_out(request: Request, access: Keeper) -> Response:
+@declares("public")
+async def log_out(request: Request, access: Authentication) -> Response:
     """End the browser's session."""
     name = cookie_name(request)
     access.log_out(request.cookies.get(name, ""))

@@ -1,4 +1,4 @@
-"""Our own copy of the Perfetto UI, and the WebSocket through which it reaches a trace's engine."""
+"""The Perfetto UI, and the WebSocket that connects it to the engine of a trace."""
 
 import asyncio
 import logging
@@ -19,9 +19,11 @@ from service.engine import wire
 from service.engine.relay import Relay, status
 from service.engine.session import Session
 from service.http.authentication import identity
+from service.http.declarations import declares
 from service.http.server.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
 from service.http.services import Parts
-from service.http.view_parameters import View, Viewed
+from service.http.view_parameters import Viewed
+from service.operations.views import View
 from service.trace.errors import TracedockError
 from service.trace.slices import SliceReference
 
@@ -65,7 +67,7 @@ async def open_perfetto(
     The UI opens at the slice, or at the selection's window and steps. A selection that holds nothing, and a slice that
     the trace or the selection does not have, or that is not the only one of its name and time, is refused.
     """
-    trace = parts.ready_trace(view.trace_id)
+    trace = parts.trace_operations.ready(view.trace_id)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
     place: dict[str, Any] = {}
     if view.selection or reference:
@@ -119,17 +121,19 @@ def _served_files(ui: Path) -> frozenset[str]:
 
 
 @pages.post("/{view}/rpc/status")
+@declares("read")
 async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
     """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
-    session = parts.session(View.parsed(view), identity(request))
+    session = parts.session_operations.open(View.parsed(view), identity(request))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
 
 @pages.websocket("/{view}/rpc/websocket")
+@declares("read", audit="open perfetto")
 async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
     """The UI's stream of requests and ours of answers."""
     try:
-        session = parts.session(View.parsed(view), identity(socket))
+        session = parts.session_operations.open(View.parsed(view), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))

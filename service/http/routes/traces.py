@@ -1,16 +1,18 @@
-"""``/traces``: upload, list, describe, delete."""
+"""``/traces``: upload, list, describe, change and delete traces."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
 from service.http.body_stream import BLOCK, announced_size, receiving
-from service.http.cursors import at_of, cursor_of, read_cursor
+from service.http.cursors import cursor_of, read_cursor
+from service.http.declarations import declares
 from service.http.digests import promised_digests
+from service.http.presenters import trace_in_brief, trace_object
+from service.http.responses import json_response
 from service.http.services import Parts, Services
 from service.jobs.runner import Following
 from service.store.catalog import State, Trace, new_trace_id
@@ -18,74 +20,25 @@ from service.store.groups import group_name
 from service.store.jobs import Priority
 from service.store.room import Room
 from service.store.uploads import Upload, plain_name
-from service.streaming.source import Progress
-from service.trace.summary import Summary
 
 WAIT_MAX_S = 3600.0
-_LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
-_NOTHING_YET = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
 
 Wait = Annotated[
     float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait until it is ready or failed")
 ]
 
 Urgency = Annotated[
-    Literal["interactive", "bulk"],
-    Query(description="`bulk` waits for its turn behind what others have asked for, as long as there is any"),
+    Literal["interactive", "bulk"], Query(description="`bulk` waits in the queue behind all `interactive` jobs")
 ]
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
 
-def described(trace: Trace, progress: Progress | None) -> dict[str, Any]:
-    """A trace as the API shows it."""
-    summary = trace.summary or _NOTHING_YET
-    now = progress or Progress()
-    if trace.state.settled:
-        now = Progress(trace.size, summary["events"].get("in", 0))
-    return {
-        "id": trace.id,
-        "name": trace.name,
-        "state": trace.state,
-        "error": trace.error,
-        "created_at": at_of(trace.created_ns),
-        "size": trace.size,
-        "sha256": trace.sha256 or None,
-        **_NOTHING_YET | summary,
-        "steps_count": _steps_count(summary),
-        "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
-        "group": {"id": trace.group_id, "name": trace.group_name} if trace.group_id else None,
-        "pinned": trace.pinned,
-        "path": trace.path,
-        "parent": trace.parent,
-        "selection": trace.selection,
-        "job": None if trace.job is None else str(trace.job),
-        "progress": {"bytes": now.bytes, "bytes_total": trace.size, "events": now.events},
-    }
-
-
-def _steps_count(summary: dict[str, Any]) -> int:
-    """How many steps a trace has, of which its summary may list some or none."""
-    listed: int = summary["steps_count"] if "steps_count" in summary else len(summary["steps"])
-    total: int = summary.get("totals", {}).get("steps", listed)
-    return total
-
-
-def in_brief(trace: Trace, progress: Progress | None) -> dict[str, Any]:
-    """A trace as lists show it: without what can be long."""
-    whole = described(trace, progress)
-    return {key: value for key, value in whole.items() if key not in _LONG_LISTS}
-
-
-def as_json(value: Any, status: int = 200, **headers: str) -> Response:
-    """A JSON response."""
-    return Response(orjson.dumps(value), status, headers, media_type="application/json")
-
-
 async def _receive(request: Request, upload: Upload, following: Following, room: Room) -> None:
-    """Write the body as it comes, in blocks, each in a thread: hashing and the disk must not hold the loop.
+    """Write the body to disk as it arrives, in blocks.
 
-    Who follows hears of each whole block; a body of less than one is read at once when it is kept.
+    Each block is written in a thread: hashing and the disk must not block the event loop. The ingest follows block by
+    block; it starts to read a smaller body once that is complete.
     """
 
     def write(block: memoryview) -> None:
@@ -105,8 +58,10 @@ async def _receive(request: Request, upload: Upload, following: Following, room:
         await body.each(take)
 
 
-async def _settled(parts: Services, trace: Trace, wait: float) -> Trace:
-    return await parts.runner.settled(trace.id, within_s=wait) if wait and not trace.state.settled else trace
+async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
+    if not wait_s or trace.state.settled:
+        return trace
+    return await services.ingests.settled(trace.id, within_s=wait_s)
 
 
 @router.put(
@@ -115,34 +70,36 @@ async def _settled(parts: Services, trace: Trace, wait: float) -> Trace:
     summary="Upload a trace: the body is the file",
     responses={201: {"model": shapes.Trace}},
 )
+@declares(audit="upload", idempotent=True, receives_trace=True)
 async def upload_trace(
     filename: str,
     request: Request,
     parts: Parts,
     wait: Wait = 0,
     group: Annotated[
-        str | None, Query(max_length=255, description="the name of its group, which is made if there is none")
+        str | None, Query(max_length=255, description="the name of its group, which is created if there is none")
     ] = None,
     priority: Urgency = "interactive",
 ) -> Response:
-    """Stream the body to disk and ingest it, as it comes or in its turn.
+    """Stream the body to disk and ingest it, while it arrives or later from the queue.
 
-    Answers 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
-    ``Content-Digest`` are verified when they are sent.
+    Returns 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
+    ``Content-Digest`` are verified if they are sent.
     """
     name, group = plain_name(filename), group_name(group) if group else None
     headers = request.headers
     promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
     trace_id = new_trace_id()
     with Upload(parts.folder, trace_id, limit=parts.settings.max_upload_bytes, digests=promised) as upload:
-        async with parts.runner.following(trace_id, name) as following:
+        async with parts.ingests.following(trace_id, name) as following:
             await _receive(request, upload, following, parts.room)
             received = await asyncio.to_thread(upload.keep)
             trace = await parts.arrivals.keep(
                 trace_id, name=name, received=received, group=group, priority=Priority[priority.upper()]
             )
     trace = await _settled(parts, trace, wait)
-    return as_json(described(trace, parts.runner.progress(trace.id)), 201, Location=f"/api/v1/traces/{trace.id}")
+    content = trace_object(trace, parts.ingests.progress(trace.id))
+    return json_response(content, 201, Location=f"/api/v1/traces/{trace.id}")
 
 
 @router.get("", summary="List traces, newest first", responses={200: {"model": shapes.Traces}})
@@ -155,45 +112,48 @@ def list_traces(
     parent: Annotated[str | None, Query(description="the trace that they were cut out of")] = None,
     group: Annotated[str | None, Query(description="the id or the name of the group that they belong to")] = None,
 ) -> Response:
-    """One page of traces, each without its longer lists; ``next`` is the cursor of the following page, or null."""
-    traces = parts.catalog.page(
+    """Return a page of traces without their longer lists; ``next`` is the cursor of the following page, or null."""
+    rows = parts.catalog.page(
         limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent, brief=True,
         group=None if group is None else parts.groups.find(group).id,
     )  # fmt: skip
-    page = traces[:limit]
-    following = cursor_of(page[-1].created_ns, page[-1].id) if len(traces) > limit else None
-    return as_json({"traces": [in_brief(t, parts.runner.progress(t.id)) for t in page], "next": following})
+    page = rows[:limit]
+    following = cursor_of(page[-1].created_ns, page[-1].id) if len(rows) > limit else None
+    traces = [trace_in_brief(trace, parts.ingests.progress(trace.id)) for trace in page]
+    return json_response({"traces": traces, "next": following})
 
 
 @router.get("/{trace_id}", summary="Describe a trace", responses={200: {"model": shapes.Trace}})
 async def describe_trace(trace_id: str, parts: Parts, wait: Wait = 0) -> Response:
-    """All that is known of a trace; with ``wait``, once it is ready or failed, but after so many seconds anyway."""
+    """Return a trace with its summary; with ``wait``, once it is ready or failed, or after that many seconds."""
     trace = await _settled(parts, parts.catalog.get(trace_id), wait)
-    return as_json(described(trace, parts.runner.progress(trace.id)))
+    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
 
 
 class TraceChange(BaseModel):
-    """What is to be another of a trace."""
+    """Fields of a trace to change."""
 
     model_config = ConfigDict(extra="forbid")
 
-    pinned: bool | None = Field(None, description="whether retention leaves it alone, however old it is")
+    pinned: bool | None = Field(None, description="whether retention keeps it, however old it is")
     group: Annotated[str, Field(max_length=255)] | None = Field(
-        None, description="the name of the group that it belongs to from now on, made if there is none; null: to none"
+        None, description="the name of its new group, which is created if there is none; null removes it from its group"
     )
 
 
-@router.patch("/{trace_id}", summary="Pin a trace, or put it into a group", responses={200: {"model": shapes.Trace}})
-def change_trace(trace_id: str, asked: TraceChange, parts: Parts) -> Response:
-    """Change what is given; the rest stays."""
-    group = group_name(asked.group) if asked.group else ""
-    told = group if "group" in asked.model_fields_set else None
-    trace = parts.catalog.change(trace_id, pinned=asked.pinned, group=told)
-    return as_json(described(trace, parts.runner.progress(trace.id)))
+@router.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
+@declares(audit="change")
+def change_trace(trace_id: str, change: TraceChange, parts: Parts) -> Response:
+    """Change the given fields of a trace."""
+    name = group_name(change.group) if change.group else ""
+    new_group = name if "group" in change.model_fields_set else None
+    trace = parts.catalog.change(trace_id, pinned=change.pinned, group=new_group)
+    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
 
 
-@router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was made of it")
+@router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was derived from it")
+@declares(audit="delete")
 async def delete_trace(trace_id: str, parts: Parts) -> Response:
-    """Stop what works on the trace and remove it from catalog and disk."""
-    await parts.remove(trace_id)
+    """Stop all work on the trace, and remove it from the catalog and the disk."""
+    await parts.trace_operations.remove(trace_id)
     return Response(status_code=204)

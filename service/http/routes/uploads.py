@@ -1,7 +1,7 @@
-"""``/uploads``: uploads that can be resumed, by the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
+"""``/uploads``: resumable uploads by the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
 
-With the extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration.
-Parallel parts (concatenation) are left out: to copy them together and hash them anew takes the time that they gain.
+Its extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration are
+supported. Concatenation of parallel parts is not: to join and hash them takes the time that they gain.
 """
 
 import base64
@@ -18,8 +18,9 @@ from fastapi.routing import APIRoute
 from service.http import shapes
 from service.http.authentication import LOCAL, Visitor
 from service.http.body_stream import Body, announced_size, receiving
+from service.http.declarations import declares
 from service.http.problems import as_problem
-from service.http.routes.traces import as_json
+from service.http.responses import json_response
 from service.http.services import Parts
 from service.jobs.receiving import Standing, Writing
 from service.store.catalog import new_trace_id
@@ -33,15 +34,15 @@ VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,creation-defer-length,checksum,termination,expiration"
 CHUNK_TYPE = "application/offset+octet-stream"
 STALLED_S = 20.0
-"""After so long without a byte a chunk is over: its link is dead, and the client may send the next one."""
+"""Seconds without a byte after which a chunk ends: the link is dead, and the client may send the next chunk."""
 METADATA_MAX = 4096
 
-_PRIORITIES = {one.name.lower(): one for one in Priority}
-_ABOUT = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
+_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
+_TUS_HEADERS = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
 
 
-class _Tus(APIRoute):
-    """A route that speaks tus, also where it refuses."""
+class _TusRoute(APIRoute):
+    """A route with the header fields of tus, in error responses, too."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -63,94 +64,97 @@ class _Tus(APIRoute):
 
     @staticmethod
     def _check(request: Request) -> None:
-        """Raise `WrongVersion` if a client of tus speaks another one; scripts may look without."""
-        told = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
-        if told != VERSION:
-            raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {told[:20]!r}.")
+        """Raise `WrongVersion` if a client uses another version; to read, it need not name any."""
+        version = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
+        if version != VERSION:
+            raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {version[:20]!r}.")
 
 
-router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_Tus)
+router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
 
 
-@router.options("", status_code=204, summary="What the server knows of tus")
+@router.options("", status_code=204, summary="The supported features of tus")
 async def tell_about(parts: Parts) -> Response:
-    """Tell version, extensions, limits and checksums."""
-    known = {"Tus-Max-Size": str(parts.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
-    return Response(status_code=204, headers=_ABOUT | known)
+    """Return the version, the extensions, the limits and the checksums."""
+    limits = {"Tus-Max-Size": str(parts.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
+    return Response(status_code=204, headers=_TUS_HEADERS | limits)
 
 
-@router.post("", status_code=201, response_class=Response, summary="Begin an upload that can be resumed")
+@router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
+@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # logged is the last chunk
 async def begin_upload(request: Request, parts: Parts) -> Response:
-    """Begin an upload by ``Upload-Length`` or ``Upload-Defer-Length: 1``, with its first bytes if there is a body.
+    """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
 
-    ``Upload-Metadata`` names it (``filename``), and may name its ``group`` and the ``priority`` of its ingest.
+    ``Upload-Metadata`` has its ``filename``, and optionally its ``group`` and the ``priority`` of its ingest.
     """
     async with receiving(request, stalled_s=STALLED_S) as body:
         announced = _announced(request)
         size = announced_size(request)
         with_chunk = request.headers.get("content-type") == CHUNK_TYPE
         if (size or "transfer-encoding" in request.headers) and not with_chunk:
-            raise WrongType(f"The first bytes come as {CHUNK_TYPE}.")
+            raise WrongType(f"Send the first bytes as {CHUNK_TYPE}.")
         checksum = _checksum(request)
-        standing = await parts.receiving.begin(announced)
+        standing = await parts.uploads.begin(announced)
         if with_chunk:
-            async with parts.receiving.writing(announced.id, 0, checksum=checksum) as writing:
-                await _take(body, writing, size)
-            standing = await parts.receiving.standing(announced.id)
-    where = f"/api/v1/uploads/{announced.id}"
-    return Response(status_code=201, headers={"Location": where} | _progress(standing) | _made(standing))
+            async with parts.uploads.writing(announced.id, 0, checksum=checksum) as writing:
+                await _write(body, writing, size)
+            standing = await parts.uploads.standing(announced.id)
+    location = {"Location": f"/api/v1/uploads/{announced.id}"}
+    return Response(status_code=201, headers=location | _progress(standing) | _trace_headers(standing))
 
 
-@router.head("/{upload_id}", response_class=Response, summary="How far an upload is")
+@router.head("/{upload_id}", response_class=Response, summary="Offset of an upload")
 async def tell_offset(upload_id: str, parts: Parts) -> Response:
-    """Tell ``Upload-Offset``: so many bytes are on disk."""
-    standing = await parts.receiving.standing(upload_id)
-    told = standing.announced
-    length = {"Upload-Defer-Length": "1"} if told.length is None else {"Upload-Length": str(told.length)}
-    metadata = {"Upload-Metadata": told.metadata} if told.metadata else {}
-    headers = {"Cache-Control": "no-store"} | _progress(standing) | length | metadata | _made(standing)
+    """Return ``Upload-Offset``, the number of bytes on disk."""
+    standing = await parts.uploads.standing(upload_id)
+    upload = standing.announced
+    length = {"Upload-Defer-Length": "1"} if upload.length is None else {"Upload-Length": str(upload.length)}
+    metadata = {"Upload-Metadata": upload.metadata} if upload.metadata else {}
+    headers = {"Cache-Control": "no-store"} | _progress(standing) | length | metadata | _trace_headers(standing)
     return Response(status_code=200, headers=headers)
 
 
 @router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
 async def describe_upload(upload_id: str, parts: Parts) -> Response:
-    """How far it is, and the id of the trace it became."""
-    standing = await parts.receiving.standing(upload_id)
-    told, ends_at = standing.announced, standing.ends_at
-    return as_json(
-        {
-            "id": told.id,
-            "name": told.name,
-            "length": told.length,
-            "offset": standing.offset,
-            "expires_at": ends_at and f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%dT%H:%M:%S}Z",
-            "trace": standing.trace,
-        }
+    """Return the offset of an upload, and the id of its trace once it is complete."""
+    standing = await parts.uploads.standing(upload_id)
+    upload, ends_at = standing.announced, standing.ends_at
+    return json_response(
+        shapes.Upload(
+            id=upload.id,
+            name=upload.name,
+            length=upload.length,
+            offset=standing.offset,
+            expires_at=None if ends_at is None else f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%dT%H:%M:%S}Z",
+            trace=standing.trace,
+        )
     )
 
 
 @router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
+@declares(audit="upload", unlogged_status=204, receives_trace=True)
 async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
-    """Add the body at ``Upload-Offset``; the last one makes the trace that ``Tracedock-Trace`` names.
+    """Add the body at ``Upload-Offset``; the last chunk makes the trace that ``Tracedock-Trace`` names.
 
-    What came of a chunk that breaks off is kept, unless it has an ``Upload-Checksum``.
+    The bytes of an interrupted chunk are kept, unless it has an ``Upload-Checksum``.
     """
     async with receiving(request, stalled_s=STALLED_S) as body:
         if request.headers.get("content-type") != CHUNK_TYPE:
-            raise WrongType(f"A chunk comes as {CHUNK_TYPE}.")
+            raise WrongType(f"Send a chunk as {CHUNK_TYPE}.")
         offset = _number(request, "Upload-Offset")
         if offset is None:
-            raise BadUpload("A chunk tells its `Upload-Offset`.")
+            raise BadUpload("A chunk needs an `Upload-Offset`.")
         length, checksum = _number(request, "Upload-Length"), _checksum(request)
-        async with parts.receiving.writing(upload_id, offset, length=length, checksum=checksum) as writing:
-            await _take(body, writing, announced_size(request))
-    standing = await parts.receiving.standing(upload_id)
-    return Response(status_code=204, headers=_progress(standing) | _made(standing))
+        async with parts.uploads.writing(upload_id, offset, length=length, checksum=checksum) as writing:
+            await _write(body, writing, announced_size(request))
+    standing = await parts.uploads.standing(upload_id)
+    return Response(status_code=204, headers=_progress(standing) | _trace_headers(standing))
 
 
-@router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for who can't send these")
+@router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for clients that can't send these")
+@declares(audit="upload", unlogged_status=204, receives_trace=True)
 async def do_otherwise(upload_id: str, request: Request, parts: Parts) -> Response:
-    """Do what ``X-HTTP-Method-Override`` says."""
+    """Apply the method in ``X-HTTP-Method-Override``."""
     method = request.headers.get("x-http-method-override", "")
     if method == "PATCH":
         return await add_chunk(upload_id, request, parts)
@@ -160,13 +164,14 @@ async def do_otherwise(upload_id: str, request: Request, parts: Parts) -> Respon
 
 
 @router.delete("/{upload_id}", status_code=204, summary="End an upload")
+@declares(audit="end upload")
 async def end_upload(upload_id: str, parts: Parts) -> Response:
-    """Remove an upload that is no trace yet; one that is has nothing to remove."""
-    await parts.receiving.end(upload_id)
+    """Remove an incomplete upload; the trace of a complete one stays."""
+    await parts.uploads.end(upload_id)
     return Response(status_code=204)
 
 
-async def _take(body: Body, writing: Writing, size: int | None) -> None:
+async def _write(body: Body, writing: Writing, size: int | None) -> None:
     if size is not None:
         await writing.expect(size)
     await body.each(writing.write)
@@ -179,19 +184,19 @@ def _progress(standing: Standing) -> dict[str, str]:
     return headers
 
 
-def _made(standing: Standing) -> dict[str, str]:
+def _trace_headers(standing: Standing) -> dict[str, str]:
     if not standing.trace:
         return {}
     return {"Tracedock-Trace": standing.trace, "Link": f'</api/v1/traces/{standing.trace}>; rel="item"'}
 
 
-# -- what requests tell ------------------------------------------------------------------------------------------------
+# -- header fields -----------------------------------------------------------------------------------------------------
 
 
 def _announced(request: Request) -> Announced:
     length, deferred = _number(request, "Upload-Length"), request.headers.get("upload-defer-length")
     if deferred not in (None, "1") or (length is None) != (deferred == "1"):
-        raise BadUpload("An upload tells either its `Upload-Length`, or `Upload-Defer-Length: 1`.")
+        raise BadUpload("An upload needs either an `Upload-Length` or `Upload-Defer-Length: 1`.")
     if length == 0:
         raise EmptyBody("A trace has at least one byte.")
     field = request.headers.get("upload-metadata", "")
@@ -205,34 +210,34 @@ def _announced(request: Request) -> Announced:
 
 
 def _client(request: Request) -> str:
-    """What the uploads of a client are counted by: its token, or its address where none is needed."""
+    """Return the identity under which uploads are counted: the token, or the address if no token is required."""
     visitor: Visitor = request.scope["visitor"]
     return request.client.host if visitor == LOCAL and request.client else visitor.name
 
 
 def _number(request: Request, field: str) -> int | None:
-    told = request.headers.get(field)
-    if told is None:
+    value = request.headers.get(field)
+    if value is None:
         return None
-    if not (told.isascii() and told.isdecimal() and len(told) < 20):
-        raise BadUpload(f"`{field}: {told[:40]}` is no number of bytes.")
-    return int(told)
+    if not (value.isascii() and value.isdecimal() and len(value) < 20):
+        raise BadUpload(f"`{field}: {value[:40]}` is not a number of bytes.")
+    return int(value)
 
 
 def _metadata(field: str) -> dict[str, str]:
-    """The values of ``Upload-Metadata``: names, each with its value in base64."""
+    """Parse ``Upload-Metadata``: names, each with its value in base64."""
     if len(field) > METADATA_MAX:
         raise BadUpload(f"`Upload-Metadata` is longer than {METADATA_MAX} bytes.")
-    found: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     for pair in filter(None, map(str.strip, field.split(","))):
         name, _, value = pair.partition(" ")
-        if name in found:
+        if name in metadata:
             raise BadUpload(f"`Upload-Metadata` has {name[:40]!r} twice.")
         try:
-            found[name] = base64.b64decode(value.strip(), validate=True).decode()
+            metadata[name] = base64.b64decode(value.strip(), validate=True).decode()
         except ValueError as error:
-            raise BadUpload(f"The value of {name[:40]!r} in `Upload-Metadata` is no base64 of UTF-8.") from error
-    return found
+            raise BadUpload(f"The value of {name[:40]!r} in `Upload-Metadata` is not base64 of UTF-8.") from error
+    return metadata
 
 
 def _checksum(request: Request) -> tuple[str, bytes] | None:
@@ -245,7 +250,7 @@ def _checksum(request: Request) -> tuple[str, bytes] | None:
     try:
         digest = base64.b64decode(value.strip(), validate=True)
     except binascii.Error as error:
-        raise BadUpload("The value of `Upload-Checksum` is no base64.") from error
+        raise BadUpload("The value of `Upload-Checksum` is not base64.") from error
     if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
-        raise BadUpload(f"The value of `Upload-Checksum` has {len(digest)} bytes, which no {algorithm} has.")
+        raise BadUpload(f"The value of `Upload-Checksum` has {len(digest)} bytes, which is no length of {algorithm}.")
     return algorithm, digest
