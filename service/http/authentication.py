@@ -1,4 +1,4 @@
-"""Who visits, and what he may do: by a token, or by the cookie that a browser was given for one."""
+"""Authentication: by a token, or by the session cookie that a browser has received for one."""
 
 import secrets
 import time
@@ -13,13 +13,13 @@ from service.store.tokens import Scope, Token, Tokens, digest_of
 from service.trace.errors import ForbiddenScope, TokenNeeded, Unauthorized, WrongOrigin
 
 SESSION_S = 7 * 24 * 3600
-"""How long a browser stays logged in; none does when the server starts anew."""
+"""Seconds that a browser stays logged in; a restart of the server logs all out."""
 SESSIONS_MAX = 10_000
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who makes a request: the name of a token, or `local` where none is needed."""
+    """The caller of a request: the name of its token, or `local` if none is required."""
 
     name: str
     scope: Scope
@@ -36,12 +36,15 @@ class _Session:
 
 
 class Access:
-    """Who is let in. The digests of sessions are held here as those of tokens are on disk: no secret is.
+    """Authenticates requests. Sessions in memory, like tokens on disk, are stored as digests: no secret is stored.
 
     Args:
-        settings: where the server listens, and the one token that may be set.
-        tokens: all others.
-        clock: seconds, for the ends of sessions.
+        settings: the address of the server, and the token of the setting.
+        tokens: the tokens on disk.
+        clock: seconds, for the expiry of sessions.
+
+    Raises:
+        TokenNeeded: the server is reachable from other machines, and there is no token.
     """
 
     def __init__(self, settings: Settings, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,84 +58,84 @@ class Access:
         self._clock = clock
         if self._exposed and not self.tokens:
             raise TokenNeeded(
-                f"On {settings.host} others could reach this server, and nothing would keep them out. Make a token"
-                " first, with `tracedock token add NAME --scope write`, or set TRACEDOCK_TOKEN; or listen on 127.0.0.1."
+                f"On {settings.host}, other machines can reach this server, and it has no token yet. Create one"
+                " with `tracedock token add NAME --scope write`, or set TRACEDOCK_TOKEN; or listen on 127.0.0.1."
             )
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens, as of now."""
+        """All tokens."""
         return self._set + self._stored.all()
 
     @property
     def needed(self) -> bool:
-        """Whether a visitor needs a token: where others can reach this server, and wherever there is one."""
+        """Whether requests need a token: if other machines can reach the server, or if there is a token."""
         return self._exposed or bool(self.tokens)
 
     def visitor(self, connection: HTTPConnection) -> Visitor:
-        """Who makes the request.
+        """Return the caller of a request.
 
         Raises:
-            Unauthorized: nobody that is known.
-            WrongOrigin: a browser does that is logged in, and does not tell that a page from here had it do so.
+            Unauthorized: the request has no valid token and no valid session.
+            WrongOrigin: an unsafe request with a session does not name a page of this server as its origin.
         """
         if not self.needed:
             return LOCAL
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            known = self._of(secret.strip())
-            return Visitor(known.name, known.scope)
-        token = self._logged_in(connection.cookies.get(cookie_name(connection), ""))
-        if token is None:
+            token = self._token(secret.strip())
+            return Visitor(token.name, token.scope)
+        session_token = self._session_token(connection.cookies.get(cookie_name(connection), ""))
+        if session_token is None:
             raise Unauthorized(
                 "Send `Authorization: Bearer TOKEN`, set TRACEDOCK_TOKEN for the commands, or log in at /login."
             )
         if connection.scope.get("method") not in SAFE and not is_own(connection):  # a WebSocket has no method
-            raise WrongOrigin("Who is logged in changes things through pages of this server alone.")
-        return Visitor(token.name, token.scope, by_cookie=True)
+            raise WrongOrigin("A browser session may change data only through pages of this server.")
+        return Visitor(session_token.name, session_token.scope, by_cookie=True)
 
-    def _of(self, secret: str) -> Token:
-        """The token of that secret; raises `Unauthorized`."""
-        found = [token for token in self.tokens if token.is_of(secret)]
-        if not found:
-            raise Unauthorized("The token is not known here, or was revoked.")
-        return found[0]
+    def _token(self, secret: str) -> Token:
+        """Return the token with that secret; raises `Unauthorized`."""
+        matches = [token for token in self.tokens if token.is_of(secret)]  # all are compared, for constant time
+        if not matches:
+            raise Unauthorized("The token is unknown, or was revoked.")
+        return matches[0]
 
-    def _logged_in(self, secret: str) -> Token | None:
+    def _session_token(self, secret: str) -> Token | None:
         session = self._sessions.get(digest_of(secret)) if secret else None
         if session is None or session.ends < self._clock():
             return None
         return next((token for token in self.tokens if token.digest == session.token), None)
 
     def log_in(self, secret: str) -> tuple[str, Visitor]:
-        """Begin a session for who knows a token: its secret, for the cookie; raises `Unauthorized`."""
-        token = self._of(secret)
+        """Start a session for a token, and return its secret for the cookie; raises `Unauthorized`."""
+        token = self._token(secret)
         now = self._clock()
-        kept = [(key, one) for key, one in self._sessions.items() if one.ends > now]
+        kept = [(digest, session) for digest, session in self._sessions.items() if session.ends > now]
         self._sessions = dict(kept[-SESSIONS_MAX + 1 :])
-        session = secrets.token_urlsafe(32)
-        self._sessions[digest_of(session)] = _Session(token.digest, now + SESSION_S)
-        return session, Visitor(token.name, token.scope, by_cookie=True)
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[digest_of(cookie)] = _Session(token.digest, now + SESSION_S)
+        return cookie, Visitor(token.name, token.scope, by_cookie=True)
 
-    def log_out(self, session: str) -> None:
-        """End a session; that of nobody is ended already."""
-        self._sessions.pop(digest_of(session), None)
+    def log_out(self, secret: str) -> None:
+        """End a session; an unknown one is ignored."""
+        self._sessions.pop(digest_of(secret), None)
 
 
 def identity(connection: HTTPConnection) -> tuple[str, str]:
-    """Return the name and the address of a client; the localhost listener knows no names."""
+    """Return the name and the address of a client; the name is empty on the localhost listener."""
     visitor: Visitor | None = connection.scope.get("visitor")
     return (visitor.name if visitor else "", connection.client.host if connection.client else "")
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """The name of the cookie: browsers give all servers of a host the same ones, whatever their ports."""
+    """Return the name of the cookie. It has the port, because browsers share cookies among all ports of a host."""
     _, port = connection.scope.get("server") or ("", 0)
     return f"tracedock_{port}"
 
 
 def check_write(connection: HTTPConnection) -> None:
-    """Let a request pass that may change things; raises `ForbiddenScope`."""
+    """Raise `ForbiddenScope` if the caller of a request has no write scope."""
     visitor: Visitor = connection.scope["visitor"]
     if visitor.scope is not Scope.WRITE:
-        raise ForbiddenScope(f"The token {visitor.name!r} may read; this needs one of the scope `write`.")
+        raise ForbiddenScope(f"The token {visitor.name!r} has the scope `read`; this request needs `write`.")

@@ -1,6 +1,6 @@
-"""The one table that maps the domain's errors to statuses, and the one shape that errors have on the wire.
+"""Error responses: the table that maps errors to HTTP statuses, and the one format of all errors.
 
-The shape is RFC 9457 ``application/problem+json`` with a stable ``code``.
+The format is RFC 9457 ``application/problem+json`` with a stable ``code``.
 """
 
 import logging
@@ -82,19 +82,19 @@ STATUS: dict[type[errors.TracedockError], int] = {
 
 
 def status_of(error: errors.TracedockError) -> int:
-    """The status of an error, or of the nearest kind of error that it is; 500 for one that should not be seen."""
+    """Return the status of an error, by its class or the nearest base class in the table; 500 without one."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
 def problem(status: int, code: str, title: str, detail: str, /, **extra: Any) -> Response:
-    """An error as it goes over the wire; nothing that is `extra` takes the place of what all errors have."""
+    """Return an error response; `extra` fields never replace the fields that all errors have."""
     body = {"type": f"urn:tracedock:{code}", "title": title, "status": status, "detail": detail, "code": code}
     headers = {"Retry-After": str(extra["retry_after_s"])} if "retry_after_s" in extra else None
     return Response(orjson.dumps(extra | body), status, headers, media_type="application/problem+json")
 
 
 def as_problem(error: errors.TracedockError) -> Response:
-    """The response that tells of one of our errors."""
+    """Return the response for an error of the service."""
     return problem(status_of(error), error.code, error.title, error.detail, **error.extra)
 
 
@@ -118,25 +118,25 @@ async def _framework(_: Request, error: Exception) -> Response:
 async def _invalid(_: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    faults = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
+    faults = [{"where": ".".join(map(str, fault["loc"])), "what": fault["msg"]} for fault in error.errors()]
     detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in faults)
     return problem(422, "bad_request", "The request can't be understood", detail, faults=faults)
 
 
-async def _left(_: Request, __: Exception) -> Response:
-    """The end of a request whose client has left: nobody reads it."""
+async def _disconnected(_: Request, __: Exception) -> Response:
+    """End a request whose client has disconnected; no client reads the response."""
     return Response(status_code=499)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    log.error("%s %s broke", request.method, request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(500, "internal", "The service has a bug", f"{type(error).__name__} in {request.method}.")
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the app leave in that shape."""
+    """Make all errors of the app leave in that format."""
     app.add_exception_handler(errors.TracedockError, _ours)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(ClientDisconnect, _left)
+    app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, _unexpected)

@@ -40,6 +40,6 @@ def test_what_came_before_a_client_left_is_told() -> None:
 
 def test_a_client_of_which_nothing_comes_counts_as_gone() -> None:
     found: list[bytes] = []
-    with pytest.raises(IncompleteBody, match="Nothing came"):
+    with pytest.raises(IncompleteBody, match="No byte arrived"):
         asyncio.run(read(Body(pieces(b"something", stalls=True), 0.001), found))
     assert found == [b"something"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.http.server.connections import Connections, Pace
+from service.http.server.connections import Connections, TransferRate
 from tests.http.conftest import connected, until
 from tests.server import Server
 
@@ -210,14 +210,14 @@ class Client:
         self.client = (address and (address, 1)) or None
         self.gave_way = False
 
-    def look(self, now: float) -> None: ...
+    def check(self, now: float) -> None: ...
 
-    def give_way(self) -> None:
+    def close_idle(self) -> None:
         self.gave_way = True
 
 
 def bounded(limit: int = 10, limit_per_client: int = 2) -> Connections:
-    return Connections(limit=limit, limit_per_client=limit_per_client, head_timeout_s=1, window_s=1, least_per_s=1)
+    return Connections(limit=limit, limit_per_client=limit_per_client, head_timeout_s=1, window_s=1, minimum_per_s=1)
 
 
 @pytest.mark.parametrize(
@@ -278,9 +278,9 @@ def test_the_longest_idle_connection_gives_way() -> None:
     ],
 )
 def test_a_pace_counts_only_the_time_in_which_it_was_waited_for(moves: list[tuple[int, bool]], slow: bool) -> None:
-    pace = Pace(10, 100)
+    rate = TransferRate(10, 100)
     answers = []
     for at, (count, awaited) in enumerate(moves):
-        pace.moved(count)
-        answers.append(pace.too_slow(at * 10.0, awaited=awaited))
+        rate.transferred(count)
+        answers.append(rate.too_slow(at * 10.0, awaited=awaited))
     assert answers[-1] is slow

@@ -35,12 +35,13 @@ POLICY = (
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "worker-src 'self' blob:; connect-src 'self' data: blob:; form-action 'none'; frame-ancestors 'self'"
 )
-"""What the UI's page may do: run its own code, and reach no host but this one."""
+"""The Content-Security-Policy of the UI's page: it runs its own code, and reaches no other host."""
 
 NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
-"""Codes with which a WebSocket is closed."""
+"""Close codes of WebSockets: the UI must not, or may, connect again."""
 
 REASON_MAX = 123
+"""Bytes of the reason in a close frame (RFC 6455, section 5.5)."""
 _DIALOG_WIDTH = 80
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
@@ -55,17 +56,17 @@ async def open_perfetto(
         str | None,
         Query(
             alias="slice",
-            description="the slice to select and zoom to: `position:123` is the event of that `position` in the"
-            " columns; `at:1695000000123:aten::mm` the one of that name that begins at that time, in ns of the trace's"
-            " own clock; `id:456` the one of that id in the engine's table `slice`. Ids are the same for all `args`,"
-            " but others in each selection",
+            description="the slice to select and zoom to: `position:123` is the event with that `position` in the"
+            " columns; `at:1695000000123:aten::mm` the one with that name that begins at that time, in ns of the"
+            " trace's own clock; `id:456` the one with that id in the engine's table `slice`. Ids are the same for all"
+            " `args`, but differ between selections",
         ),
     ] = None,
 ) -> Response:
-    """Redirect to the UI on the trace, or on a selection of it; the page then has its engine started.
+    """Redirect to the UI on the trace, or on a selection of it; the page then starts the engine.
 
-    The UI opens at the slice, or at the selection's window and steps. A selection that holds nothing, and a slice that
-    the trace or the selection does not have, or that is not the only one of its name and time, is refused.
+    The UI opens at the slice, or at the selection's window and steps. Refused are a selection without events, a slice
+    that is not in the trace or the selection, and a slice that is not the only one with its name and time.
     """
     trace = parts.trace_operations.ready(view.trace_id)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
@@ -77,10 +78,10 @@ async def open_perfetto(
 
 
 def _place_query(place: dict[str, Any], reference: SliceReference | None) -> str:
-    """The query that has the UI's page open at a place, with its question mark; empty for the whole timeline.
+    """Return the query that opens the UI at a place, with its question mark; empty for the whole timeline.
 
-    The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. None of it is in the fragment, which the UI
-    replaces: so a reload opens at the same place.
+    The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. They are not in the fragment, because the UI
+    replaces that: so a reload opens the same place.
     """
     query = {}
     if place.get("start") is not None:
@@ -99,7 +100,7 @@ def ui_page(
     _end: Annotated[int | None, Query(alias="visEnd")] = None,
     _slice: Annotated[str | None, Query(alias="slice")] = None,
 ) -> Response:
-    """The UI's page, with our script ahead of its own; the scripts read the query, see `_place_query`."""
+    """Serve the UI's page, with our script before its own; the scripts read the query, see `_place_query`."""
     parts.catalog.get(View.parsed(view).trace_id)
     page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
@@ -107,7 +108,7 @@ def ui_page(
 
 @pages.get("/{view}/{path:path}")
 def ui_file(path: str, parts: Parts) -> Response:
-    """A file of the UI. What is none is a plain 404: the UI probes for paths that only its developers have."""
+    """Serve a file of the UI; others are 404, since the UI probes for paths that exist only at its developers'."""
     if path not in _served_files(parts.ui):
         raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
     return FileResponse(parts.ui / path, headers={"Cache-Control": "no-cache"})
@@ -115,7 +116,7 @@ def ui_file(path: str, parts: Parts) -> Response:
 
 @cache
 def _served_files(ui: Path) -> frozenset[str]:
-    """The UI's files, by their paths below its folder: what is not among them can't be asked for."""
+    """Return the paths of the UI's files below its folder; no other path is served."""
     files = (file.relative_to(ui) for file in ui.rglob("*") if file.is_file())
     return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
 
@@ -123,7 +124,7 @@ def _served_files(ui: Path) -> frozenset[str]:
 @pages.post("/{view}/rpc/status")
 @declares("read")
 async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
-    """The engine's status as the UI asks for it, answered by us at once; it gives up after 2 s."""
+    """Return the engine's status, without waiting for the engine: the UI gives up after 2 s."""
     session = parts.session_operations.open(View.parsed(view), identity(request))
     return Response(status(session).SerializeToString(), media_type="application/x-protobuf")
 
@@ -131,7 +132,7 @@ async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
 @pages.websocket("/{view}/rpc/websocket")
 @declares("read", audit="open perfetto")
 async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
-    """The UI's stream of requests and ours of answers."""
+    """Serve the UI's stream of requests."""
     try:
         session = parts.session_operations.open(View.parsed(view), identity(socket))
     except TracedockError as error:
@@ -142,21 +143,21 @@ async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
 
 
 def close_reason(text: str) -> str:
-    """As much of a text as fits into the reason of a closed WebSocket, 123 bytes (RFC 6455, section 5.5).
+    """Return the beginning of a text that fits into the reason of a close frame.
 
-    The UI shows it in a dialog that breaks no lines.
+    Its lines are broken here, because the UI shows it in a dialog that does not break lines.
     """
     return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
 
 
 async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: ByteBudget) -> int | None:
-    """Serve one UI on a session until it leaves, which also stops what the engine does for it.
+    """Serve one UI on a session until it disconnects, which also stops its requests in the engine.
 
     Args:
         socket: the UI's connection.
-        session: whose engine.
+        session: the session.
         relay: answers the UI.
-        unanswered: the bytes of messages that may wait for their turn, of all UIs together.
+        unanswered: the bytes of messages that may wait, of all UIs together.
 
     Returns:
         The code with which the UI closed the connection; None if it did not.
@@ -183,15 +184,15 @@ async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: 
 
 
 async def _listen(socket: WebSocket, inbox: Inbox) -> int | None:
-    """Take what the UI sends until it leaves, which is noticed also while it waits for an answer.
+    """Receive messages of the UI until it disconnects, also while it waits for an answer.
 
     Returns:
-        The code with which it left; None if it was sent away.
+        The close code of the UI; None if the server closed the connection.
     """
     while (message := await socket.receive())["type"] == "websocket.receive":
         data = message.get("bytes")
         if data is None:
-            await socket.close(NO_TRY_AGAIN, "A text message is no part of an RPC stream.")
+            await socket.close(NO_TRY_AGAIN, "An RPC stream has no text messages.")
             return None
         await inbox.put(data)
     code: int | None = message.get("code")

@@ -1,7 +1,7 @@
-"""Bounds on connections: how many there are, and how slow a client may be that sends or reads.
+"""Bounds on connections: their number, and the minimum speed of clients that send or read.
 
-One `Connections` counts and watches all connections of a server, on all its ports. A connection on which no request
-is in progress gives way to a new one when there are too many; one that makes no progress is ended.
+One `Connections` counts and checks all connections of a server, on all its ports. If there are too many, a connection
+without a request in progress is closed for a new one. A connection that makes no progress is ended.
 """
 
 import asyncio
@@ -17,61 +17,61 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FILES_BESIDE = 256
-"""File descriptors that the server needs beside its connections, each of which may read a file."""
-_LOOK_EVERY_S = 1.0
-_LOOKS = 4
-"""Looks within the shortest bound."""
+OTHER_FILES = 256
+"""File descriptors of the server besides those of its connections, each of which may read a file."""
+_CHECK_INTERVAL_S = 1.0
+_CHECKS_PER_BOUND = 4
+"""Checks within the shortest time limit."""
 _NETWORK_BITS = 64
-"""Length of the prefix that one IPv6 client owns."""
+"""Length of the prefix that identifies an IPv6 client."""
 
 
 class Connection(Protocol):
-    """A connection, as `Connections` sees it."""
+    """A connection, as `Connections` uses it."""
 
     client: tuple[str, int] | None
     """Address and port of the peer; None for a Unix socket."""
 
-    def look(self, now: float) -> None:
-        """End the connection if it is overdue at `now`, in seconds of the loop's clock."""
+    def check(self, now: float) -> None:
+        """End the connection if it is overdue at `now`, in seconds of the loop's clock; called periodically."""
 
-    def give_way(self) -> None:
+    def close_idle(self) -> None:
         """Close the connection, on which no request is in progress."""
 
 
-class Pace:
-    """The pace of a client, measured over windows of the time in which the server waited for it.
+class TransferRate:
+    """The transfer rate of a client, measured over windows of the time in which the server waits for it.
 
     Args:
         window_s: seconds of each window.
-        least: bytes that must move within one; at least one must.
+        minimum: bytes to transfer in each window; 1 or more.
     """
 
-    def __init__(self, window_s: float, least: float) -> None:
+    def __init__(self, window_s: float, minimum: float) -> None:
         self._window_s = window_s
-        self._least = max(1.0, least)
+        self._minimum = max(1.0, minimum)
         self._last: float | None = None
         self._waited_s = 0.0
-        self._moved = 0
+        self._transferred = 0
 
-    def moved(self, count: int) -> None:
-        """Count bytes that moved."""
-        self._moved += count
+    def transferred(self, count: int) -> None:
+        """Count transferred bytes."""
+        self._transferred += count
 
     def too_slow(self, now: float, *, awaited: bool) -> bool:
-        """Tell whether a window ended in which too little moved.
+        """Return whether a window has ended in which too few bytes were transferred.
 
         Args:
             now: seconds of the loop's clock.
-            awaited: whether the server waits for the client now; the time until the next call counts if so.
+            awaited: whether the server waits for the client; only then the time until the next call counts.
         """
         if self._last is not None:
             self._waited_s += now - self._last
         self._last = now if awaited else None
         if self._waited_s < self._window_s:
             return False
-        slow = self._moved < self._least
-        self._waited_s, self._moved = 0.0, 0
+        slow = self._transferred < self._minimum
+        self._waited_s, self._transferred = 0.0, 0
         return slow and awaited
 
 
@@ -79,12 +79,12 @@ class Connections:
     """All open connections of a server.
 
     Args:
-        limit: how many there may be.
-        limit_per_client: how many of one address, unless that is of this machine; an IPv6 address counts as its /64.
+        limit: their maximum number.
+        limit_per_client: the maximum for one address, except those of this machine; an IPv6 address counts as its /64.
         head_timeout_s: seconds that the head of a request may take.
-        window_s: seconds of the windows of `Pace`.
-        least_per_s: bytes a second that must move in these.
-        files_port: the port on which WebSockets take messages of `FILE_PIECE_MAX`; elsewhere they take `MESSAGE_MAX`.
+        window_s: seconds of the windows of `TransferRate`.
+        minimum_per_s: bytes a second to transfer in these.
+        files_port: the port on which WebSockets accept messages of `FILE_PIECE_MAX`, elsewhere of `MESSAGE_MAX`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Connections:
         limit_per_client: int,
         head_timeout_s: float,
         window_s: float,
-        least_per_s: float,
+        minimum_per_s: float,
         files_port: int = 0,
     ) -> None:
         self.files_port = files_port
@@ -102,10 +102,12 @@ class Connections:
         self._limit_per_client = limit_per_client
         self.head_timeout_s = head_timeout_s
         self._window_s = window_s
-        self._least = window_s * least_per_s
-        self._look_every_s = min(_LOOK_EVERY_S, head_timeout_s / _LOOKS, window_s / _LOOKS)
+        self._minimum = window_s * minimum_per_s
+        self._check_interval_s = min(
+            _CHECK_INTERVAL_S, head_timeout_s / _CHECKS_PER_BOUND, window_s / _CHECKS_PER_BOUND
+        )
         self._open: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # in order of time
+        self._idle: dict[Connection, None] = {}  # the longest idle first
         self._per_client: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -117,35 +119,35 @@ class Connections:
             limit_per_client=settings.max_connections_per_client,
             head_timeout_s=settings.head_timeout_s,
             window_s=settings.transfer_window_s,
-            least_per_s=settings.min_bytes_per_s,
+            minimum_per_s=settings.min_bytes_per_s,
             files_port=settings.perfetto_port,
         )
 
-    def pace(self) -> Pace:
-        """A meter of one direction of a connection."""
-        return Pace(self._window_s, self._least)
+    def transfer_rate(self) -> TransferRate:
+        """Return a meter for one direction of a connection."""
+        return TransferRate(self._window_s, self._minimum)
 
     def enter(self, connection: Connection) -> bool:
-        """Count a new connection; False where there are too many, and it is not counted."""
+        """Count a new connection, and return True; if there are too many, return False and do not count it."""
         network = _network(connection)
         if network and self._per_client[network] >= self._limit_per_client:
             return False
-        if len(self._open) >= self._limit and not self._made_room():
+        if len(self._open) >= self._limit and not self._close_longest_idle():
             return False
         self.resume(connection)
         return True
 
     def resume(self, connection: Connection) -> None:
-        """Count a connection that takes the place of one that just left."""
+        """Count a connection that replaces one that has just left."""
         self._open.add(connection)
         if network := _network(connection):
             self._per_client[network] += 1
         if not self._timer:
-            self._timer = asyncio.get_running_loop().call_later(self._look_every_s, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection; one that was not counted is fine."""
-        self._waiting.pop(connection, None)
+        """Stop counting a connection; one that was not counted is ignored."""
+        self._idle.pop(connection, None)
         if connection not in self._open:
             return
         self._open.remove(connection)
@@ -155,33 +157,33 @@ class Connections:
                 del self._per_client[network]
 
     def idle(self, connection: Connection) -> None:
-        """Take note that no request is in progress on a connection, which may have to give way."""
+        """Record that a connection has no request in progress, so that it may be closed for another one."""
         if connection in self._open:
-            self._waiting[connection] = None
+            self._idle[connection] = None
 
     def busy(self, connection: Connection) -> None:
-        """Take note that one is."""
-        self._waiting.pop(connection, None)
+        """Record that a connection has a request in progress."""
+        self._idle.pop(connection, None)
 
-    def _made_room(self) -> bool:
-        """Close the connection that has been idle for longest; False if none is."""
-        oldest = next(iter(self._waiting), None)
+    def _close_longest_idle(self) -> bool:
+        """Close the connection that has been idle longest; return False if none is idle."""
+        oldest = next(iter(self._idle), None)
         if oldest is None:
             return False
         self.leave(oldest)
-        oldest.give_way()
+        oldest.close_idle()
         return True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self._open):
-            connection.look(now)
-        self._timer = loop.call_later(self._look_every_s, self._look) if self._open else None
+            connection.check(now)
+        self._timer = loop.call_later(self._check_interval_s, self._check) if self._open else None
 
 
 class BoundedConfig(uvicorn.Config):
-    """A uvicorn configuration that gives the protocols what they share."""
+    """A uvicorn configuration with the connections that all protocols share."""
 
     def __init__(self, app: Any, connections: Connections, **options: Any) -> None:
         super().__init__(app, **options)
@@ -189,14 +191,14 @@ class BoundedConfig(uvicorn.Config):
 
 
 def connections_of(config: uvicorn.Config) -> Connections:
-    """The connections that the protocols of a server share."""
+    """Return the connections that the protocols of a server share."""
     if not isinstance(config, BoundedConfig):
-        raise TypeError("protocols with bounds are configured by a BoundedConfig")
+        raise TypeError("these protocols need a BoundedConfig")
     return config.connections
 
 
 def _network(connection: Connection) -> str | None:
-    """The address that a connection is counted by; None for one of this machine."""
+    """Return the address under which a connection is counted; None for one of this machine."""
     if not connection.client:
         return None
     address = ipaddress.ip_address(connection.client[0].partition("%")[0])
@@ -209,14 +211,14 @@ def _network(connection: Connection) -> str | None:
 
 
 def _files_for(connections: int) -> int:
-    """Raise the limit of open files for so many connections, and return how many it allows."""
+    """Raise the limit of open files for a number of connections, and return the number that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * connections + FILES_BESIDE
+    needed = 2 * connections + OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections
     soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    allowed = min(connections, max(1, (soft - FILES_BESIDE) // 2))
+    allowed = min(connections, max(1, (soft - OTHER_FILES) // 2))
     if allowed < connections:
-        log.warning("%d connections at once, not %d: the system allows %d open files", allowed, connections, soft)
+        log.warning("at most %d connections, not %d: the system allows %d open files", allowed, connections, soft)
     return allowed

@@ -1,6 +1,6 @@
-"""Messages of WebSockets that wait for their turn: bounded in bytes, by making the client wait.
+"""Queues of WebSocket messages, bounded in bytes by backpressure.
 
-A connection whose inbox is full is not read any more, and TCP makes its client wait.
+A connection whose queue is full is not read, so TCP makes its client wait.
 """
 
 import asyncio
@@ -12,85 +12,85 @@ MESSAGES_MAX = 256
 CONNECTION_MAX = 8 << 20
 TOTAL_MAX = 64 << 20
 FREE = 64 << 10
-"""Bytes of each connection that do not count in the total, so that small requests never wait for others."""
+"""Bytes of each connection that do not count in the total: small requests never wait for other connections."""
 
 
 class ByteBudget:
-    """Bytes that several holders share.
+    """A number of bytes that several holders share.
 
     Args:
-        most: bytes held at once; a single holder may take more while nobody else has any.
+        maximum: bytes held at the same time; a single holder may take more if no other has any.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._news = asyncio.Event()
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._released = asyncio.Event()
         self.held = 0
 
     async def take(self, size: int) -> None:
-        """Take bytes, once there are so many."""
-        while self.held and self.held + size > self._most:
-            self._news.clear()
-            await self._news.wait()
+        """Take bytes, once that many are free."""
+        while self.held and self.held + size > self._maximum:
+            self._released.clear()
+            await self._released.wait()
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """Give bytes back."""
+        """Return bytes."""
         self.held -= size
-        self._news.set()
+        self._released.set()
 
 
 class Inbox:
-    """The messages of one connection.
+    """The queue of messages of one connection.
 
     Args:
         total: the budget of all connections.
-        most: bytes of this one that may wait.
+        maximum: bytes of this connection.
     """
 
-    def __init__(self, total: ByteBudget, most: int = CONNECTION_MAX) -> None:
+    def __init__(self, total: ByteBudget, maximum: int = CONNECTION_MAX) -> None:
         self._total = total
-        self._most = most
+        self._maximum = maximum
         self._messages: deque[bytes] = deque()
-        self._arrived, self._left = asyncio.Event(), asyncio.Event()
-        self._held = 0  # of messages that wait or are being answered
-        self._counted = 0  # of these, in the total
+        self._added, self._removed = asyncio.Event(), asyncio.Event()
+        self._held = 0  # bytes of messages that wait or are being answered
+        self._counted = 0  # bytes of these in the total
 
     async def put(self, message: bytes) -> None:
-        """Add a message, once there is room for it."""
+        """Add a message, once there is space for it."""
         size = len(message)
-        while self._held and (self._held + size > self._most or len(self._messages) >= MESSAGES_MAX):
-            self._left.clear()
-            await self._left.wait()
+        while self._held and (self._held + size > self._maximum or len(self._messages) >= MESSAGES_MAX):
+            self._removed.clear()
+            await self._removed.wait()
         more = max(self._held + size - FREE, 0) - self._counted
         if more > 0:
             await self._total.take(more)
             self._counted += more
         self._held += size
         self._messages.append(message)
-        self._arrived.set()
+        self._added.set()
 
     async def get(self) -> bytes:
         """Take the next message; its bytes count until `done`."""
         while not self._messages:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._added.clear()
+            await self._added.wait()
         return self._messages.popleft()
 
     def done(self, *, unfinished: int) -> None:
-        """Give back the bytes of messages that were answered.
+        """Release the bytes of messages that were answered.
 
         Args:
-            unfinished: bytes of them that are kept, as the beginning of a request.
+            unfinished: bytes of them that are the beginning of an incomplete request.
         """
         self._held = sum(map(len, self._messages)) + unfinished
         kept = max(self._held - FREE, 0)
         if kept < self._counted:
             self._total.give_back(self._counted - kept)
             self._counted = kept
-        self._left.set()
+        self._removed.set()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all bytes."""
         self._messages.clear()
         self.done(unfinished=0)
