@@ -157,7 +157,7 @@ def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace
 # -- leaks ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> None:
+def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, step_trace: Path) -> None:
     server = start_server(keep_ready=True)
     trace = server.upload(step_trace)["id"]
     process = psutil.Process(server.pid)

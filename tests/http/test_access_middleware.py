@@ -97,7 +97,7 @@ def code(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize(("method", "path"), READS + WRITES)
-def test_without_a_token_there_is_nothing(guarded: Guarded, method: str, path: str) -> None:
+def test_requests_without_a_valid_token_are_unauthorized(guarded: Guarded, method: str, path: str) -> None:
     for token in ("", "wrong", guarded.reader[:-1]):
         answer = guarded.ask(method, path, token)
         assert (answer.status_code, code(answer)) == (401, "unauthorized")
@@ -106,21 +106,21 @@ def test_without_a_token_there_is_nothing(guarded: Guarded, method: str, path: s
 
 
 @pytest.mark.parametrize(("method", "path"), READS)
-def test_who_may_read_gets_an_answer(guarded: Guarded, method: str, path: str) -> None:
+def test_read_scope_allows_all_reads(guarded: Guarded, method: str, path: str) -> None:
     for token in (guarded.reader, guarded.writer):
         answer = guarded.ask(method, path, token, json={"sql": "SELECT 1"} if path.endswith("query") else None)
         assert code(answer) in ("", "unknown_trace", "not_found"), answer.text
 
 
 @pytest.mark.parametrize(("method", "path"), WRITES)
-def test_who_may_read_changes_nothing(guarded: Guarded, method: str, path: str) -> None:
+def test_read_scope_forbids_all_writes(guarded: Guarded, method: str, path: str) -> None:
     answer = guarded.ask(method, path, guarded.reader)
     assert (answer.status_code, code(answer)) == (403, "forbidden_scope")
     assert "reader" in answer.json()["detail"]
     assert code(guarded.ask(method, path, guarded.writer)) not in ("forbidden_scope", "unauthorized")
 
 
-def test_who_may_read_may_see_what_a_split_would_make(guarded: Guarded, trace: str) -> None:
+def test_read_scope_allows_only_dry_runs_of_a_split(guarded: Guarded, trace: str) -> None:
     where, dry = f"/api/v1/traces/{trace}/split", {"by": "step", "dry_run": True}
     assert guarded.ask("POST", where, guarded.reader, json=dry).status_code == 200
     assert code(guarded.ask("POST", where, guarded.reader, json={"by": "step"})) == "forbidden_scope"
@@ -128,21 +128,21 @@ def test_who_may_read_may_see_what_a_split_would_make(guarded: Guarded, trace: s
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/login", "/static/style.css", "/static/login.js"])
-def test_what_is_needed_to_get_in_is_open(guarded: Guarded, path: str) -> None:
+def test_login_page_and_its_files_need_no_token(guarded: Guarded, path: str) -> None:
     assert guarded.ask("GET", path).status_code == 200
 
 
 @pytest.mark.parametrize(
     "path", ["/static/../api/v1/traces", "//api/v1/traces", "/healthz/../api/v1/traces", "/login/"]
 )
-def test_no_way_leads_around(guarded: Guarded, path: str) -> None:
+def test_unusual_paths_do_not_bypass_authentication(guarded: Guarded, path: str) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = sent_raw(guarded.server, request.encode())
     assert answer.split()[1] in (b"401", b"404")
     assert b'"traces"' not in answer
 
 
-def test_a_token_in_the_address_opens_nothing(guarded: Guarded) -> None:
+def test_token_in_the_query_is_ignored(guarded: Guarded) -> None:
     for name in ("token", "access_token", "authorization"):
         assert guarded.ask("GET", "/api/v1/traces", params={name: guarded.writer}).status_code == 401
 
@@ -173,7 +173,7 @@ def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Se
     assert secret not in (one.data / "audit.log").read_text()
 
 
-def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, start_server: Callable[..., Server]) -> None:
+def test_server_on_all_addresses_needs_a_token_to_start(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     line = [sys.executable, "-m", "service", "serve", "--host", "0.0.0.0", "--port", "0", "--perfetto-port", "0"]
     done = subprocess.run(
         [*line, "--data", str(tmp_path / "data")], capture_output=True, text=True, timeout=30, check=False
@@ -194,13 +194,13 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, start_server
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.7", "localhost@evil.example", ""])
 @pytest.mark.parametrize("path", ["/api/v1/traces", "/", "/healthz", "/login", "/static/style.css"])
-def test_a_request_for_another_name_gets_nothing(guarded: Guarded, host: str, path: str) -> None:
+def test_request_for_another_host_is_refused(guarded: Guarded, host: str, path: str) -> None:
     answer = guarded.ask("GET", path, guarded.writer, headers={"Host": host})
     assert (answer.status_code, code(answer)) == (421, "wrong_host")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8700", "[::1]:8700", "traces.example"])
-def test_a_request_for_its_own_names_is_answered(guarded: Guarded, host: str) -> None:
+def test_request_for_own_host_names_is_answered(guarded: Guarded, host: str) -> None:
     assert guarded.ask("GET", "/api/v1/traces", guarded.reader, headers={"Host": host}).status_code == 200
 
 
@@ -216,13 +216,13 @@ def test_a_foreign_page_changes_nothing_on_an_open_server(server: Server, header
     assert not [name for name in answer.headers if name.startswith("access-control")]  # so that no page can read it
 
 
-def test_pages_of_its_own_and_of_allowed_sites_change_things(guarded: Guarded) -> None:
+def test_own_pages_and_pages_of_allowed_origins_may_write(guarded: Guarded) -> None:
     for origin in (guarded.url, "https://traces.example"):
         answer = guarded.ask("DELETE", f"/api/v1/traces/{NO_TRACE}", guarded.writer, headers={"Origin": origin})
         assert code(answer) == "unknown_trace"
 
 
-def test_a_websocket_passes_the_same_doors(guarded: Guarded, trace: str) -> None:
+def test_websocket_passes_the_same_checks(guarded: Guarded, trace: str) -> None:
     address = f"{guarded.url.replace('http', 'ws')}/perfetto/{trace}/rpc/websocket"
     bearer = {"Authorization": f"Bearer {guarded.reader}"}
     for headers, origin, status in (
@@ -245,7 +245,7 @@ def test_a_websocket_passes_the_same_doors(guarded: Guarded, trace: str) -> None
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/docs", "/api/v1/traces", "/static/index.js", "/nothing", "/healthz"])
-def test_every_answer_tells_browsers_what_it_may_not_do(guarded: Guarded, path: str) -> None:
+def test_every_response_has_security_headers(guarded: Guarded, path: str) -> None:
     for token in ("", guarded.reader):
         headers = guarded.ask("GET", path, token).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -267,7 +267,7 @@ def test_pages_have_no_script_but_files(guarded: Guarded) -> None:
 # -- the audit log ---------------------------------------------------------------------------------------------------
 
 
-def test_each_change_is_noted_with_who_made_it(guarded: Guarded, step_trace: Path) -> None:
+def test_audit_log_has_each_change_with_its_caller(guarded: Guarded, step_trace: Path) -> None:
     before = len(guarded.noted())
     sent = guarded.ask("PUT", "/api/v1/traces/noted.json.gz?wait=60", guarded.writer, content=step_trace.read_bytes())
     trace = sent.json()["id"]
@@ -298,7 +298,7 @@ def test_each_change_is_noted_with_who_made_it(guarded: Guarded, step_trace: Pat
     ]
 
 
-def test_an_upload_in_chunks_is_noted_once_it_is_a_trace(guarded: Guarded, step_trace: Path) -> None:
+def test_audit_log_has_a_chunked_upload_once_it_is_complete(guarded: Guarded, step_trace: Path) -> None:
     before, content = len(guarded.noted()), step_trace.read_bytes()
     told = VERSION | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="doors.json.gz")}
     where = guarded.ask("POST", "/api/v1/uploads", guarded.writer, headers=told).headers["location"]
@@ -312,7 +312,7 @@ def test_an_upload_in_chunks_is_noted_once_it_is_a_trace(guarded: Guarded, step_
     ]
 
 
-def test_changes_of_an_open_server_are_noted_too(start_server: Callable[..., Server]) -> None:
+def test_audit_log_has_changes_on_a_server_without_tokens(start_server: Callable[..., Server]) -> None:
     one = start_server()
     one.api.delete(f"/traces/{NO_TRACE}")
     [told] = [json.loads(line) for line in (one.data / "audit.log").read_text().splitlines()]

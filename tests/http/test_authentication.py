@@ -51,13 +51,13 @@ def test_a_server_of_this_machine_alone_is_open_until_there_is_a_token(tokens: T
         access.visitor(asked())
 
 
-def test_the_token_that_is_set_may_do_everything(tokens: Tokens) -> None:
+def test_token_of_the_setting_has_write_scope(tokens: Tokens) -> None:
     access = Access(Settings(host="0.0.0.0", token=SecretStr(SET)), tokens)
     assert access.visitor(asked(authorization=f"bearer  {SET}")) == Visitor("TRACEDOCK_TOKEN", Scope.WRITE)
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", SET, f"Basic {SET}", f"Bearer {SET}x"])
-def test_nobody_else_is_let_in(tokens: Tokens, given: str) -> None:
+def test_unknown_tokens_are_unauthorized(tokens: Tokens, given: str) -> None:
     access = Access(Settings(token=SecretStr(SET)), tokens)
     with pytest.raises(Unauthorized) as refusal:
         access.visitor(asked(authorization=given))
@@ -74,7 +74,7 @@ def test_a_session_lasts_as_long_as_its_token(tokens: Tokens) -> None:
         access.visitor(with_cookie(session))
 
 
-def test_a_session_ends_when_its_browser_leaves_or_its_time_is_over(tokens: Tokens) -> None:
+def test_session_ends_by_logout_and_by_expiry(tokens: Tokens) -> None:
     now = [0.0]
     access = Access(Settings(), tokens, clock=lambda: now[0])
     secret = tokens.add("ci", Scope.READ)

@@ -8,7 +8,7 @@ from tests.server import Server
 BLOCK = b"x" * (1 << 20)
 
 
-def test_a_question_beyond_the_bound_is_refused(server: Server, trace: str) -> None:
+def test_query_body_beyond_the_bound_is_refused(server: Server, trace: str) -> None:
     def blocks() -> Iterator[bytes]:
         for _ in range(BODY_MAX // len(BLOCK) + 2):
             yield BLOCK
@@ -21,7 +21,7 @@ def test_a_question_beyond_the_bound_is_refused(server: Server, trace: str) -> N
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_an_upload_has_no_such_bound(server: Server) -> None:
+def test_upload_body_may_exceed_the_bound(server: Server) -> None:
     answer = server.api.put("/traces/blank", content=b" " * (BODY_MAX + 1), params={"wait": 20})
     assert answer.json()["size"] == BODY_MAX + 1
     server.api.delete(f"/traces/{answer.json()['id']}")

@@ -53,7 +53,7 @@ def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Ser
 
 
 @pytest.mark.parametrize("sent", [HEAD, b"GET /", b"\r\n\r\n"])
-def test_a_head_that_does_not_end_is_over_in_time(strict: Server, sent: bytes) -> None:
+def test_incomplete_head_times_out(strict: Server, sent: bytes) -> None:
     with connected(strict) as connection:
         connection.sendall(sent)
         answer = answer_on(connection)
@@ -61,7 +61,7 @@ def test_a_head_that_does_not_end_is_over_in_time(strict: Server, sent: bytes) -
     assert bool(answer) == sent.startswith(b"GET")
 
 
-def test_a_head_that_comes_byte_by_byte_is_over_in_time(strict: Server) -> None:
+def test_head_sent_byte_by_byte_times_out(strict: Server) -> None:
     with connected(strict) as connection:
         connection.settimeout(0.05)
         connection.sendall(HEAD)
@@ -86,7 +86,7 @@ def test_a_second_head_on_a_connection_has_the_bound_too(strict: Server) -> None
 @pytest.mark.parametrize(
     ("fields", "body"), [(b"Content-Length: 100\r\n", b"{"), (b"Transfer-Encoding: chunked\r\n", b"1\r\n{\r\n")]
 )
-def test_a_body_that_stalls_is_over_and_leaves_nothing(strict: Server, fields: bytes, body: bytes) -> None:
+def test_stalled_body_times_out_and_leaves_no_files(strict: Server, fields: bytes, body: bytes) -> None:
     with connected(strict) as connection:
         connection.sendall(PUT + fields + b"\r\n" + body)
         assert problem_of(answer_on(connection)) == (408, "too_slow")
@@ -109,7 +109,7 @@ def trickled(server: Server, text: bytes, each: int, every_s: float) -> bytes:
         return answer_on(connection)
 
 
-def test_a_body_that_trickles_is_over(strict: Server) -> None:
+def test_trickling_body_times_out(strict: Server) -> None:
     assert problem_of(trickled(strict, b" " * 1000, 1, 0.1)) == (408, "too_slow")
 
 
@@ -153,7 +153,7 @@ def download(server: Server, trace: str) -> socket.socket:
     return connection
 
 
-def test_a_download_that_nobody_reads_is_over(strict: Server, bulky: str) -> None:
+def test_unread_download_is_aborted(strict: Server, bulky: str) -> None:
     with download(strict, bulky) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
         before = open_connections(strict)
@@ -252,7 +252,7 @@ def test_a_client_that_left_makes_room_for_itself() -> None:
     asyncio.run(run())
 
 
-def test_the_longest_idle_connection_gives_way() -> None:
+def test_longest_idle_connection_is_closed_for_a_new_one() -> None:
     async def run() -> None:
         connections, clients = bounded(limit=3), [Client(None) for _ in range(4)]
         for client in clients[:3]:
@@ -277,7 +277,7 @@ def test_the_longest_idle_connection_gives_way() -> None:
         ([(0, True), (0, False)], False),
     ],
 )
-def test_a_pace_counts_only_the_time_in_which_it_was_waited_for(moves: list[tuple[int, bool]], slow: bool) -> None:
+def test_transfer_rate_counts_only_awaited_time(moves: list[tuple[int, bool]], slow: bool) -> None:
     rate = TransferRate(10, 100)
     answers = []
     for at, (count, awaited) in enumerate(moves):

@@ -181,7 +181,7 @@ def test_a_refused_method_is_told_all_methods_of_the_path(method: str, path: str
         assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
 
 
-def test_there_are_no_options_where_there_is_nothing(server: Server) -> None:
+def test_options_of_an_unknown_path_is_not_found(server: Server) -> None:
     assert server.api.options("/nothing").status_code == 404
     assert server.api.head("/nothing").status_code == 404
 

@@ -125,7 +125,7 @@ def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: di
         assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
-def test_what_a_split_would_make_is_told_without_making_it(server: Server, trace: dict[str, Any]) -> None:
+def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trace: dict[str, Any]) -> None:
     before = server.api.get("/traces", params={"parent": trace["id"]}).json()
     plan = split(server, trace["id"], by="parts", value=3, dry_run=True)
     assert plan.status_code == 200
@@ -158,7 +158,7 @@ def test_what_a_split_would_make_is_told_without_making_it(server: Server, trace
     ],
 )
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_what_cannot_be_split_says_what_there_is(
+def test_impossible_split_is_refused_with_the_possible_values(
     server: Server, trace: dict[str, Any], asked: dict[str, Any], code: str, said: str, dry_run: bool
 ) -> None:
     answer = split(server, trace["id"], wait=0, dry_run=dry_run, **asked)
@@ -179,7 +179,7 @@ def test_a_split_that_is_cancelled_leaves_nothing(server: Server, large: str) ->
     assert server.api.delete(f"/jobs/{job['id']}").json() == cancelled  # it is over
 
 
-def test_a_job_tells_how_far_it_is(server: Server, large: str) -> None:
+def test_job_reports_its_progress(server: Server, large: str) -> None:
     job = split(server, large, wait=0, by="parts", value=2).json()
     assert job["progress"]["events_total"] > 0
     done = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
@@ -189,7 +189,7 @@ def test_a_job_tells_how_far_it_is(server: Server, large: str) -> None:
         assert not (server.data / "columns" / child).exists()
 
 
-def test_with_its_trace_a_split_ends(server: Server, tmp_path: Path) -> None:
+def test_split_ends_when_its_trace_is_deleted(server: Server, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "large.json", sized(TraceShape(), 40_000_000))
     trace_id = server.upload(path)["id"]
     job = split(server, trace_id, wait=0, by="parts", value=20).json()
@@ -216,7 +216,7 @@ def test_a_split_goes_on_after_its_server_was_killed(start_server: Callable[...,
     assert {path.name for path in (server.data / "columns").iterdir()} == {trace_id, *done["result"]["traces"]}
 
 
-def test_a_process_that_dies_is_started_again_and_not_for_ever(
+def test_dying_job_process_is_restarted_a_limited_number_of_times(
     start_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = start_server(ingest_attempts=2)
@@ -238,7 +238,7 @@ def test_a_process_that_dies_is_started_again_and_not_for_ever(
     until(server, lambda: list((server.data / "making").iterdir()) == [])
 
 
-def test_a_job_that_there_is_not_is_unknown(server: Server) -> None:
+def test_unknown_job_is_not_found(server: Server) -> None:
     for method in ("GET", "DELETE"):
         answer = server.api.request(method, "/jobs/123456")
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
@@ -287,7 +287,7 @@ def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -
     }
 
 
-def test_what_cannot_be_merged_says_why(server: Server, ranks: list[str], trace: dict[str, Any]) -> None:
+def test_impossible_merge_is_refused_with_a_reason(server: Server, ranks: list[str], trace: dict[str, Any]) -> None:
     def refused(status: int = 422, **asked: object) -> str:
         answer = server.api.post("/traces/merge", json=asked)
         assert answer.status_code == status, answer.text
@@ -313,7 +313,7 @@ def cut(server: Server, trace: dict[str, Any]) -> Callable[..., Any]:
     return lambda **chosen: server.api.get(f"/traces/{trace['id']}/download", params=chosen)
 
 
-def test_a_selection_is_written_as_it_is_asked_for(cut: Callable[..., Any], trace: dict[str, Any]) -> None:
+def test_selection_is_downloaded_in_the_requested_format(cut: Callable[..., Any], trace: dict[str, Any]) -> None:
     packed = cut(steps=3)
     assert packed.headers["content-disposition"].endswith("steps.cut.pt.trace.json.gz")
     plain = cut(format="json", selection=json.dumps({"steps": [3]}))
@@ -346,7 +346,7 @@ def test_a_selection_is_written_as_it_is_asked_for(cut: Callable[..., Any], trac
         ({"steps": "three"}, "bad_request"),
     ],
 )
-def test_what_cannot_be_cut_out_is_told_before_a_byte(
+def test_impossible_cut_is_refused_before_the_first_byte(
     cut: Callable[..., Any], chosen: dict[str, Any], code: str
 ) -> None:
     answer = cut(**chosen)

@@ -124,11 +124,11 @@ def test_a_file_has_a_fitting_name(server: Server, secretive: str, asked: dict[s
         ("a.json.b", "a.json.b"),
     ],
 )
-def test_old_suffixes_make_room(name: str, bare: str) -> None:
+def test_new_suffix_replaces_old_suffixes(name: str, bare: str) -> None:
     assert file_name(name, "parquet", redact=False) == f"{bare}.parquet"
 
 
-def test_a_head_starts_no_export(server: Server, large: str) -> None:
+def test_head_of_a_download_starts_no_process(server: Server, large: str) -> None:
     answer = server.api.head(f"/traces/{large}/download", params={"format": "json"})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert "content-length" not in answer.headers
@@ -138,7 +138,7 @@ def test_a_head_starts_no_export(server: Server, large: str) -> None:
 # -- as columns ----------------------------------------------------------------------------------------------------
 
 
-def test_columns_come_whole_in_parts_or_not_at_all(server: Server, trace: str, tmp_path: Path) -> None:
+def test_columns_download_supports_ranges_and_etags(server: Server, trace: str, tmp_path: Path) -> None:
     whole = download(server, trace, format="parquet")
     (tmp_path / "events.parquet").write_bytes(whole.content)
     events = server.api.get(f"/traces/{trace}").json()["events"]["kept"]
@@ -168,7 +168,7 @@ def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secr
 
 
 @pytest.mark.parametrize("form", ["original", "parquet"])
-def test_what_is_given_as_it_is_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
+def test_unchanged_formats_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
     answer = download(server, secretive, format=form, redact=True)
     assert (answer.status_code, answer.json()["code"]) == (422, "not_redactable")
     assert answer.json()["formats"] == ["json", "json.gz"]
@@ -200,7 +200,7 @@ def test_an_envelope_that_is_too_large_is_not_shown(server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["download?format=json", "download?format=parquet", "envelope"])
-def test_of_a_trace_that_is_not_ready_only_the_original_is_there(server: Server, path: str) -> None:
+def test_trace_that_is_not_ready_has_only_its_original(server: Server, path: str) -> None:
     trace = server.api.put("/traces/broken.json", content=b"{", params={"wait": 30}).json()
     assert trace["state"] == "failed"
     answer = server.api.get(f"/traces/{trace['id']}/{path}")
@@ -215,7 +215,7 @@ def test_unknown_traces_and_forms_are_refused(server: Server, trace: str) -> Non
     assert download(server, trace, format="json", order="up").json()["code"] == "bad_request"
 
 
-def test_columns_that_are_gone_are_told(server: Server, tmp_path: Path) -> None:
+def test_missing_columns_are_reported(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text('[{"ph": "X", "ts": 1, "dur": 1}]')
     trace = with_columns(server, path)

@@ -110,7 +110,7 @@ def test_a_name_that_no_line_can_show_is_refused(name: str, server: Server, run:
     assert code_of(server.api.put("/traces/x.json", params={"group": name}, content=b"{}")) == (400, "bad_group_name")
 
 
-def test_traces_of_a_group_that_there_is_not_are_refused_not_none(server: Server) -> None:
+def test_traces_of_an_unknown_group_are_not_found(server: Server) -> None:
     assert code_of(server.api.get("/traces", params={"group": "llama/7B"})) == (404, "unknown_group")
     refused = server.api.get("/groups/nothing")
     assert (code_of(refused), "GET /groups?name=" in refused.json()["detail"]) == ((404, "unknown_group"), True)
@@ -274,7 +274,7 @@ def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -
     assert [one["rank"] for one in server.api.get(f"/traces/{made}").json()["ranks"]] == [0, 1]
 
 
-def test_a_group_goes_with_its_traces_and_nothing_of_them_stays(server: Server, tmp_path: Path) -> None:
+def test_group_deleted_with_its_traces_leaves_no_files(server: Server, tmp_path: Path) -> None:
     ids = grouped(server, tmp_path, "doomed")
 
     assert server.api.delete(f"/groups/{group_of(server, ids[0])}", params={"traces": True}).status_code == 204

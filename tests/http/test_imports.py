@@ -105,7 +105,7 @@ def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode:
         assert original.samefile(file) == (mode in {"auto", "link"})
 
 
-def test_to_delete_what_was_imported_leaves_the_file(server: Server, runs: Path) -> None:
+def test_deleting_an_imported_trace_keeps_the_file(server: Server, runs: Path) -> None:
     files = [small(runs / f"{mode}.json", rank) for rank, mode in enumerate(("link", "reference"))]
     for file in files:
         (trace,) = taken(server, file, mode=file.stem)
@@ -117,9 +117,7 @@ def test_to_delete_what_was_imported_leaves_the_file(server: Server, runs: Path)
 
 
 @pytest.mark.parametrize("mode", ["link", "reference"])
-def test_a_file_that_somebody_changes_is_not_given_back_as_the_one_it_was(
-    server: Server, runs: Path, mode: str
-) -> None:
+def test_changed_file_is_not_served_as_the_original(server: Server, runs: Path, mode: str) -> None:
     file = small(runs / "a.json")
     (trace,) = taken(server, runs / "a.json", mode=mode, ready=True)
     with file.open("ab") as more:
@@ -151,7 +149,7 @@ def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
     until(server, lambda: not any(os.path.realpath(one) == str(file) for one in fds.iterdir()), within_s=PATIENCE_S)
 
 
-def test_bytes_that_are_there_are_stored_once(server: Server, runs: Path) -> None:
+def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     first = server.upload(file, "uploaded.json", wait=0)
 
@@ -204,7 +202,7 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
     shapes.Job.model_validate(job)
 
 
-def test_what_is_imported_again_is_the_trace_that_it_was(server: Server, runs: Path) -> None:
+def test_repeated_import_returns_the_same_trace(server: Server, runs: Path) -> None:
     small(runs / "a.json")
     first = imported(server, runs / "a.json")["result"]["traces"]
 
@@ -265,7 +263,7 @@ def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: P
     assert not list((server.data / "incoming").iterdir())
 
 
-def test_names_that_are_no_text_are_told_and_do_not_stop_the_rest(server: Server, runs: Path) -> None:
+def test_undecodable_names_are_reported_and_do_not_stop_the_import(server: Server, runs: Path) -> None:
     small(runs / "good.json")
     (runs / os.fsdecode(b"caf\xe9.json")).write_bytes(b"{}")
     (runs / "new\nline.json").write_bytes(b"{}")
@@ -276,7 +274,7 @@ def test_names_that_are_no_text_are_told_and_do_not_stop_the_rest(server: Server
     assert any("udce9" in one["path"] and "plain file name" in one["why"] for one in told["files"])
 
 
-def test_what_others_may_write_into_lends_its_bytes_to_nobody(server: Server, runs: Path) -> None:
+def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     (linked,) = taken(server, file, mode="link")
     kept = server.upload(file, "kept.json", wait=0)
@@ -299,7 +297,7 @@ def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, run
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "/etc", "out.json", "pipe.json", "null.json", "a/../../x"])
-def test_what_lies_elsewhere_or_is_no_file_is_refused(server: Server, runs: Path, tmp_path: Path, path: str) -> None:
+def test_path_outside_the_roots_or_of_no_file_is_refused(server: Server, runs: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.json").write_text("{}")
     (runs / "out.json").symlink_to(tmp_path / "secret.json")
     os.mkfifo(runs / "pipe.json")
@@ -327,7 +325,7 @@ def test_a_server_without_roots_imports_nothing(start_server: Start) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "import_refused")
 
 
-def test_a_path_of_nothing_is_told_apart(server: Server, runs: Path) -> None:
+def test_path_that_matches_nothing_is_not_found(server: Server, runs: Path) -> None:
     answer = server.api.post("/traces/import", json={"path": f"{runs}/*.json"})
 
     assert (answer.status_code, answer.json()["code"]) == (404, "nothing_to_import")
@@ -342,9 +340,7 @@ def test_a_file_that_is_swapped_for_a_link_is_not_followed(server: Server, runs:
     assert server.api.get(f"/traces/{trace['id']}/download").json()["code"] == "original_changed"
 
 
-def test_an_import_is_noted_with_its_path_and_needs_more_than_a_token_that_reads(
-    start_server: Start, root: Path, runs: Path
-) -> None:
+def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Start, root: Path, runs: Path) -> None:
     own = start_server(import_roots=root, token="0123456789abcdef")
     with closing(Tokens(own.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("reader", Scope.READ)

@@ -44,7 +44,7 @@ def test_a_client_waits_beyond_its_bytes_and_its_messages() -> None:
     asyncio.run(main())
 
 
-def test_all_clients_together_wait_and_those_with_little_do_not() -> None:
+def test_total_budget_delays_large_messages_and_no_small_ones() -> None:
     async def main() -> None:
         total = ByteBudget(1 << 20)
         first, second, small = (Inbox(total) for _ in range(3))
@@ -81,7 +81,7 @@ def send_many(tab: ClientConnection, message: bytes) -> None:
             tab.send(message)
 
 
-def test_a_flood_of_large_messages_takes_little_memory_and_holds_up_no_one(server: Server, trace: str) -> None:
+def test_flood_of_large_messages_is_bounded_in_memory_and_blocks_no_other_client(server: Server, trace: str) -> None:
     assert server.rows(trace, "SELECT 1") == [[1]]
     process = psutil.Process(server.pid)
     before = process.memory_info().rss

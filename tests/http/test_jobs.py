@@ -182,7 +182,7 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
 # -- who goes first ---------------------------------------------------------------------------------------------
 
 
-def test_what_somebody_waits_for_goes_before_bulk(server: Server, held: str) -> None:
+def test_interactive_jobs_go_before_bulk_jobs(server: Server, held: str) -> None:
     busy = [split(server, held) for _ in range(2)]
     bulk = [split(server, held, 2, priority="bulk") for _ in range(2)]
     urgent = [split(server, held, 2) for _ in range(2)]
@@ -275,7 +275,7 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
     assert told[-1][1]["state"] == "done"
 
 
-def test_who_comes_back_hears_only_what_is_new(server: Server, held: str) -> None:
+def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
     job = split(server, held)
     first = Events(server, job["id"])
     heard = next(iter(first))[0]
@@ -332,7 +332,7 @@ def test_an_ingest_tells_its_bytes_and_in_the_end_its_trace(server: Server, larg
     assert all(one["progress"]["bytes_total"] == trace["size"] for one in told)
 
 
-def test_with_its_trace_an_ingest_ends_and_says_so(server: Server, large: Path) -> None:
+def test_ingest_is_cancelled_when_its_trace_is_deleted(server: Server, large: Path) -> None:
     trace = server.api.put("/traces/deleted.json", content=b"   " + large.read_bytes()).json()
     events = Events(server, trace["job"])
     told = iter(events)
@@ -342,7 +342,7 @@ def test_with_its_trace_an_ingest_ends_and_says_so(server: Server, large: Path) 
     events.close()
 
 
-def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
+def test_follower_of_a_queued_ingest_learns_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
     [worker] = server.children("service.jobs.worker")
     worker.suspend()
@@ -356,7 +356,7 @@ def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_delete
     server.api.delete(f"/traces/{busy['id']}")
 
 
-def test_a_job_that_there_is_not_has_no_events(server: Server) -> None:
+def test_unknown_job_has_no_events(server: Server) -> None:
     answer = server.api.get("/jobs/123456/events")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
 

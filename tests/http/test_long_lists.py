@@ -63,7 +63,7 @@ def test_lists_of_traces_stay_small(server: Server, long: dict[str, Any]) -> Non
         ({"categories": [f"category {LAST}"]}, 1),
     ],
 )
-def test_what_is_beyond_the_list_can_be_selected(
+def test_steps_beyond_the_listed_ones_can_be_selected(
     server: Server, long: dict[str, Any], selection: dict[str, Any], count: int
 ) -> None:
     closure = dict.fromkeys(("metadata", "flows", "launches", "kernels", "annotations"), False)
@@ -75,14 +75,14 @@ def test_what_is_beyond_the_list_can_be_selected(
     assert planned.status_code == 200, planned.text
 
 
-def test_a_choice_that_is_not_there_is_told_with_few_that_are(server: Server, long: dict[str, Any]) -> None:
+def test_unknown_choice_is_refused_with_a_few_known_ones(server: Server, long: dict[str, Any]) -> None:
     asked = {"format": "json", "streams": "0/999999"}
     answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
     assert answer.status_code == 422
     assert len(answer.json()["known_streams"]) <= 50
 
 
-def test_a_child_a_merge_and_a_session_know_all_of_it(server: Server, long: dict[str, Any]) -> None:
+def test_children_merges_and_sessions_have_all_entries(server: Server, long: dict[str, Any]) -> None:
     sql = f"SELECT count(*) FROM process WHERE name = 'worker {LAST}'"
     assert server.rows(long["id"], sql) == [[1]]
     job = server.api.post(f"/traces/{long['id']}/split", json={"selection": {"categories": ["cpu_op"]}})

@@ -29,7 +29,7 @@ def server(start_server: Callable[..., Server]) -> Server:
     return start_server()
 
 
-def test_what_was_done_is_counted(server: Server) -> None:
+def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     trace = server.upload(TRACE)
     server.api.post(f"/traces/{trace['id']}/split", params={"wait": 60}, json={"selection": {"steps": [3]}})
     assert server.api.get("/traces/nowhere").status_code == 404
@@ -50,7 +50,7 @@ def test_what_was_done_is_counted(server: Server) -> None:
     assert found["sent_bytes_total",] > 1000
 
 
-def test_what_is_now_is_told(server: Server) -> None:
+def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
     trace = server.upload(TRACE)
     server.rows(trace["id"], "select 1")
     head = "PUT /api/v1/traces/a.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
@@ -67,7 +67,7 @@ def test_what_is_now_is_told(server: Server) -> None:
     until(server, lambda: metrics(server)["uploads_under_way",] == 0)
 
 
-def test_jobs_that_wait_and_run_are_told(server: Server) -> None:
+def test_gauges_report_unfinished_jobs(server: Server) -> None:
     held = b'{"traceEvents": [' + b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1},' * 400_000
     for end in (b"{}]}", b"{} ]}"):
         server.api.put("/traces/a.json", content=held + end)

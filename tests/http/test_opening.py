@@ -97,7 +97,7 @@ def refused(answer: httpx.Response, code: str) -> dict[str, Any]:
 # -- selections ----------------------------------------------------------------------------------------------------
 
 
-def test_all_of_a_trace_opens_on_its_whole_timeline(server: Server, opening: str) -> None:
+def test_trace_without_selection_opens_on_its_whole_timeline(server: Server, opening: str) -> None:
     assert place(opened(server, opening)) == {}
     for params in ({"names": "alike"}, {"phases": "s"}, {"selection": "{}"}):
         download = server.api.get(f"/traces/{opening}/download", params=params)
@@ -147,7 +147,7 @@ def test_a_selection_that_is_refused_elsewhere_is_refused_alike(
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_step_that_is_not_there_is_told_with_those_that_are(server: Server, opening: str) -> None:
+def test_unknown_step_is_refused_with_the_known_steps(server: Server, opening: str) -> None:
     assert refused(opened(server, opening, steps=103), "unknown_choice")["known_steps"] == [3, 4]
 
 
@@ -229,7 +229,7 @@ def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
     assert (wanted["pid"], wanted["tid"]) == ("12", "11")
 
 
-def test_what_is_no_slice_is_refused(server: Server, opening: str, opening_path: Path) -> None:
+def test_malformed_slice_is_refused(server: Server, opening: str, opening_path: Path) -> None:
     events = json.loads(opening_path.read_text())["traceEvents"]
     for position, one in enumerate(events):
         if "mark" not in one.get("args", {}):

@@ -51,7 +51,7 @@ def test_an_error_has_the_status_of_the_nearest_kind() -> None:
     assert status_of(UploadError("")) == 500
 
 
-def test_when_to_try_again_is_a_header_too() -> None:
+def test_retry_after_is_a_header_too() -> None:
     assert as_problem(NotReady("", retry_after_s=3)).headers["Retry-After"] == "3"
     assert "Retry-After" not in as_problem(SqlError("")).headers
 
@@ -79,7 +79,7 @@ def broken_app() -> FastAPI:
         ("/a/b", 404, "not_found"),
     ],
 )
-def test_whatever_fails_leaves_in_that_shape(path: str, status: int, code: str) -> None:
+def test_every_failure_is_a_problem(path: str, status: int, code: str) -> None:
     async def asked() -> httpx.Response:
         transport = httpx.ASGITransport(broken_app(), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
@@ -113,7 +113,7 @@ def test_whatever_fails_leaves_in_that_shape(path: str, status: int, code: str) 
         ("GET", "/nothing", 404, "not_found"),
     ],
 )
-def test_the_servers_errors_have_that_shape(server: Server, method: str, path: str, status: int, code: str) -> None:
+def test_errors_of_the_server_are_problems(server: Server, method: str, path: str, status: int, code: str) -> None:
     answer = server.api.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.headers["content-type"] == "application/problem+json"

@@ -215,7 +215,7 @@ def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path
 
 
 @pytest.mark.parametrize("sql", [ENDLESS, ENDLESS_ROWS, f"CREATE PERFETTO TABLE red AS {ENDLESS_ROWS}"])
-def test_what_has_no_end_is_ended(sql: str, door: Door) -> None:
+def test_endless_statements_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
     if sql == ENDLESS_ROWS and isinstance(door, Query):
         assert error == ""  # it had as many rows as it asked for
@@ -238,7 +238,7 @@ NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 
         f"{NUMBERS} SELECT count(*) FROM (SELECT printf('%.*c', 100000, 'x') || x AS y FROM c ORDER BY y)",
     ],
 )
-def test_what_has_no_room_is_ended(sql: str, door: Door) -> None:
+def test_statements_that_exhaust_memory_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
     assert error or "2000000000, 'x'" in sql  # which SQLite answers with NULL where it has the time
     assert door.ask(COUNT) == ""
@@ -259,7 +259,7 @@ def test_no_request_of_the_protocol_spoils_the_trace(method: int, tab: Tab) -> N
     assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
 
 
-def test_frames_that_are_cut_hold_up_no_one(tab: Tab) -> None:
+def test_truncated_frames_block_no_other_client(tab: Tab) -> None:
     whole = wire.frame(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=COUNT)))
     with tab.connected() as waiting:
         waiting.send(whole[:-3])
@@ -280,7 +280,7 @@ NO_FRAMES = {
 
 
 @pytest.mark.parametrize("data", NO_FRAMES.values(), ids=NO_FRAMES)
-def test_frames_that_are_none_end_the_connection(data: bytes | str, tab: Tab) -> None:
+def test_malformed_frames_end_the_connection(data: bytes | str, tab: Tab) -> None:
     with tab.connected() as connection:
         connection.send(data)
         with pytest.raises(ConnectionClosed) as closed:

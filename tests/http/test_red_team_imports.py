@@ -169,7 +169,7 @@ def to_own_data(field: Field, file: Path) -> None:
         *(fifo, unix_socket, device, folder, sparse, empty, to_own_data),
     ],
 )
-def test_what_is_no_file_of_the_root_is_not_taken(
+def test_files_outside_the_root_are_not_imported(
     field: Field, runs: Path, lay: Callable[[Field, Path], None], mode: str
 ) -> None:
     lay(field, runs / "a.json")
@@ -256,7 +256,7 @@ def test_a_root_that_became_a_link_gives_nothing(tmp_path: Path, start_server: C
 # -- files of the server itself ----------------------------------------------------------------------------------------
 
 
-def test_what_the_server_writes_is_for_nobody_else(field: Field, runs: Path) -> None:
+def test_files_of_the_server_are_private(field: Field, runs: Path) -> None:
     field.server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD + b" " * 7)
     (runs / "a.json").write_bytes(GOOD + b" " * 9)
     (runs / "a.json").chmod(0o644)
@@ -268,7 +268,7 @@ def test_what_the_server_writes_is_for_nobody_else(field: Field, runs: Path) -> 
     assert stat.S_IMODE((runs / "a.json").stat().st_mode) == 0o644
 
 
-def test_an_older_data_folder_is_closed_to_others(tmp_path: Path, start_server: Callable[..., Server]) -> None:
+def test_older_data_folder_is_made_private(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     server = start_server()
     server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD)
     server.kill()

@@ -109,7 +109,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory, step_trace: Path) -> Iter
     assert "Traceback" not in one.server.log_text()
 
 
-def test_the_attacks_know_all_that_is_documented(besieged: Besieged) -> None:
+def test_attacked_routes_include_all_documented_ones(besieged: Besieged) -> None:
     document = besieged.ask("GET", "/openapi.json", besieged.bearer(besieged.reader)).json()
     documented = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
     attacked = {(method, path) for path, methods in ROUTES.items() for method in methods}
@@ -121,7 +121,7 @@ def test_the_attacks_know_all_that_is_documented(besieged: Besieged) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_a_token_nothing_but_what_is_public_answers(method: str, besieged: Besieged) -> None:
+def test_only_public_routes_answer_without_a_token(method: str, besieged: Besieged) -> None:
     before = besieged.state()
     strangers = [
         {},
@@ -158,7 +158,7 @@ def test_a_token_that_may_read_changes_nothing(method: str, besieged: Besieged) 
     assert besieged.state() == before
 
 
-def test_a_dry_run_is_all_that_a_reader_has_of_a_split(besieged: Besieged) -> None:
+def test_read_scope_allows_only_the_dry_run_of_a_split(besieged: Besieged) -> None:
     path = f"/api/v1/traces/{besieged.trace['id']}/split"
     for content, status in ((b'{"by": "step", "dry_run": true}', 200), (b'{"by": "step"}', 403)):
         assert besieged.ask("POST", path, besieged.bearer(besieged.reader), content).status_code == status
@@ -192,7 +192,7 @@ NOWHERE = [
 
 @pytest.mark.parametrize("path", NOWHERE)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_path_that_there_is_not_is_no_way_in(method: str, path: str, besieged: Besieged) -> None:
+def test_unknown_paths_need_a_token_too(method: str, path: str, besieged: Besieged) -> None:
     asked = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
     stranger, reader, writer = (answer.status_code for answer in asked)
     assert (stranger, reader == 403) == (401, method not in SAFE)
@@ -201,7 +201,7 @@ def test_a_path_that_there_is_not_is_no_way_in(method: str, path: str, besieged:
 
 @pytest.mark.parametrize("path", ["/static/nothing.js", "/static/%2e%2e/pages.py", "/static/%2e%2e%2fpages.py"])
 @pytest.mark.parametrize("method", METHODS)
-def test_no_file_but_those_of_the_pages_is_served(method: str, path: str, besieged: Besieged) -> None:
+def test_only_static_files_of_the_pages_are_served(method: str, path: str, besieged: Besieged) -> None:
     answer = besieged.ask(method, path, {})
     assert answer.status_code in (404, 405) or (method, answer.status_code) == ("OPTIONS", 204)
     assert "router" not in answer.text

@@ -44,7 +44,9 @@ def test_a_head_within_the_bounds_is_read(server: Server) -> None:
         (b"no such thing\r\n", 400, "bad_request"),
     ],
 )
-def test_a_head_beyond_the_bounds_is_told_why(server: Server, request_head: bytes, status: int, code: str) -> None:
+def test_head_beyond_the_bounds_is_refused_with_the_reason(
+    server: Server, request_head: bytes, status: int, code: str
+) -> None:
     assert told(sent_raw(server, request_head + LAST)) == (status, code)
 
 
@@ -87,7 +89,7 @@ def test_endless_trailers_end_the_connection(server: Server) -> None:
     assert server.api.get("/traces", params={"name": "endless.json"}).json()["traces"] == []
 
 
-def test_what_follows_a_refused_head_is_no_request(server: Server) -> None:
+def test_bytes_after_a_refused_head_are_no_request(server: Server) -> None:
     after = b"DELETE /api/v1/traces/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
     assert told(sent_raw(server, head("/healthz", f"X: {'x' * HEAD_MAX}") + b"\r\n" + after)) == (431, "head_too_large")
 

@@ -80,7 +80,7 @@ def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> No
     assert {k: v for k, v in told.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
 
 
-def test_what_shares_its_bytes_lives_as_long_as_its_last_trace(open_server: Server) -> None:
+def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> None:
     content = body()
     first, second = kept(open_server, "a.json", content), kept(open_server, "b.json", content)
 
@@ -143,7 +143,7 @@ def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_s
     assert len(names(server)) == 1
 
 
-def test_what_is_deleted_makes_room_at_once(start_server: Start) -> None:
+def test_deleting_a_trace_frees_its_room_at_once(start_server: Start) -> None:
     server = start_server(quota_bytes=18_000_000)
     trace = kept(server, content=body(10_000_000))
     assert put(server, content=body(10_000_000)).status_code == 507
@@ -257,7 +257,7 @@ def audit_of(server: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
 
 
-def test_the_oldest_goes_while_all_take_too_much_and_the_pinned_stay(start_server: Start) -> None:
+def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server(retain_bytes=20_000_000)  # of which the catalog may take four
     pinned = kept(server, "pinned.json", body(5_000_000))
     server.api.patch(f"/traces/{pinned}", json={"pinned": True})
@@ -273,7 +273,7 @@ def test_the_oldest_goes_while_all_take_too_much_and_the_pinned_stay(start_serve
     assert told == [("retention", "delete", old, "size")]
 
 
-def test_what_is_too_old_goes_and_the_pinned_stay(start_server: Start) -> None:
+def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server()
     ids = [kept(server, f"{number}.json") for number in range(3)]
     server.api.patch(f"/traces/{ids[0]}", json={"pinned": True})
@@ -301,7 +301,7 @@ def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Star
 # -- gone is gone -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_deleted_is_gone_from_the_disk(start_server: Start, step_trace: Path) -> None:
+def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace: Path) -> None:
     server = start_server(keep_ready=True)
     before = bytes_on_disk(server)
     trace = server.upload(step_trace)["id"]
@@ -344,7 +344,7 @@ def test_a_reservation_outlives_a_restart(start_server: Callable[..., Server]) -
     assert tus.creation(server, 9_000_000).status_code == 507
 
 
-def test_a_length_that_is_told_late_is_reserved_then(start_server: Callable[..., Server]) -> None:
+def test_deferred_length_is_reserved_when_it_is_sent(start_server: Callable[..., Server]) -> None:
     server = start_server(quota_bytes=10_000_000)
     late = tus.begin(server, None)
     tus.begin(server, 6_000_000)

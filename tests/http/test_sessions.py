@@ -183,7 +183,7 @@ def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Se
     assert server.api.get(f"{server.url}{answer.headers['location']}").json()["selection"] == {"steps": [2]}
 
 
-def test_with_its_trace_all_engines_end(server: Server, step_trace: Path) -> None:
+def test_engines_end_when_their_trace_is_deleted(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     pids = [
         server.api.post(f"/traces/{trace}/session", params=chosen | {"wait": 30}).json()["engine"]["pid"]

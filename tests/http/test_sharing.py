@@ -166,9 +166,7 @@ def test_tabs_and_scripts_get_their_own_answers(
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
-    start_server: StartServer, step_trace: Path, seconds: float
-) -> None:
+def test_client_may_retry_while_engines_are_killed(start_server: StartServer, step_trace: Path, seconds: float) -> None:
     server, trace = shared_by(start_server(engine_deaths=1000), step_trace)
 
     def kill(tabs: list[Asked], scripts: list[Asked]) -> None:

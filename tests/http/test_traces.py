@@ -105,7 +105,7 @@ def test_equal_bytes_are_two_traces(server: Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value[:14].decode("ascii", "replace"),
 )
-def test_what_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
+def test_file_that_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
     trace = server.api.put("/traces/bad", content=content, params={"wait": 30}).json()
     assert (trace["state"], trace["error"]["code"]) == ("failed", code)
     assert trace["error"].keys() >= {"code", "title", "detail"}
@@ -217,7 +217,7 @@ def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("closing", [False, True])
-def test_who_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
+def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
     content = bytes(50_000_000)
     before = files(small_server)
     headers = {"Connection": "close"} if closing else {}
@@ -337,7 +337,7 @@ def test_digests_of_all_kinds(server: Server, headers: dict[str, str], status: i
 # -- what is there -------------------------------------------------------------------------------------------------
 
 
-def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+def test_original_is_downloaded_unchanged(server: Server, trace: str, step_trace: Path) -> None:
     content = step_trace.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     answer = server.api.get(f"/traces/{trace}/download")
@@ -348,7 +348,7 @@ def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> No
     assert step_trace.name in answer.headers["content-disposition"]
 
 
-def test_who_has_the_bytes_already_is_spared_them(server: Server, trace: str) -> None:
+def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: str) -> None:
     head = server.api.head(f"/traces/{trace}/download")
     assert (head.status_code, head.content) == (200, b"")
     again = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": head.headers["etag"]})
@@ -357,7 +357,7 @@ def test_who_has_the_bytes_already_is_spared_them(server: Server, trace: str) ->
     assert len(other.content) == int(head.headers["content-length"])
 
 
-def test_parts_of_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_trace: Path) -> None:
     content = step_trace.read_bytes()
     whole = server.api.get(f"/traces/{trace}/download")
 
