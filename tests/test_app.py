@@ -1,4 +1,4 @@
-"""The whole service: how it starts, what it serves, how it ends, and that nothing leaks."""
+"""The whole service: start, pages, shutdown, and leaks."""
 
 import json
 import re

@@ -258,7 +258,7 @@ class Job(Shape):
     kind: Literal["ingest", "split", "merge", "overlay", "import"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
-    trace: str | None = Field(description="the trace that it reads, if it is one")
+    trace: str | None = Field(description="the trace that it reads, if it reads a single one")
     request: dict[str, Any]
     attempts: int = Field(description="the number of times it was started; ends of the server do not count")
     created_at: str | None

@@ -1,4 +1,4 @@
-"""What the tests of the wire share: a trace on the shared server, and requests that no client would send."""
+"""Fixtures of the HTTP tests: a trace on the shared server, and requests that no client library sends."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The doors of a real server: who gets in, who does not, and what is told of it afterwards."""
+"""Access to a real server: tokens, hosts, origins, security headers and the audit log."""
 
 import json
 import re

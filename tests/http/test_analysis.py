@@ -1,4 +1,4 @@
-"""Questions over HTTP: what can be asked, how, and in which forms it is answered."""
+"""Analyses over HTTP: their list, parameters and formats."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""SQL, analyses, splits and plain Python tell the same of the work of each step and operator."""
+"""SQL, analyses, splits and plain Python agree on the work of each step and operator."""
 
 import gzip
 import json

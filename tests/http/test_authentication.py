@@ -1,4 +1,4 @@
-"""Who is let in: by a token, by a cookie for one, and where none is needed."""
+"""Authentication by a token, by a session cookie, and on servers that need neither."""
 
 from collections.abc import Iterator
 from contextlib import closing

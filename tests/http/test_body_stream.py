@@ -1,4 +1,4 @@
-"""A body is read in blocks, to the last byte that came of it."""
+"""A body is read in blocks, up to the last byte that arrived."""
 
 import asyncio
 from collections.abc import AsyncGenerator

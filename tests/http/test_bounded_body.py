@@ -1,4 +1,4 @@
-"""Bodies that are read whole have a bound."""
+"""Bodies that are read into memory are bounded."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Connections are bounded: those that hold one for nothing lose it, and all others are answered."""
+"""Connections are bounded: those without progress are ended, and all others are answered."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The contract of HTTP that all routes share: their parameters, their methods, the types of their bodies, CORS."""
+"""The contract of all routes: query parameters, methods, content types, CORS."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every route declares itself, and middlewares read the declaration of the very route that answers."""
+"""Every route declares itself, and middlewares read the declaration of the route that answers."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Traces made of traces, as a client asks for them."""
+"""Splits, merges, overlays and their jobs over HTTP."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A trace comes back in each of its forms, whole or visibly not."""
+"""A trace is downloaded in each of its formats, complete or visibly incomplete."""
 
 import gzip
 import json

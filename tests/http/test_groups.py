@@ -1,4 +1,4 @@
-"""Groups: the ranks of a run are listed, asked, merged and deleted together."""
+"""Groups: the ranks of a run are listed, analysed, merged and deleted together."""
 
 from collections.abc import Callable
 from itertools import count

@@ -1,4 +1,4 @@
-"""Whether the server answers, and whether it can do its work."""
+"""Health, readiness and metrics of the server."""
 
 import sqlite3
 from collections.abc import Callable

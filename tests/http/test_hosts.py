@@ -1,4 +1,4 @@
-"""Which names a server answers to, and which pages may have it change something."""
+"""The names that a server answers to, and the pages that may write."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""A request that is repeated with its key makes nothing twice, whoever repeats it and whatever was killed meanwhile."""
+"""A request repeated with its key is done once, also across kills of the server."""
 
 import sqlite3
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Import takes what lies on the server's disk, once, and only below its roots."""
+"""Imports take files of the server's disk once, and only below its roots."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Messages that wait for their turn: bounded in bytes, for each client and for all together."""
+"""Queued WebSocket messages are bounded in bytes, for each client and in total."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The queue as a client sees it: listed, followed over a link that breaks, cancelled, and brought to an end."""
+"""Jobs over HTTP: listed, followed over interrupted connections, cancelled and completed."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Logging in: a token for a cookie, which leads nowhere but here."""
+"""Login: exchanges a token for a cookie, and redirects only to this server."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A trace with very many tracks or steps has a description of bounded size, and nothing of it is lost."""
+"""A trace with very many tracks or steps has a summary of bounded size, and loses nothing."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What Prometheus reads: counters that count what was done, and gauges that tell what is."""
+"""The metrics for Prometheus: counters and gauges."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Where the Perfetto UI opens: at a selection's time or at a slice, which the columns and the engine agree on."""
+"""The Perfetto UI opens at the time of a selection or at a slice, on which columns and engine agree."""
 
 import json
 from pathlib import Path

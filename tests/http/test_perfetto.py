@@ -1,4 +1,4 @@
-"""Our own copy of the Perfetto UI, and the WebSocket behind it."""
+"""The Perfetto UI of the server, and its WebSocket."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Every error of the domain has one shape on the wire."""
+"""All errors have the same format."""
 
 import asyncio
 import json

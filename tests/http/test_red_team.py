@@ -1,4 +1,4 @@
-"""Hostile clients, on every way to an engine: each attack has its error, leaves nothing, and hurts no one."""
+"""Attacks on engines, on all paths: each has its error, leaves nothing behind, and affects no other client."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Attacks on imports: nothing outside of the roots is read, nothing hangs, and the server still answers."""
+"""Attacks on imports: no file outside of the roots is read, nothing hangs, and the server still answers."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Every route and every method, by callers of every right: who may not gets 401 or 403, and nobody gets a 5xx.
+"""Every route and every method, by callers of every scope: forbidden ones get 401 or 403, and none gets a 5xx.
 
 The routes are those that the app has at the time of the test: a new one is attacked without a line here.
 """

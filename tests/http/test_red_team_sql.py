@@ -1,4 +1,4 @@
-"""Hostile SQL, on every way to an engine: other clients' answers stay as they were."""
+"""Hostile SQL, on all paths to an engine, changes no response to other clients."""
 
 import sys
 import unicodedata

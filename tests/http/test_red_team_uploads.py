@@ -1,4 +1,4 @@
-"""Attacks on uploads: each ends in a documented answer or in a trace with its report, and leaves nothing behind."""
+"""Attacks on uploads: each ends in a documented response or a trace with its report, and leaves nothing behind."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Heads of requests are bounded: what is beyond gets a clean answer, and costs the server no memory."""
+"""Heads of requests are bounded: larger ones get an error response, and cost the server no memory."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Room: what goes beyond quota and floor is refused with the numbers; old traces make room; what is gone is gone."""
+"""Disk space: quota and floor refuse with the numbers, retention frees space, deleted bytes are gone."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The engines that are alive."""
+"""Sessions of engines over HTTP."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The API answers in the shapes that its documentation shows."""
+"""The API responds with the JSON objects of its documentation."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Many who share one engine: tabs of the UI and askers of SQL, while engines are killed under them."""
+"""Many clients share one engine, also while engines are killed."""
 
 import json
 import statistics

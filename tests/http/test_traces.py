@@ -1,4 +1,4 @@
-"""Upload, list, describe, download, delete; and all that can be wrong with what comes in."""
+"""Upload, list, describe, download and delete traces, and all invalid uploads."""
 
 import base64
 import gzip

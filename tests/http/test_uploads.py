@@ -1,4 +1,4 @@
-"""Uploads that can be resumed, by tus 1.0: chunks that arrive, and all that can be wrong with them."""
+"""Resumable uploads by tus 1.0: their chunks, and all invalid ones."""
 
 import base64
 import hashlib
