@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.engine import guards, provision
 from service.engine.fleet import Fleet
-from service.http.authentication import Access
+from service.http.authentication import Authenticator
 from service.http.hosts import Hosts
 from service.http.listener_state import ListenerState
 from service.http.server.inbox import TOTAL_MAX, ByteBudget
@@ -80,7 +80,7 @@ class Composition:
     """
 
     services: Services
-    access: Access
+    access: Authenticator
     hosts: Hosts
     renderings: Renderings
     ready_processes: ReadyProcesses
@@ -100,7 +100,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     """
     hosts = Hosts(settings)
     folder = Folder(settings.data)
-    access = Access(settings, resources.enter_context(closing(Tokens(folder.tokens))))
+    access = Authenticator(settings, resources.enter_context(closing(Tokens(folder.tokens))))
     engine, ui = provision.provide(settings)
     log.warning("guards of the engines: %s", guards.in_words(settings))  # a warning, to show without a logging setup
     if machine_code.folder() is None:

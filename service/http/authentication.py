@@ -35,7 +35,7 @@ class _Session:
     ends: float
 
 
-class Access:
+class Authenticator:
     """Authenticates requests. Sessions in memory, like tokens on disk, are stored as digests: no secret is stored.
 
     Args:

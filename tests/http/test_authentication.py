@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
-from service.http.authentication import LOCAL, SESSION_S, Access, Visitor
+from service.http.authentication import LOCAL, SESSION_S, Authenticator, Visitor
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from service.trace.errors import TokenNeeded, Unauthorized, WrongOrigin
@@ -34,9 +34,9 @@ def with_cookie(session: str, method: str = "GET", **headers: str) -> HTTPConnec
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "node7"])
 def test_a_server_that_others_can_reach_needs_a_token_from_the_start(tokens: Tokens, host: str) -> None:
     with pytest.raises(TokenNeeded, match=r"tracedock token add.*TRACEDOCK_TOKEN"):
-        Access(Settings(host=host), tokens)
+        Authenticator(Settings(host=host), tokens)
     secret = tokens.add("ci", Scope.READ)
-    access = Access(Settings(host=host), tokens)
+    access = Authenticator(Settings(host=host), tokens)
     assert access.visitor(asked(authorization=f"Bearer {secret}")) == Visitor("ci", Scope.READ)
     tokens.remove("ci")  # which does not open the door
     with pytest.raises(Unauthorized):
@@ -44,7 +44,7 @@ def test_a_server_that_others_can_reach_needs_a_token_from_the_start(tokens: Tok
 
 
 def test_a_server_of_this_machine_alone_is_open_until_there_is_a_token(tokens: Tokens) -> None:
-    access = Access(Settings(), tokens)
+    access = Authenticator(Settings(), tokens)
     assert access.visitor(asked("DELETE")) == LOCAL
     tokens.add("ci", Scope.READ)
     with pytest.raises(Unauthorized):
@@ -52,20 +52,20 @@ def test_a_server_of_this_machine_alone_is_open_until_there_is_a_token(tokens: T
 
 
 def test_token_of_the_setting_has_write_scope(tokens: Tokens) -> None:
-    access = Access(Settings(host="0.0.0.0", token=SecretStr(SET)), tokens)
+    access = Authenticator(Settings(host="0.0.0.0", token=SecretStr(SET)), tokens)
     assert access.visitor(asked(authorization=f"bearer  {SET}")) == Visitor("TRACEDOCK_TOKEN", Scope.WRITE)
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", SET, f"Basic {SET}", f"Bearer {SET}x"])
 def test_unknown_tokens_are_unauthorized(tokens: Tokens, given: str) -> None:
-    access = Access(Settings(token=SecretStr(SET)), tokens)
+    access = Authenticator(Settings(token=SecretStr(SET)), tokens)
     with pytest.raises(Unauthorized) as refusal:
         access.visitor(asked(authorization=given))
     assert SET not in refusal.value.detail
 
 
 def test_a_session_lasts_as_long_as_its_token(tokens: Tokens) -> None:
-    access = Access(Settings(), tokens)
+    access = Authenticator(Settings(), tokens)
     session, visitor = access.log_in(tokens.add("ci", Scope.READ))
     assert access.visitor(with_cookie(session)) == visitor == Visitor("ci", Scope.READ, by_cookie=True)
     tokens.remove("ci")
@@ -76,7 +76,7 @@ def test_a_session_lasts_as_long_as_its_token(tokens: Tokens) -> None:
 
 def test_session_ends_by_logout_and_by_expiry(tokens: Tokens) -> None:
     now = [0.0]
-    access = Access(Settings(), tokens, clock=lambda: now[0])
+    access = Authenticator(Settings(), tokens, clock=lambda: now[0])
     secret = tokens.add("ci", Scope.READ)
     left, kept = (access.log_in(secret)[0] for _ in range(2))
     access.log_out(left)
@@ -91,7 +91,7 @@ def test_session_ends_by_logout_and_by_expiry(tokens: Tokens) -> None:
 
 
 def test_a_session_is_no_token_and_a_token_no_session(tokens: Tokens) -> None:
-    access = Access(Settings(), tokens)
+    access = Authenticator(Settings(), tokens)
     secret = tokens.add("ci", Scope.WRITE)
     session, _ = access.log_in(secret)
     for request in (asked(authorization=f"Bearer {session}"), with_cookie(secret), with_cookie("")):
@@ -108,7 +108,7 @@ def test_a_session_is_no_token_and_a_token_no_session(tokens: Tokens) -> None:
 def test_a_cookie_changes_things_only_for_pages_of_this_server(
     tokens: Tokens, headers: dict[str, str], own: bool
 ) -> None:
-    access = Access(Settings(), tokens)
+    access = Authenticator(Settings(), tokens)
     session, visitor = access.log_in(tokens.add("ci", Scope.WRITE))
     assert access.visitor(with_cookie(session, **headers)) == visitor
     if own:

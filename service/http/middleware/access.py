@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.authentication import Access, Visitor, check_write
+from service.http.authentication import Authenticator, Visitor, check_write
 from service.http.declarations import Call, call_of
 from service.http.hosts import SAFE, Hosts
 from service.http.problems import as_problem
@@ -64,7 +64,7 @@ class AccessMiddleware:
         hosts: the names of the server, and the pages that may use it.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, access: Authenticator, hosts: Hosts) -> None:
         self._app = app
         self._access = access
         self._hosts = hosts

@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 
 from service.http import shapes
-from service.http.authentication import SESSION_S, Access, Visitor, cookie_name
+from service.http.authentication import SESSION_S, Authenticator, Visitor, cookie_name
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.responses import json_response
@@ -23,13 +23,13 @@ api = APIRouter(tags=["access"])
 pages = APIRouter(include_in_schema=False, route_class=SmallBodyRoute)
 
 
-def access_of(connection: HTTPConnection) -> Access:
+def access_of(connection: HTTPConnection) -> Authenticator:
     """Return the authentication of the app that received a request."""
-    access: Access = connection.app.state.access
+    access: Authenticator = connection.app.state.access
     return access
 
 
-Authentication = Annotated[Access, Depends(access_of)]
+Authentication = Annotated[Authenticator, Depends(access_of)]
 
 
 @api.get("/access", summary="The caller and its scope", responses={200: {"model": shapes.Access}})
