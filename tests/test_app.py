@@ -57,7 +57,7 @@ def test_the_apis_description_is_valid(server: Server) -> None:
         for method, operation in operations.items():
             where = f"{method} {path}"
             assert operation["summary"], where
-            declared = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+            declared = {parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "path"}
             assert declared == set(re.findall(r"{(\w+)}", path)), where
     identifiers = [operation["operationId"] for paths in document["paths"].values() for operation in paths.values()]
     assert len(identifiers) == len(set(identifiers))

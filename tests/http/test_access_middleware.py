@@ -71,12 +71,12 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    one = Guarded(tmp_path_factory.mktemp("guarded") / "data")
-    yield one
-    assert one.server.stop() == 0
-    log = one.server.log_text()
-    assert one.reader not in log
-    assert one.writer not in log
+    guarded_server = Guarded(tmp_path_factory.mktemp("guarded") / "data")
+    yield guarded_server
+    assert guarded_server.server.stop() == 0
+    log = guarded_server.server.log_text()
+    assert guarded_server.reader not in log
+    assert guarded_server.writer not in log
 
 
 @pytest.fixture(scope="module")
@@ -148,29 +148,29 @@ def test_token_in_the_query_is_ignored(guarded: Guarded) -> None:
 
 
 def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Server]) -> None:
-    one = start_server()
+    server = start_server()
 
     def command(*arguments: str) -> str:
-        line = [sys.executable, "-m", "service", "token", *arguments, "--data", str(one.data)]
+        line = [sys.executable, "-m", "service", "token", *arguments, "--data", str(server.data)]
         return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
     def status(token: str) -> int:
-        return one.api.get("/traces", headers={"Authorization": f"Bearer {token}"}).status_code
+        return server.api.get("/traces", headers={"Authorization": f"Bearer {token}"}).status_code
 
-    assert one.api.get("/traces").status_code == 200
+    assert server.api.get("/traces").status_code == 200
     secret = command("add", "ci", "--scope", "read")
     other = command("add", "other", "--scope", "write")
-    assert one.api.get("/traces").status_code == 401
+    assert server.api.get("/traces").status_code == 401
     assert (status(secret), status(other)) == (200, 200)
     command("rm", "ci")
     assert (status(secret), status(other)) == (401, 200)
     command("rm", "other")
-    assert one.api.get("/traces").status_code == 200
-    told = [json.loads(line) for line in (one.data / "audit.log").read_text().splitlines()]
+    assert server.api.get("/traces").status_code == 200
+    told = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
     assert [(line["did"], line["token"]) for line in told] == [
         ("add token", "ci"), ("add token", "other"), ("remove token", "ci"), ("remove token", "other"),
     ]  # fmt: skip
-    assert secret not in (one.data / "audit.log").read_text()
+    assert secret not in (server.data / "audit.log").read_text()
 
 
 def test_server_on_all_addresses_needs_a_token_to_start(tmp_path: Path, start_server: Callable[..., Server]) -> None:
@@ -181,10 +181,10 @@ def test_server_on_all_addresses_needs_a_token_to_start(tmp_path: Path, start_se
     assert done.returncode == 1
     assert "tracedock token add NAME --scope write" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-    one = start_server(host="0.0.0.0", token="0123456789abcdef")
-    assert one.api.get("/traces").status_code == 401
-    assert one.api.get("/traces", headers={"Authorization": "Bearer 0123456789abcdef"}).status_code == 200
-    children = one.children()
+    server = start_server(host="0.0.0.0", token="0123456789abcdef")
+    assert server.api.get("/traces").status_code == 401
+    assert server.api.get("/traces", headers={"Authorization": "Bearer 0123456789abcdef"}).status_code == 200
+    children = server.children()
     assert children
     assert not [child for child in children if "TRACEDOCK_TOKEN" in child.environ()]
 
@@ -313,7 +313,7 @@ def test_audit_log_has_a_chunked_upload_once_it_is_complete(guarded: Guarded, st
 
 
 def test_audit_log_has_changes_on_a_server_without_tokens(start_server: Callable[..., Server]) -> None:
-    one = start_server()
-    one.api.delete(f"/traces/{NO_TRACE}")
-    [told] = [json.loads(line) for line in (one.data / "audit.log").read_text().splitlines()]
+    server = start_server()
+    server.api.delete(f"/traces/{NO_TRACE}")
+    [told] = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
     assert (told["who"], told["did"], told["status"]) == ("local", "delete", 404)

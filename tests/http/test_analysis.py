@@ -40,7 +40,7 @@ def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
 ) -> None:
     for trace, applies in ((ranks[0], True), (on_host, False)):
         answer = server.api.get(f"/traces/{trace}/analysis")
-        listed = {one.name: one for one in Analyses.model_validate(answer.json()).analyses}
+        listed = {analysis.name: analysis for analysis in Analyses.model_validate(answer.json()).analyses}
         assert [*listed] == [*QUESTIONS]
         assert listed["temporal_breakdown"].applies == applies
         assert (listed["temporal_breakdown"].reason is None) == applies
@@ -56,8 +56,8 @@ def test_each_analysis_returns_its_documented_tables_or_a_reason(server: Server,
         return
     assert answer.status_code == 200, answer.text
     told = Answer.model_validate(answer.json())
-    assert {table: [one.model_dump() for one in found.columns] for table, found in told.tables.items()} == {
-        table: [vars(one) for one in columns] for table, columns in QUESTIONS[name].tables.items()
+    assert {table: [column.model_dump() for column in found.columns] for table, found in told.tables.items()} == {
+        table: [vars(column) for column in columns] for table, columns in QUESTIONS[name].tables.items()
     }
     assert any(found.rows for found in told.tables.values())
 
@@ -148,4 +148,8 @@ def test_every_analysis_is_documented_with_its_parameters(server: Server) -> Non
     for name, question in QUESTIONS.items():
         told = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
         assert told["summary"] == question.answers
-        assert {one["name"] for one in told["parameters"]} >= {"selection", "traces", *question.parameters.model_fields}
+        assert {parameter["name"] for parameter in told["parameters"]} >= {
+            "selection",
+            "traces",
+            *question.parameters.model_fields,
+        }

@@ -70,7 +70,7 @@ class Asked:
         assert answer.status_code == 200, answer.text
         tables = answer.json()["tables"].items()
         return {
-            key: [dict(zip((one["name"] for one in table["columns"]), row, strict=True)) for row in table["rows"]]
+            key: [dict(zip((column["name"] for column in table["columns"]), row, strict=True)) for row in table["rows"]]
             for key, table in tables
         }
 
@@ -118,7 +118,7 @@ def asked(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pyte
 
 def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(asked: Asked) -> None:
     links = asked.document.attributed
-    work = [(links.step(one), one) for one in links.work]
+    work = [(links.step(item), item) for item in links.work]
     told: dict[int | None, Table] = defaultdict(dict)
     for step, name, count, time in asked.sql(KERNELS_BY_STEP):
         told[step][name] = count, time
@@ -140,7 +140,7 @@ def test_the_steps_and_what_is_outside_add_up_to_the_whole(asked: Asked) -> None
 
 def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
     links = asked.document.attributed
-    oracle = _totals((links.rule(one), 1, one.lasts) for one in links.work)
+    oracle = _totals((links.rule(item), 1, item.lasts) for item in links.work)
     rows = asked.sql("INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1")
     assert _totals(rows) == oracle
     for name in ("operators", "kernel_breakdown"):
@@ -148,14 +148,14 @@ def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
         if told:
             assert _totals((row["rule"], row["work"], row["time_ns"]) for row in told["attribution"]) == oracle
             assert sum(row["in_steps"] for row in told["attribution"]) == sum(
-                links.step(one) is not None for one in links.work
+                links.step(item) is not None for item in links.work
             )
 
 
 def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked) -> None:
     links = asked.document.attributed
     oracle: Table = _totals(
-        ((links.step(one), getattr(links.operator(one), "name", None)), 1, one.lasts) for one in links.work
+        ((links.step(item), getattr(links.operator(item), "name", None)), 1, item.lasts) for item in links.work
     )
     rows = asked.sql(BY_STEP)
     assert _totals(((step, op), count, time) for step, _, op, count, time in rows) == oracle
@@ -169,7 +169,7 @@ def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked
 
 def test_operators_of_each_step_are_those_that_begin_in_it(asked: Asked) -> None:
     links = asked.document.attributed
-    oracle = _totals(((links.step(one), one.name), 1, one.lasts) for one in links.operators)
+    oracle = _totals(((links.step(item), item.name), 1, item.lasts) for item in links.operators)
     assert _totals(((step, name), count, time) for step, name, count, time in asked.sql(OPS_BY_STEP)) == oracle
 
 

@@ -18,8 +18,8 @@ SET = "of-the-environment"
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[Tokens]:
-    with closing(Tokens(tmp_path / "tokens.sqlite")) as one:
-        yield one
+    with closing(Tokens(tmp_path / "tokens.sqlite")) as tokens:
+        yield tokens
 
 
 def asked(method: str = "GET", **headers: str) -> HTTPConnection:

@@ -41,7 +41,9 @@ def answer_on(connection: socket.socket) -> bytes:
 
 
 def open_connections(server: Server) -> int:
-    return sum(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(server.pid).net_connections("tcp"))
+    return sum(
+        connection.status == psutil.CONN_ESTABLISHED for connection in psutil.Process(server.pid).net_connections("tcp")
+    )
 
 
 def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Server) -> None:
@@ -194,10 +196,10 @@ def test_a_flood_of_connections_does_not_keep_others_out(strict: Server) -> None
 
     with ThreadPoolExecutor(4) as threads:
         flooding = [threads.submit(flood, at) for at in range(4)]
-        while not all(one.done() for one in flooding):
+        while not all(task.done() for task in flooding):
             assert strict.api.get("/traces").status_code == 200
-        for one in flooding:
-            one.result()
+        for task in flooding:
+            task.result()
 
 
 # -- the bounds themselves ---------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server)
     asked = operations(server)
     assert len(asked) > 60
     for method, path, told in asked:
-        declared = {one["name"] for one in told.get("parameters", ()) if one["in"] == "query"}
+        declared = {parameter["name"] for parameter in told.get("parameters", ()) if parameter["in"] == "query"}
         headers = {"Tus-Resumable": "1.0.0"}
         answer = server.api.request(method, f"{server.url}{filled(path)}", params={MADE_UP: 1}, headers=headers)
         if path.endswith("/analysis/{name}"):

@@ -46,7 +46,7 @@ def made(server: Server, answer: Any) -> list[dict[str, Any]]:
     assert answer.status_code == 202, answer.text
     job = server.api.get(answer.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
     assert (job["state"], job["error"]) == ("done", None)
-    return [server.api.get(f"/traces/{one}").json() for one in job["result"]["traces"]]
+    return [server.api.get(f"/traces/{trace_id}").json() for trace_id in job["result"]["traces"]]
 
 
 def makers(server: Server) -> list[psutil.Process]:
@@ -58,14 +58,14 @@ def makers(server: Server) -> list[psutil.Process]:
 
 def test_a_trace_is_split_into_its_steps(server: Server, trace: dict[str, Any]) -> None:
     children = made(server, split(server, trace["id"], by="step"))
-    assert [one["name"] for one in children] == [f"steps.step{number}.pt.trace.json.gz" for number in (2, 3, 4, 5)]
+    assert [child["name"] for child in children] == [f"steps.step{number}.pt.trace.json.gz" for number in (2, 3, 4, 5)]
     for number, child in enumerate(children, 2):
         assert (child["parent"], child["selection"]) == (trace["id"], {"steps": [number]})
         assert (child["state"], child["sha256"], child["format"]) == ("ready", None, None)
         assert number in [step["number"] for step in child["steps"]]
         assert 0 < child["events"]["kept"] < trace["events"]["kept"]
     listed = server.api.get("/traces", params={"parent": trace["id"]}).json()["traces"]
-    assert [one["id"] for one in listed][: len(children)] == [one["id"] for one in children]
+    assert [one["id"] for one in listed][: len(children)] == [child["id"] for child in children]
 
 
 def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
     pieces = plan.json()["pieces"]
     assert server.api.get("/traces", params={"parent": trace["id"]}).json() == before
     children = made(server, split(server, trace["id"], by="parts", value=3))
-    assert [(one["name"], one["selection"], one["events"], one["counts"]) for one in pieces] == [
-        (one["name"], one["selection"], one["events"]["kept"], one["counts"]) for one in children
+    assert [(piece["name"], piece["selection"], piece["events"], piece["counts"]) for piece in pieces] == [
+        (child["name"], child["selection"], child["events"]["kept"], child["counts"]) for child in children
     ]
-    assert plan.json()["events"] == sum(one["events"]["kept"] for one in children)
-    assert all(one["size"] > 0 for one in pieces)
+    assert plan.json()["events"] == sum(child["events"]["kept"] for child in children)
+    assert all(piece["size"] > 0 for piece in pieces)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_split_goes_on_after_its_server_was_killed(start_server: Callable[...,
     done = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
     assert done["state"] == "done"
     children = server.api.get("/traces", params={"parent": trace_id}).json()["traces"]
-    assert sorted(one["id"] for one in children) == sorted(done["result"]["traces"])
+    assert sorted(child["id"] for child in children) == sorted(done["result"]["traces"])
     assert len(children) == 5
     assert list((server.data / "making").iterdir()) == []
     assert {path.name for path in (server.data / "columns").iterdir()} == {trace_id, *done["result"]["traces"]}
@@ -253,24 +253,24 @@ def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     each = [server.api.get(f"/traces/{one}").json() for one in ranks]
     assert merged["name"] == "run.json.gz"
     assert (merged["rank"], merged["world_size"], merged["parent"]) == (None, 2, None)
-    assert [(one["rank"], one["name"]) for one in merged["ranks"]] == [
+    assert [(rank["rank"], rank["name"]) for rank in merged["ranks"]] == [
         (rank, path.name) for rank, path in enumerate(RANKS)
     ]
-    assert all(one["collectives"] == 2 and one["residual_ns"]["max"] < 1_000_000 for one in merged["ranks"])
+    assert all(rank["collectives"] == 2 and rank["residual_ns"]["max"] < 1_000_000 for rank in merged["ranks"])
     assert merged["ranks"][0]["shift_ns"] == 0
     assert merged["events"]["kept"] >= sum(one["events"]["kept"] for one in each)
     named = server.rows(merged["id"], "SELECT name FROM process WHERE name GLOB 'rank * python'")
     assert sorted(named) == [["rank 0 · python"], ["rank 1 · python"]]
 
     children = made(server, split(server, merged["id"], by="rank"))
-    assert [one["selection"] for one in children] == [{"ranks": [0]}, {"ranks": [1]}]
-    assert [one["counts"]["X|cpu_op"] for one in children] == [one["counts"]["X|cpu_op"] for one in each]
+    assert [child["selection"] for child in children] == [{"ranks": [0]}, {"ranks": [1]}]
+    assert [child["counts"]["X|cpu_op"] for child in children] == [one["counts"]["X|cpu_op"] for one in each]
 
 
 def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -> None:
     def reunited(**selection: object) -> dict[str, Any]:
         parts = [
-            one["id"] for one in made(server, split(server, trace["id"], by="parts", value=4, selection=selection))
+            child["id"] for child in made(server, split(server, trace["id"], by="parts", value=4, selection=selection))
         ]
         (whole,) = made(server, server.api.post("/traces/merge", params={"wait": 60}, json={"traces": parts}))
         return whole
@@ -360,4 +360,4 @@ def test_the_ui_opens_on_a_selection(server: Server, trace: dict[str, Any]) -> N
     assert server.api.get(f"{server.url}/perfetto/{view}/").status_code == 200
     assert server.api.post(f"{server.url}/perfetto/{view}/rpc/status").status_code == 200
     sessions = server.api.get("/sessions").json()["sessions"]
-    assert (trace["id"], {"steps": [3]}) in [(one["trace"], one["selection"]) for one in sessions]
+    assert (trace["id"], {"steps": [3]}) in [(session["trace"], session["selection"]) for session in sessions]

@@ -40,7 +40,7 @@ def test_unready_server_lists_each_reason(start_server: Callable[..., Server], t
     other.execute("BEGIN IMMEDIATE")  # nobody else may write now
     answer = server.api.get(f"{server.url}/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "unready")
-    assert [(one["what"], one["code"]) for one in answer.json()["reasons"]] == [
+    assert [(reason["what"], reason["code"]) for reason in answer.json()["reasons"]] == [
         ("catalog", "catalog_unwritable"), ("disk", "no_room"), ("engine", "engine_unavailable"),
     ]  # fmt: skip
     other.execute("ROLLBACK")

@@ -29,7 +29,7 @@ def put(server: Server, key: str, body: bytes = GOOD, name: str = "one.json", **
 
 
 def named(server: Server, name: str) -> list[str]:
-    return [one["id"] for one in server.api.get("/traces", params={"name": name}).json()["traces"]]
+    return [trace["id"] for trace in server.api.get("/traces", params={"name": name}).json()["traces"]]
 
 
 def test_an_upload_that_is_repeated_makes_one_trace(server: Server) -> None:

@@ -38,9 +38,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("importing") / "data", import_roots=root, import_look_s=0.2).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("importing") / "data", import_roots=root, import_look_s=0.2).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def taken(server: Server, path: Path, *, ready: bool = False, **asked: object) -
     """The traces of an import; once they are read, if they are to be ready."""
     job = imported(server, path, **asked)
     wait = {"wait": 60 if ready else 0}
-    return [server.api.get(f"/traces/{one}", params=wait).json() for one in job["result"]["traces"]]
+    return [server.api.get(f"/traces/{trace_id}", params=wait).json() for trace_id in job["result"]["traces"]]
 
 
 def bytes_of(server: Server, trace: dict[str, Any]) -> bytes:
@@ -146,7 +146,7 @@ def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
 
     assert (part.status_code, part.content) == (206, file.read_bytes()[100:200])
     fds = Path(f"/proc/{server.pid}/fd")
-    until(server, lambda: not any(os.path.realpath(one) == str(file) for one in fds.iterdir()), within_s=PATIENCE_S)
+    until(server, lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()), within_s=PATIENCE_S)
 
 
 def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
     job = imported(server, runs / "run", group="run 7")
 
     assert job["priority"] == "bulk"
-    told = {Path(one["path"]).name: one for one in job["result"]["files"]}
+    told = {Path(file["path"]).name: file for file in job["result"]["files"]}
     assert {name for name, one in told.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
     assert "named like a trace" in told["notes.txt"]["why"]
     assert "being written" in told["rank3.json.tmp"]["why"]
@@ -271,7 +271,7 @@ def test_undecodable_names_are_reported_and_do_not_stop_the_import(server: Serve
     told = imported(server, runs)["result"]
 
     assert (len(told["traces"]), told["skipped"]) == (1, 2)
-    assert any("udce9" in one["path"] and "plain file name" in one["why"] for one in told["files"])
+    assert any("udce9" in file["path"] and "plain file name" in file["why"] for file in told["files"])
 
 
 def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) -> None:
@@ -303,13 +303,13 @@ def test_path_outside_the_roots_or_of_no_file_is_refused(server: Server, runs: P
     os.mkfifo(runs / "pipe.json")
     (runs / "null.json").symlink_to("/dev/null")
 
-    before = [one["id"] for one in server.api.get("/jobs").json()["jobs"]]
+    before = [job["id"] for job in server.api.get("/jobs").json()["jobs"]]
 
     for asked in (path, f"{runs.name}/{path}", f"{runs}/{path}") if path[0] != "/" else (path,):
         answer = server.api.post("/traces/import", json={"path": asked})
         assert answer.status_code == (404 if asked == path and path[0] not in "./" and ".." not in path else 403)
     assert answer.json()["code"] == "import_refused"
-    assert [one["id"] for one in server.api.get("/jobs").json()["jobs"]] == before
+    assert [job["id"] for job in server.api.get("/jobs").json()["jobs"]] == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -352,7 +352,7 @@ def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Star
     job = own.api.post("/traces/import", headers=allowed, json=asked).json()["id"]
 
     noted = [json.loads(line) for line in (own.data / "audit.log").read_text().splitlines()]
-    assert [(one["did"], one.get("path"), one.get("job"), one["status"]) for one in noted] == [
+    assert [(line["did"], line.get("path"), line.get("job"), line["status"]) for line in noted] == [
         ("import", None, None, 403), ("import", str(runs / "a.json"), job, 202),
     ]  # fmt: skip
 
@@ -462,7 +462,7 @@ def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, 
 
     assert (told["state"], len(told["result"]["traces"])) == ("done", 200)
     assert names(own) == [f"{number:03}.json" for number in range(200)]
-    assert sorted(one.name for one in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
+    assert sorted(path.name for path in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
 
 
 def test_an_import_that_is_cancelled_leaves_nothing_half(own: Server, runs: Path) -> None:

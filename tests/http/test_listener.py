@@ -40,9 +40,9 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("listening") / "data", perfetto_port=port).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("listening") / "data", perfetto_port=port).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +260,9 @@ def test_listener_answers_on_both_loopback_addresses(chosen: str, port: int) -> 
 def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(listening_module, "HOST_6", "2001:db8::1")  # no machine has an address for examples
     state, port = ListenerState(), free_port()
-    [one] = bind(state, port, "http://127.0.0.1:1")
-    with one:
-        assert (one.getsockname(), state.port, state.error) == (("127.0.0.1", port), port, None)
+    [bound] = bind(state, port, "http://127.0.0.1:1")
+    with bound:
+        assert (bound.getsockname(), state.port, state.error) == (("127.0.0.1", port), port, None)
         assert caplog.text == ""
 
 

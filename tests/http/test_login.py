@@ -13,16 +13,16 @@ PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("login") / "data", token=TOKEN).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("login") / "data", token=TOKEN).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture
 def browser(guarded: Server) -> Iterator[httpx.Client]:
     """Keeps cookies."""
-    with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as one:
-        yield one
+    with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as client:
+        yield client
 
 
 def log_in(browser: httpx.Client, token: str = TOKEN, wanted: str = "/") -> httpx.Response:

@@ -114,7 +114,7 @@ def test_long_names_are_left_out_of_a_description_and_not_of_the_trace(server: S
     )
     trace = server.upload(path)
     assert trace["totals"] == {"counts": 2, "processes": 2, "threads": 2}
-    assert [one["pid"] for one in trace["processes"]] == [1]
+    assert [process["pid"] for process in trace["processes"]] == [1]
     assert len(json.dumps(trace)) < 16 << 10
     document = server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).json()
     assert document == json.loads(path.read_text())

@@ -179,8 +179,8 @@ def test_the_slice_at_a_position_is_that_slice_in_the_engine(
     kept = server.query(opening, "select extract_arg(arg_set_id, 'args.mark') from slice", **view).json()["rows"]
     there = {mark for (mark,) in kept if mark is not None}
     assert len(there) > 10
-    for one in marked:
-        position = one["args"]["mark"]
+    for event in marked:
+        position = event["args"]["mark"]
         answer = opened(server, opening, slice=f"position:{position}", **params)
         if position in there:
             shown = place(answer)
@@ -192,10 +192,12 @@ def test_the_slice_at_a_position_is_that_slice_in_the_engine(
 
 
 def test_a_slice_is_shown_with_what_is_around_it(server: Server, opening: str, marked: list[dict[str, Any]]) -> None:
-    kernel = next(one["args"]["mark"] for one in marked if one.get("name") == "kernel" and one["ts"] > BASE_US + 2000)
+    kernel = next(
+        event["args"]["mark"] for event in marked if event.get("name") == "kernel" and event["ts"] > BASE_US + 2000
+    )
     shown = place(opened(server, opening, slice=f"position:{kernel}"))
     assert (shown["visStart"], shown["visEnd"]) == (2_205_000 - 105_000, 2_275_000 + 105_000)
-    instant = next(one["args"]["mark"] for one in marked if one["ph"] == "i")
+    instant = next(event["args"]["mark"] for event in marked if event["ph"] == "i")
     shown = place(opened(server, opening, slice=f"position:{instant}"))
     assert (shown["visStart"], shown["visEnd"]) == (902_000 - 1000, 902_000 + 1000)
 
@@ -221,7 +223,7 @@ def test_a_time_that_is_off_is_refused_with_the_nearest_slice_of_the_name(server
 def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
     server: Server, opening: str, marked: list[dict[str, Any]]
 ) -> None:
-    alike = [one["args"]["mark"] for one in marked if (one.get("name"), one["ts"]) == ("alike", BASE_US + 1200)]
+    alike = [event["args"]["mark"] for event in marked if (event.get("name"), event["ts"]) == ("alike", BASE_US + 1200)]
     problem = refused(opened(server, opening, slice=f"at:{BASE_US * 1000 + 1_200_000}:alike"), "ambiguous_slice")
     assert (problem["matches"], sorted(problem["positions"])) == (5, alike)
     chosen = json.dumps({"processes": [12]})

@@ -73,7 +73,7 @@ class Tab(Door):
             answers = self.told(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql)))
         except ConnectionClosed as closed:
             return str(closed)
-        return next((one.query_result.error for one in answers if one.query_result.error), "")
+        return next((answer.query_result.error for answer in answers if answer.query_result.error), "")
 
 
 class ListenersTab(Tab):
@@ -111,13 +111,13 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Server]:
-    one = Server(
+    started = Server(
         tmp_path_factory.mktemp("besieged") / "data", perfetto_port=port, ui_timeout_s=DEADLINE_S,
         engine_memory_bytes=MEMORY, engine_sandbox="required", engine_deaths=1000,
     )  # fmt: skip
-    yield one.start()
-    assert one.stop() == 0
-    assert "Traceback" not in one.log_text()
+    yield started.start()
+    assert started.stop() == 0
+    assert "Traceback" not in started.log_text()
 
 
 @pytest.fixture(scope="module")

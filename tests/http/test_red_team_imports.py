@@ -55,7 +55,7 @@ def attempted(server: Server, path: str, **asked: object) -> tuple[int, list[dic
     job = answer.json()
     assert job["state"] in ("done", "failed"), job
     ids = (job["result"] or {"traces": []})["traces"]
-    return 202, [server.api.get(f"/traces/{one}", params={"wait": 60}).json() for one in ids]
+    return 202, [server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json() for trace_id in ids]
 
 
 def names_in(server: Server, trace: dict[str, Any]) -> set[str]:
@@ -214,7 +214,7 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
 
 
 @pytest.mark.parametrize(
-    ("one", "taken"),
+    ("member", "taken"),
     [
         (member("/etc/cron.d/a.json"), 1),
         (member("../../outside/a.json"), 1),
@@ -228,10 +228,10 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
         (member("x" * 3000 + ".json"), 0),
     ],
 )
-def test_members_of_archives_stay_inside(field: Field, runs: Path, one: tuple[Any, bytes], taken: int) -> None:
+def test_members_of_archives_stay_inside(field: Field, runs: Path, member: tuple[Any, bytes], taken: int) -> None:
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(one[0], io.BytesIO(one[1]))
+        archive.addfile(member[0], io.BytesIO(member[1]))
     (runs / "a.tar").write_bytes(text.getvalue())
     before = sorted(field.outside.iterdir())
     _, traces = attempted(field.server, str(runs / "a.tar"))

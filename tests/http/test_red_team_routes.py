@@ -103,10 +103,10 @@ class Besieged:
 
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory, step_trace: Path) -> Iterator[Besieged]:
-    one = Besieged(tmp_path_factory.mktemp("besieged") / "data", step_trace)
-    yield one
-    assert one.server.stop() == 0
-    assert "Traceback" not in one.server.log_text()
+    besieged_server = Besieged(tmp_path_factory.mktemp("besieged") / "data", step_trace)
+    yield besieged_server
+    assert besieged_server.server.stop() == 0
+    assert "Traceback" not in besieged_server.server.log_text()
 
 
 def test_attacked_routes_include_all_documented_ones(besieged: Besieged) -> None:

@@ -59,9 +59,9 @@ def bytes_on_disk(server: Server) -> set[str]:
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without bounds."""
-    one = Server(tmp_path_factory.mktemp("room") / "data").start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("room") / "data").start()
+    yield started
+    assert started.stop() == 0
 
 
 def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> None:
@@ -89,7 +89,7 @@ def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> N
     assert open_server.api.get(f"/traces/{second}/download").content == content
     assert open_server.rows(second, "select count(*) from slice") == [[1]]
     open_server.api.delete(f"/traces/{second}")
-    assert not [one for one in bytes_on_disk(open_server) if first in one or second in one]
+    assert not [content for content in bytes_on_disk(open_server) if first in content or second in content]
 
 
 def test_a_name_that_tells_another_rank_is_read_anew(open_server: Server) -> None:
@@ -106,9 +106,9 @@ def test_the_same_bytes_at_once_are_stored_once_and_all_come_through(open_server
     answers = [open_server.api.put("/traces/c.json", content=content) for _ in range(4)]  # none is read yet
     ids = [answer.json()["id"] for answer in answers]
 
-    for one in ids:
-        assert open_server.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
-    assert len({(open_server.data / "originals" / one).stat().st_ino for one in ids}) == 1
+    for trace_id in ids:
+        assert open_server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
+    assert len({(open_server.data / "originals" / trace_id).stat().st_ino for trace_id in ids}) == 1
 
 
 def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> None:
@@ -185,7 +185,7 @@ def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: 
     merge = server.api.post("/traces/merge", json={"traces": ids})
     job = server.api.post("/traces/import", params={"wait": 60}, json={"path": "large.json", "mode": "copy"}).json()
 
-    assert [(one.status_code, one.json()["code"]) for one in (split, merge)] == [(507, "no_room")] * 2
+    assert [(response.status_code, response.json()["code"]) for response in (split, merge)] == [(507, "no_room")] * 2
     assert (job["state"], job["error"]["code"], job["error"]["quota"]) == ("failed", "no_room", 4_100_000)
     assert len(names(server)) == 2
 
@@ -204,7 +204,7 @@ def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_d
         assert (job["state"], job["error"]["code"]) == ("failed", "no_room")
         taken = names(server)
         assert len(taken) < 3
-        assert {one.name for one in (server.data / "originals").iterdir()} == {
+        assert {path.name for path in (server.data / "originals").iterdir()} == {
             trace["id"] for trace in server.api.get("/traces").json()["traces"]
         }
         assert not list((server.data / "incoming").iterdir())
@@ -268,8 +268,12 @@ def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_serv
 
     until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
-    assert not [one for one in bytes_on_disk(server) if old in one]
-    told = [(one["who"], one["did"], one["trace"], one["why"]) for one in audit_of(server) if one["who"] == "retention"]
+    assert not [content for content in bytes_on_disk(server) if old in content]
+    told = [
+        (line["who"], line["did"], line["trace"], line["why"])
+        for line in audit_of(server)
+        if line["who"] == "retention"
+    ]
     assert told == [("retention", "delete", old, "size")]
 
 
@@ -283,8 +287,8 @@ def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Star
 
     until(server, lambda: names(server) == ["0.json"], within_s=PATIENCE_S)
 
-    assert {one.name for one in (server.data / "originals").iterdir()} == {ids[0]}
-    assert {one["why"] for one in audit_of(server) if one["who"] == "retention"} == {"age"}
+    assert {path.name for path in (server.data / "originals").iterdir()} == {ids[0]}
+    assert {line["why"] for line in audit_of(server) if line["who"] == "retention"} == {"age"}
 
 
 def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Start) -> None:
@@ -310,12 +314,12 @@ def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace:
     job = server.api.post(f"/traces/{trace}/split", params={"wait": 60}, json={"by": "step"}).json()
     assert job["state"] == "done"
 
-    for one in (trace, *job["result"]["traces"]):
-        assert server.api.delete(f"/traces/{one}").status_code == 204
+    for trace_id in (trace, *job["result"]["traces"]):
+        assert server.api.delete(f"/traces/{trace_id}").status_code == 204
 
     assert bytes_on_disk(server) == before
-    held = [os.readlink(one) for one in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
-    assert not [one for one in held if one.endswith("(deleted)") and str(server.data) in one]
+    held = [os.readlink(path) for path in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
+    assert not [target for target in held if target.endswith("(deleted)") and str(server.data) in target]
 
 
 # -- announced uploads -------------------------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ def test_a_session_is_started_shown_and_closed(server: Server, step_trace: Path)
 
     server.rows(trace, "SELECT 1")
     assert server.api.get(where).json()["queries"] == 1
-    assert trace in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+    assert trace in [session["trace"] for session in server.api.get("/sessions").json()["sessions"]]
 
     assert server.api.delete(where).status_code == 204
     assert not psutil.pid_exists(session["engine"]["pid"])
-    assert trace not in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+    assert trace not in [session["trace"] for session in server.api.get("/sessions").json()["sessions"]]
     assert server.api.delete(where).status_code == 204  # closed already
 
 
@@ -72,7 +72,7 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
     first, second = (server.upload(step_trace)["id"] for _ in range(2))
     assert server.rows(first, "SELECT 1") == [[1]]
     assert server.rows(second, "SELECT 1") == [[1]]  # an idle one makes room
-    assert [one["trace"] for one in server.api.get("/sessions").json()["sessions"]] == [second]
+    assert [session["trace"] for session in server.api.get("/sessions").json()["sessions"]] == [second]
     question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
     with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
         lines = running.iter_lines()  # which closes the stream when it goes
@@ -80,7 +80,7 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
         refused = server.query(first, "SELECT 1")
     assert refused.status_code == 503, refused.text
     assert refused.json()["code"] == "engine_unavailable"
-    assert [one["trace"] for one in refused.json()["in_use"]] == [second]
+    assert [engine["trace"] for engine in refused.json()["in_use"]] == [second]
     assert refused.headers["retry-after"] == "10"
 
 
@@ -156,7 +156,7 @@ def test_a_step_has_an_engine_of_its_own(server: Server, step_trace: Path) -> No
     answer = server.api.post(f"/traces/{trace}/query", json={"sql": question, "selection": step})
     assert answer.json()["rows"] == [["ProfilerStep#3"]]
     assert len(server.rows(trace, question)) > 1
-    assert {json.dumps(one["selection"]) for one in server.api.get("/sessions").json()["sessions"]} >= {
+    assert {json.dumps(session["selection"]) for session in server.api.get("/sessions").json()["sessions"]} >= {
         "null",
         json.dumps(step),
     }

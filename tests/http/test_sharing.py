@@ -121,14 +121,14 @@ def share(
             meanwhile(tabs, scripts)
         finally:
             stop.set()
-    for one in asking:
-        one.result()
+    for task in asking:
+        task.result()
     return tabs, scripts
 
 
 def lost_one(asked: list[Asked]) -> bool:
     """Whether anyone had to ask again."""
-    return any(one.retry for one in [*asked])
+    return any(answer.retry for answer in [*asked])
 
 
 def session_state(server: Server, trace: str) -> str:
@@ -136,7 +136,7 @@ def session_state(server: Server, trace: str) -> str:
 
 
 def p95_ms(asked: list[Asked]) -> float:
-    return round(1000 * statistics.quantiles([one.seconds for one in asked], n=20)[-1], 1)
+    return round(1000 * statistics.quantiles([answer.seconds for answer in asked], n=20)[-1], 1)
 
 
 def shared_by(server: Server, step_trace: Path) -> tuple[Server, str]:
@@ -156,7 +156,7 @@ def test_tabs_and_scripts_get_their_own_answers(
     shared: tuple[Server, str], seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tabs, scripts = share(*shared, lambda *_: threading.Event().wait(seconds))
-    assert [one for one in tabs + scripts if one.wrong or one.retry] == []
+    assert [answer for answer in tabs + scripts if answer.wrong or answer.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
         print(  # noqa: T201 - the numbers that README tells
@@ -177,7 +177,7 @@ def test_client_may_retry_while_engines_are_killed(start_server: StartServer, st
             threading.Event().wait(2)
 
     tabs, scripts = share(server, trace, kill)
-    assert [one.wrong for one in tabs + scripts if one.wrong] == []
+    assert [answer.wrong for answer in tabs + scripts if answer.wrong] == []
     assert lost_one(tabs)
     assert lost_one(scripts)
     assert not tabs[-1].retry

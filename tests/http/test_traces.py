@@ -203,9 +203,9 @@ def test_a_body_for_which_there_is_no_room_is_not_asked_for(start_server: StartS
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that takes no more than a megabyte."""
-    one = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
+    yield started
+    assert started.stop() == 0
 
 
 def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
