@@ -193,7 +193,7 @@ class PortRouter:
         self._main = main
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         is_listener = scope["type"] != "lifespan" and self._state.serves(scope["server"])
         await (self._listener if is_listener else self._main)(scope, receive, send)
 

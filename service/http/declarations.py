@@ -137,7 +137,7 @@ class RouteMiddleware:
         self._table = table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         if scope["type"] in ("http", "websocket"):
             scope["call"] = self._table.call(scope.get("method", WEBSOCKET), scope["path"])
         await self._app(scope, receive, send)

@@ -166,8 +166,8 @@ def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Se
     assert (status(secret), status(other)) == (401, 200)
     command("rm", "other")
     assert server.api.get("/traces").status_code == 200
-    told = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
-    assert [(line["did"], line["token"]) for line in told] == [
+    lines = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
+    assert [(line["did"], line["token"]) for line in lines] == [
         ("add token", "ci"), ("add token", "other"), ("remove token", "ci"), ("remove token", "other"),
     ]  # fmt: skip
     assert secret not in (server.data / "audit.log").read_text()
@@ -283,10 +283,10 @@ def test_audit_log_has_each_change_with_its_caller(guarded: Guarded, step_trace:
     guarded.ask("POST", "/login", data={"token": "wrong"})
     guarded.ask("GET", f"/api/v1/traces/{trace}", guarded.reader)
     guarded.ask("POST", "/login", data={"token": guarded.reader})
-    told = guarded.noted()[before:]
-    assert all(line.pop("at") and line.pop("address") == "127.0.0.1" for line in told)
+    lines = guarded.noted()[before:]
+    assert all(line.pop("at") and line.pop("address") == "127.0.0.1" for line in lines)
     job = split.json()["id"]
-    assert told == [
+    assert lines == [
         {"who": "writer", "did": "upload", "trace": trace, "status": 201},
         {"who": "writer", "did": "split", "trace": trace, "job": job, "status": 202},
         {"who": "writer", "did": "listen", "trace": trace, "status": 200},

@@ -31,8 +31,8 @@ def on_host(server: Server, step_trace: Path) -> str:
     return str(server.upload(step_trace)["id"])
 
 
-def ask(server: Server, trace: str, name: str, accept: str = "application/json", **asked: Any) -> httpx.Response:
-    return server.api.get(f"/traces/{trace}/analysis/{name}", params=asked, headers={"accept": accept})
+def ask(server: Server, trace: str, name: str, accept: str = "application/json", **parameters: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/analysis/{name}", params=parameters, headers={"accept": accept})
 
 
 def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
@@ -55,26 +55,26 @@ def test_each_analysis_returns_its_documented_tables_or_a_reason(server: Server,
         assert answer.json()["detail"].endswith(".")
         return
     assert answer.status_code == 200, answer.text
-    told = Answer.model_validate(answer.json())
-    assert {table: [column.model_dump() for column in found.columns] for table, found in told.tables.items()} == {
-        table: [vars(column) for column in columns] for table, columns in QUESTIONS[name].tables.items()
-    }
-    assert any(found.rows for found in told.tables.values())
+    result = Answer.model_validate(answer.json())
+    assert {
+        table: [column.model_dump() for column in answered.columns] for table, answered in result.tables.items()
+    } == {table: [vars(column) for column in columns] for table, columns in QUESTIONS[name].tables.items()}
+    assert any(answered.rows for answered in result.tables.values())
 
 
 def test_analysis_has_the_same_rows_in_all_three_formats(server: Server, ranks: list[str]) -> None:
-    told = ask(server, ranks[0], "temporal_breakdown").json()["tables"]["breakdown"]
-    names = [column["name"] for column in told["columns"]]
+    breakdown = ask(server, ranks[0], "temporal_breakdown").json()["tables"]["breakdown"]
+    names = [column["name"] for column in breakdown["columns"]]
     arrow = ask(server, ranks[0], "temporal_breakdown", ARROW)
     assert arrow.headers["content-type"] == ARROW
     table = pa.ipc.open_stream(arrow.content).read_all()
-    assert [[*row.values()] for row in table.to_pylist()] == told["rows"]
+    assert [[*row.values()] for row in table.to_pylist()] == breakdown["rows"]
     assert table.schema.names == names
     assert table.schema.field("span_ns").metadata[b"unit"] == b"ns"
     text = ask(server, ranks[0], "temporal_breakdown", "text/csv")
     assert text.headers["content-type"].startswith("text/csv")
     [row] = csv.DictReader(io.StringIO(text.text))
-    assert int(row["span_ns"]) == told["rows"][0][names.index("span_ns")]
+    assert int(row["span_ns"]) == breakdown["rows"][0][names.index("span_ns")]
     assert ask(server, ranks[0], "temporal_breakdown", format="csv").text == text.text
 
 
@@ -90,9 +90,9 @@ def test_analysis_with_a_matching_etag_is_not_modified(server: Server, ranks: li
 
 
 def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks: list[str], on_host: str) -> None:
-    told = ask(server, ranks[0], "temporal_breakdown", traces=[ranks[1], on_host]).json()
-    assert [row[0] for row in told["tables"]["breakdown"]["rows"]] == [0, 1]
-    [skipped] = told["skipped"]
+    result = ask(server, ranks[0], "temporal_breakdown", traces=[ranks[1], on_host]).json()
+    assert [row[0] for row in result["tables"]["breakdown"]["rows"]] == [0, 1]
+    [skipped] = result["skipped"]
     assert "GPU" in skipped["reason"]
 
 
@@ -146,9 +146,9 @@ def test_analysis_that_does_not_apply_gives_a_reason(server: Server, on_host: st
 def test_every_analysis_is_documented_with_its_parameters(server: Server) -> None:
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
     for name, question in QUESTIONS.items():
-        told = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
-        assert told["summary"] == question.answers
-        assert {parameter["name"] for parameter in told["parameters"]} >= {
+        operation = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
+        assert operation["summary"] == question.answers
+        assert {parameter["name"] for parameter in operation["parameters"]} >= {
             "selection",
             "traces",
             *question.parameters.model_fields,

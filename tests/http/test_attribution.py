@@ -76,8 +76,8 @@ class Asked:
 
     def kernels(self, **asked: Any) -> Table:
         """How many kernels, copies and memsets of each name there are, and how long they take."""
-        told = self.analysis("kernel_breakdown", top=1_000_000, **asked)
-        rows = told["kernels"] if told else []
+        result = self.analysis("kernel_breakdown", top=1_000_000, **asked)
+        rows = result["kernels"] if result else []
         return _totals((row["name"], row["count"], row["sum_ns"]) for row in rows)
 
 
@@ -119,12 +119,12 @@ def asked(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pyte
 def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(asked: Asked) -> None:
     links = asked.document.attributed
     work = [(links.step(item), item) for item in links.work]
-    told: dict[int | None, Table] = defaultdict(dict)
+    by_step: dict[int | None, Table] = defaultdict(dict)
     for step, name, count, time in asked.sql(KERNELS_BY_STEP):
-        told[step][name] = count, time
+        by_step[step][name] = count, time
     for step in (*asked.steps, None):
         oracle = _totals((one.name, 1, one.lasts) for at, one in work if at == step)
-        assert told[step] == oracle
+        assert by_step[step] == oracle
         if step is not None and oracle:
             assert asked.kernels(steps=step) == oracle
 
@@ -144,10 +144,10 @@ def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
     rows = asked.sql("INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1")
     assert _totals(rows) == oracle
     for name in ("operators", "kernel_breakdown"):
-        told = asked.analysis(name)
-        if told:
-            assert _totals((row["rule"], row["work"], row["time_ns"]) for row in told["attribution"]) == oracle
-            assert sum(row["in_steps"] for row in told["attribution"]) == sum(
+        result = asked.analysis(name)
+        if result:
+            assert _totals((row["rule"], row["work"], row["time_ns"]) for row in result["attribution"]) == oracle
+            assert sum(row["in_steps"] for row in result["attribution"]) == sum(
                 links.step(item) is not None for item in links.work
             )
 
@@ -159,9 +159,9 @@ def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked
     )
     rows = asked.sql(BY_STEP)
     assert _totals(((step, op), count, time) for step, _, op, count, time in rows) == oracle
-    told = asked.analysis("operators")
+    result = asked.analysis("operators")
     names = Counter(name for _, name in oracle)
-    for row in (told or {"operators": []})["operators"]:
+    for row in (result or {"operators": []})["operators"]:
         if row["kind"] == "op" and names[row["name"]]:
             times = [time for (_, name), (_, time) in oracle.items() if name == row["name"]]
             assert row["device_self_ns"] == sum(times), row["name"]

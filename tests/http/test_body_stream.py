@@ -25,21 +25,21 @@ async def read(body: Body, into: list[bytes]) -> None:
 
 
 def test_blocks_have_a_fixed_size_and_no_byte_is_lost() -> None:
-    piece, found = bytes(range(256)) * 256, list[bytes]()
-    asyncio.run(read(Body(pieces(*[piece] * 40), None), found))
-    assert b"".join(found) == piece * 40
-    assert [len(block) for block in found] == [BLOCK, BLOCK, 8 * len(piece)]
+    piece, blocks = bytes(range(256)) * 256, list[bytes]()
+    asyncio.run(read(Body(pieces(*[piece] * 40), None), blocks))
+    assert b"".join(blocks) == piece * 40
+    assert [len(block) for block in blocks] == [BLOCK, BLOCK, 8 * len(piece)]
 
 
 def test_bytes_before_a_disconnect_are_yielded() -> None:
-    found: list[bytes] = []
+    blocks: list[bytes] = []
     with pytest.raises(IncompleteBody):
-        asyncio.run(read(Body(pieces(b"some", b"thing", leaves=True), None), found))
-    assert found == [b"something"]
+        asyncio.run(read(Body(pieces(b"some", b"thing", leaves=True), None), blocks))
+    assert blocks == [b"something"]
 
 
 def test_client_that_stalls_counts_as_disconnected() -> None:
-    found: list[bytes] = []
+    blocks: list[bytes] = []
     with pytest.raises(IncompleteBody, match="No byte arrived"):
-        asyncio.run(read(Body(pieces(b"something", stalls=True), 0.001), found))
-    assert found == [b"something"]
+        asyncio.run(read(Body(pieces(b"something", stalls=True), 0.001), blocks))
+    assert blocks == [b"something"]

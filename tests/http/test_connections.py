@@ -96,13 +96,13 @@ def test_stalled_body_times_out_and_leaves_no_files(strict: Server, fields: byte
     assert strict.api.get("/traces", params={"name": "slow.json"}).json()["traces"] == []
 
 
-def trickled(server: Server, text: bytes, each: int, every_s: float) -> bytes:
+def trickled(server: Server, text: bytes, count: int, every_s: float) -> bytes:
     """The answer to a PUT whose body comes in small pieces, for as long as the server takes them."""
     with connected(server) as connection:
         connection.sendall(PUT + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(text))
         connection.settimeout(every_s)
-        for start in range(0, len(text), each):
-            connection.sendall(text[start : start + each])
+        for start in range(0, len(text), count):
+            connection.sendall(text[start : start + count])
             try:
                 return connection.recv(1 << 16)
             except TimeoutError:

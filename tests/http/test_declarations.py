@@ -31,7 +31,6 @@ from service.settings import Settings
 AMBIGUOUS = ["merge", "import", "query", "a/b", "x/query", "x/session", "x/split", "merge/split", "x/y/split", ""]
 """Names of traces that are also parts of other paths."""
 
-
 APP = Application(Settings(data=Path("unused"))).app
 TABLE = RouteTable(APP.routes)
 

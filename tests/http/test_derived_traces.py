@@ -37,8 +37,8 @@ def ranks(server: Server) -> list[str]:
     return [str(server.upload(path)["id"]) for path in RANKS]
 
 
-def split(server: Server, trace_id: object, *, wait: float = 60, **asked: object) -> Any:
-    return server.api.post(f"/traces/{trace_id}/split", params={"wait": wait}, json=asked)
+def split(server: Server, trace_id: object, *, wait: float = 60, **request: object) -> Any:
+    return server.api.post(f"/traces/{trace_id}/split", params={"wait": wait}, json=request)
 
 
 def made(server: Server, answer: Any) -> list[dict[str, Any]]:
@@ -95,8 +95,8 @@ def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path)
     path = tmp_path / "steps.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10).events}))
     trace_id = server.upload(path)["id"]
-    asked = {"analysis": "critical_path", "selection": {"steps": [1]}}
-    answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": 60}, json=asked)
+    request = {"analysis": "critical_path", "selection": {"steps": [1]}}
+    answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": 60}, json=request)
     (child,) = made(server, answer)
     assert (child["name"], child["parent"]) == ("steps.critical-path.pt.trace.json.gz", trace_id)
     assert child["selection"] == {"steps": [1]}
@@ -250,7 +250,7 @@ def test_unknown_job_is_not_found(server: Server) -> None:
 def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     answer = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "name": "run.json.gz"})
     (merged,) = made(server, answer)
-    each = [server.api.get(f"/traces/{one}").json() for one in ranks]
+    originals = [server.api.get(f"/traces/{one}").json() for one in ranks]
     assert merged["name"] == "run.json.gz"
     assert (merged["rank"], merged["world_size"], merged["parent"]) == (None, 2, None)
     assert [(rank["rank"], rank["name"]) for rank in merged["ranks"]] == [
@@ -258,13 +258,13 @@ def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     ]
     assert all(rank["collectives"] == 2 and rank["residual_ns"]["max"] < 1_000_000 for rank in merged["ranks"])
     assert merged["ranks"][0]["shift_ns"] == 0
-    assert merged["events"]["kept"] >= sum(one["events"]["kept"] for one in each)
+    assert merged["events"]["kept"] >= sum(one["events"]["kept"] for one in originals)
     named = server.rows(merged["id"], "SELECT name FROM process WHERE name GLOB 'rank * python'")
     assert sorted(named) == [["rank 0 · python"], ["rank 1 · python"]]
 
     children = made(server, split(server, merged["id"], by="rank"))
     assert [child["selection"] for child in children] == [{"ranks": [0]}, {"ranks": [1]}]
-    assert [child["counts"]["X|cpu_op"] for child in children] == [one["counts"]["X|cpu_op"] for one in each]
+    assert [child["counts"]["X|cpu_op"] for child in children] == [one["counts"]["X|cpu_op"] for one in originals]
 
 
 def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -> None:

@@ -54,8 +54,8 @@ def large(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return with_columns(server, write_trace(path, sized(TraceShape(), 30_000_000)))
 
 
-def download(server: Server, trace: str, **asked: Any) -> httpx.Response:
-    return server.api.get(f"/traces/{trace}/download", params=asked)
+def download(server: Server, trace: str, **parameters: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/download", params=parameters)
 
 
 def exports(server: Server) -> list[psutil.Process]:
@@ -80,8 +80,8 @@ def test_a_document_has_the_events_that_came(server: Server, trace: str, step_tr
 
 
 def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> None:
-    def names(**asked: str) -> list[str]:
-        document = download(server, secretive, format="json", **asked).json()
+    def names(**parameters: str) -> list[str]:
+        document = download(server, secretive, format="json", **parameters).json()
         return [event["name"].split()[0] for event in document["traceEvents"]]
 
     assert names() == names(order="time") == ["early", "late"]
@@ -149,8 +149,8 @@ def test_columns_download_supports_ranges_and_etags(server: Server, trace: str, 
 
     part = again(Range="bytes=4-9")
     assert (part.status_code, part.content) == (206, whole.content[4:10])
-    known = again(**{"If-None-Match": whole.headers["etag"]})
-    assert (known.status_code, known.content) == (304, b"")
+    unchanged = again(**{"If-None-Match": whole.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
 
 
 # -- without secrets -----------------------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secr
     content = download(server, secretive, format=form, order="original", redact=True).content
     text = gzip.decompress(content) if form == "json.gz" else content
     hidden = SECRETIVE.replace(HF, "[redacted]").replace("/home/me", "[redacted]").replace("sesame", "[redacted]")
-    came, found = parsed(hidden), parsed(text)
-    assert [*map(unordered, events_of(found))] == [*map(unordered, events_of(came))]
-    assert dict(found) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+    came, expected = parsed(hidden), parsed(text)
+    assert [*map(unordered, events_of(expected))] == [*map(unordered, events_of(came))]
+    assert dict(expected) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
     assert HF in download(server, secretive, format="json").text
 
 

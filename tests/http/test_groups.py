@@ -68,9 +68,9 @@ def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server
 
 
 def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, list[str]]) -> None:
-    made = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
-    group_id = made.json()["id"]
-    assert (made.status_code, made.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
+    created = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
+    group_id = created.json()["id"]
+    assert (created.status_code, created.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
     assert code_of(server.api.post("/groups", json={"name": "mine"})) == (409, "group_exists")
     assert code_of(server.api.post("/groups", json={"name": "x", "traces": ["none"]})) == (404, "unknown_trace")
 
@@ -89,16 +89,18 @@ NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..",
 @pytest.mark.parametrize("name", NAMES)
 def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tmp_path: Path) -> None:
     file = write_trace(tmp_path / "rank0.json", TraceShape(seed=next(_numbers)))
-    made = server.api.put("/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()).json()
-    group_id = made["group"]["id"]
-    assert made["group"]["name"] == name
+    uploaded = server.api.put(
+        "/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()
+    ).json()
+    group_id = uploaded["group"]["id"]
+    assert uploaded["group"]["name"] == name
     (listed,) = server.api.get("/groups", params={"name": name}).json()["groups"]
     assert (listed["id"], listed["name"]) == (group_id, name)
     for asked in (group_id, name):
         traces = server.api.get("/traces", params={"group": asked}).json()["traces"]
-        assert [trace["id"] for trace in traces] == [made["id"]]
-    assert server.api.patch(f"/traces/{made['id']}", json={"group": None}).json()["group"] is None
-    assert server.api.patch(f"/traces/{made['id']}", json={"group": name}).json()["group"]["id"] == group_id
+        assert [trace["id"] for trace in traces] == [uploaded["id"]]
+    assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": None}).json()["group"] is None
+    assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": name}).json()["group"]["id"] == group_id
     assert server.api.get(f"{server.url}/groups/{group_id}").status_code == 200
     assert server.api.delete(f"/groups/{group_id}", params={"traces": True}).status_code == 204
 
@@ -179,8 +181,10 @@ def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     for name, rank, first_step in (("b", 0, 13), ("c", 1, 3), ("a", 0, 3)):
         shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(folder / f"{name}.json", shape)
-        told = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes())
-    return str(told.json()["group"]["id"])
+        answer = server.api.put(
+            f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes()
+        )
+    return str(answer.json()["group"]["id"])
 
 
 def test_a_group_tells_its_cycles_and_what_is_missing_of_each(server: Server, cycles: str) -> None:
@@ -225,12 +229,14 @@ def test_a_group_is_not_compared_with_itself_by_halves(server: Server, run: tupl
 def test_a_run_is_compared_with_another_by_rank(server: Server, run: tuple[str, list[str]], cycles: str) -> None:
     first, second = run[1]
     of_groups = server.api.get(f"/groups/{cycles}/analysis/compare", params={"base": run[0]})
-    told = shapes.Answer.model_validate(of_groups.json())
-    assert [(rank.rank, rank.cycle, rank.reason) for rank in told.skipped] == [
+    comparison = shapes.Answer.model_validate(of_groups.json())
+    assert [(rank.rank, rank.cycle, rank.reason) for rank in comparison.skipped] == [
         (0, 1, "The base has no cycle 1 of rank 0.")
     ]
-    columns = [column.name for column in told.tables["each_step"].columns]
-    assert {(row[columns.index("rank")], row[columns.index("cycle")]) for row in told.tables["each_step"].rows} == {
+    columns = [column.name for column in comparison.tables["each_step"].columns]
+    assert {
+        (row[columns.index("rank")], row[columns.index("cycle")]) for row in comparison.tables["each_step"].rows
+    } == {
         (0, 0),
         (1, 0),
     }

@@ -132,21 +132,21 @@ def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(24)))
-    made = named(server, "k7.json")
-    assert len(made) == 1
-    assert {answer for answer in answers if answer[0] != 409} == {(201, made[0])}
+    trace_ids = named(server, "k7.json")
+    assert len(trace_ids) == 1
+    assert {answer for answer in answers if answer[0] != 409} == {(201, trace_ids[0])}
 
 
 def test_each_caller_has_keys_of_its_own(start_server: Callable[..., Server]) -> None:
     server = start_server(token="secret-of-sixteen")
     with closing(Tokens(server.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("other", Scope.WRITE)
-    made = []
+    trace_ids = []
     for token in ("secret-of-sixteen", secret):
         server.api.headers["authorization"] = f"Bearer {token}"
-        made.append(put(server, "k8").json()["id"])
-        assert put(server, "k8").json()["id"] == made[-1]
-    assert len(set(made)) == 2
+        trace_ids.append(put(server, "k8").json()["id"])
+        assert put(server, "k8").json()["id"] == trace_ids[-1]
+    assert len(set(trace_ids)) == 2
 
 
 def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., Server], tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., 
     large = b'{"traceEvents": [' + b",".join([GOOD[17:-2]] * 400_000) + b"]}"
     assert GOOD[17:-2].startswith(b"{")
     with connected(server) as first:  # an answer that waits for the ingest never comes
-        told = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
-        first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{told}\r\n\r\n".encode() + large)
+        head = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
+        first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
         while not named(server, "k9.json"):
             pass
         server.kill()

@@ -63,9 +63,9 @@ def small(path: Path, rank: int = 0, size: int = 20_000) -> Path:
     return write_trace(path, sized(TraceShape(rank=rank, seed=next(_numbers)), size))
 
 
-def imported(server: Server, path: Path, **asked: object) -> dict[str, Any]:
+def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
     """The job of an import, once it is over."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | asked)
+    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | options)
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
     assert answer.headers["location"] == f"/api/v1/jobs/{job['id']}"
@@ -73,9 +73,9 @@ def imported(server: Server, path: Path, **asked: object) -> dict[str, Any]:
     return job
 
 
-def taken(server: Server, path: Path, *, ready: bool = False, **asked: object) -> list[dict[str, Any]]:
+def taken(server: Server, path: Path, *, ready: bool = False, **options: object) -> list[dict[str, Any]]:
     """The traces of an import; once they are read, if they are to be ready."""
-    job = imported(server, path, **asked)
+    job = imported(server, path, **options)
     wait = {"wait": 60 if ready else 0}
     return [server.api.get(f"/traces/{trace_id}", params=wait).json() for trace_id in job["result"]["traces"]]
 
@@ -187,11 +187,11 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
     job = imported(server, runs / "run", group="run 7")
 
     assert job["priority"] == "bulk"
-    told = {Path(file["path"]).name: file for file in job["result"]["files"]}
-    assert {name for name, one in told.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
-    assert "named like a trace" in told["notes.txt"]["why"]
-    assert "being written" in told["rank3.json.tmp"]["why"]
-    assert "at least one byte" in told["empty.json"]["why"]
+    files = {Path(file["path"]).name: file for file in job["result"]["files"]}
+    assert {name for name, one in files.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
+    assert "named like a trace" in files["notes.txt"]["why"]
+    assert "being written" in files["rank3.json.tmp"]["why"]
+    assert "at least one byte" in files["empty.json"]["why"]
     assert (len(job["result"]["traces"]), job["result"]["skipped"]) == (3, 3)
     (group,) = server.api.get("/groups", params={"name": "run 7"}).json()["groups"]
     assert (group["name"], group["traces"]) == ("run 7", 3)
@@ -254,12 +254,12 @@ def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: P
     (runs / "cut.tar").write_bytes(whole[: len(whole) // 2])
     (runs / "none.tar").write_bytes(b"no archive" * 100)
 
-    told = imported(server, runs / "cut.tar")["result"]
-    assert len(told["traces"]) == 1
-    assert told["skipped"] >= 1
-    told = imported(server, runs / "none.tar")["result"]
-    assert (told["traces"], told["skipped"]) == ([], 1)
-    assert "archive is damaged" in told["files"][0]["why"]
+    result = imported(server, runs / "cut.tar")["result"]
+    assert len(result["traces"]) == 1
+    assert result["skipped"] >= 1
+    result = imported(server, runs / "none.tar")["result"]
+    assert (result["traces"], result["skipped"]) == ([], 1)
+    assert "archive is damaged" in result["files"][0]["why"]
     assert not list((server.data / "incoming").iterdir())
 
 
@@ -268,10 +268,10 @@ def test_undecodable_names_are_reported_and_do_not_stop_the_import(server: Serve
     (runs / os.fsdecode(b"caf\xe9.json")).write_bytes(b"{}")
     (runs / "new\nline.json").write_bytes(b"{}")
 
-    told = imported(server, runs)["result"]
+    result = imported(server, runs)["result"]
 
-    assert (len(told["traces"]), told["skipped"]) == (1, 2)
-    assert any("udce9" in file["path"] and "plain file name" in file["why"] for file in told["files"])
+    assert (len(result["traces"]), result["skipped"]) == (1, 2)
+    assert any("udce9" in file["path"] and "plain file name" in file["why"] for file in result["files"])
 
 
 def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) -> None:
@@ -344,12 +344,12 @@ def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Star
     own = start_server(import_roots=root, token="0123456789abcdef")
     with closing(Tokens(own.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("reader", Scope.READ)
-    asked = {"path": str(small(runs / "a.json"))}
+    request = {"path": str(small(runs / "a.json"))}
 
-    refused = own.api.post("/traces/import", headers={"Authorization": f"Bearer {secret}"}, json=asked)
+    refused = own.api.post("/traces/import", headers={"Authorization": f"Bearer {secret}"}, json=request)
     assert refused.json()["code"] == "forbidden_scope"
     allowed = {"Authorization": "Bearer 0123456789abcdef"}
-    job = own.api.post("/traces/import", headers=allowed, json=asked).json()["id"]
+    job = own.api.post("/traces/import", headers=allowed, json=request).json()["id"]
 
     noted = [json.loads(line) for line in (own.data / "audit.log").read_text().splitlines()]
     assert [(line["did"], line.get("path"), line.get("job"), line["status"]) for line in noted] == [
@@ -360,9 +360,9 @@ def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Star
 # -- watching -----------------------------------------------------------------------------------------------------
 
 
-def watched(own: Server, path: Path, **asked: object) -> str:
+def watched(own: Server, path: Path, **options: object) -> str:
     """The id of an import that watches."""
-    answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | asked)
+    answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | options)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["request"]["import"])
 
@@ -458,20 +458,20 @@ def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, 
     own.kill()
     own.start()
 
-    told = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    job_done = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
 
-    assert (told["state"], len(told["result"]["traces"])) == ("done", 200)
+    assert (job_done["state"], len(job_done["result"]["traces"])) == ("done", 200)
     assert names(own) == [f"{number:03}.json" for number in range(200)]
-    assert sorted(path.name for path in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
+    assert sorted(path.name for path in (own.data / "originals").iterdir()) == sorted(job_done["result"]["traces"])
 
 
 def test_an_import_that_is_cancelled_leaves_nothing_half(own: Server, runs: Path) -> None:
     write_trace(runs / "large.json", sized(TraceShape(), 60_000_000))
     job = own.api.post("/traces/import", json={"path": str(runs / "large.json"), "mode": "copy"}).json()
 
-    told = own.api.delete(f"/jobs/{job['id']}").json()
+    job_done = own.api.delete(f"/jobs/{job['id']}").json()
 
-    if told["state"] == "cancelled":
+    if job_done["state"] == "cancelled":
         assert names(own) in ([], ["large.json"])
     assert not list((own.data / "incoming").iterdir())
     assert len(list((own.data / "originals").iterdir())) == len(names(own))

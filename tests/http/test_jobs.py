@@ -114,10 +114,10 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
 
 def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
     jobs = [split(server, held, 2, wait=60) for _ in range(3)]
-    found = listed(server, trace=held, kind="split", limit=3)
-    assert [job["id"] for job in found] == [job["id"] for job in jobs[::-1]]
-    child = found[0]["result"]["traces"][0]
-    assert [job["id"] for job in listed(server, trace=child)] == [found[0]["id"]]
+    page = listed(server, trace=held, kind="split", limit=3)
+    assert [job["id"] for job in page] == [job["id"] for job in jobs[::-1]]
+    child = page[0]["result"]["traces"][0]
+    assert [job["id"] for job in listed(server, trace=child)] == [page[0]["id"]]
     assert listed(server, state="running") == []
     assert {job["state"] for job in listed(server, state=["done", "failed"])} <= {"done", "failed"}
     assert server.api.get("/jobs", params={"state": "lost"}).status_code == 422
@@ -264,15 +264,15 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
     events = Events(server, job["id"])
     assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert events.headers["cache-control"] == "no-store"
-    told = list(events)
+    received = list(events)
     events.close()
-    ids = [id_ for id_, _ in told]
+    ids = [id_ for id_, _ in received]
     assert len(set(ids)) == len(ids)
-    written = [event["progress"]["events"] for _, event in told]
+    written = [event["progress"]["events"] for _, event in received]
     assert written == sorted(written)
-    assert [event["state"] for _, event in told[:-1]] == ["running"] * (len(told) - 1)
-    assert told[-1][1] == job_of(server, job["id"])
-    assert told[-1][1]["state"] == "done"
+    assert [event["state"] for _, event in received[:-1]] == ["running"] * (len(received) - 1)
+    assert received[-1][1] == job_of(server, job["id"])
+    assert received[-1][1]["state"] == "done"
 
 
 def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
@@ -282,12 +282,12 @@ def test_reconnecting_client_receives_only_new_events(server: Server, held: str)
     first.close()  # the link breaks
 
     second = Events(server, job["id"], last=heard)
-    told = list(second)
+    received = list(second)
     second.close()
-    assert heard not in [id_ for id_, _ in told]
-    assert told[-1][1]["state"] == "done"
+    assert heard not in [id_ for id_, _ in received]
+    assert received[-1][1]["state"] == "done"
 
-    third = Events(server, job["id"], last=told[-1][0])
+    third = Events(server, job["id"], last=received[-1][0])
     assert third.status == 204  # so that a browser stops asking
     third.close()
     fourth = Events(server, job["id"], last="of another server")
@@ -306,10 +306,10 @@ def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Se
     server.start()
 
     again = Events(server, job["id"], last=heard)
-    told = [event for _, event in again]
+    received = [event for _, event in again]
     again.close()
-    assert told[-1]["state"] == "done"
-    assert told[-1]["attempts"] == 1  # that the server was killed was not the job's fault
+    assert received[-1]["state"] == "done"
+    assert received[-1]["attempts"] == 1  # that the server was killed was not the job's fault
 
 
 def test_events_end_when_the_server_stops(start_server: Callable[..., Server], large: Path) -> None:
@@ -323,22 +323,22 @@ def test_events_end_when_the_server_stops(start_server: Callable[..., Server], l
 
 
 def test_an_ingest_tells_its_bytes_and_in_the_end_its_trace(server: Server, large: Path) -> None:
-    trace = server.api.put("/traces/told-by-events.json", content=b"  " + large.read_bytes()).json()
+    trace = server.api.put("/traces/received-by-events.json", content=b"  " + large.read_bytes()).json()
     events = Events(server, trace["job"])
-    told = [event for _, event in events]
+    received = [event for _, event in events]
     events.close()
-    assert told[-1]["result"] == {"traces": [trace["id"]]}
-    assert told[-1]["progress"]["bytes"] == told[-1]["progress"]["bytes_total"] == trace["size"]
-    assert all(event["progress"]["bytes_total"] == trace["size"] for event in told)
+    assert received[-1]["result"] == {"traces": [trace["id"]]}
+    assert received[-1]["progress"]["bytes"] == received[-1]["progress"]["bytes_total"] == trace["size"]
+    assert all(event["progress"]["bytes_total"] == trace["size"] for event in received)
 
 
 def test_ingest_is_cancelled_when_its_trace_is_deleted(server: Server, large: Path) -> None:
     trace = server.api.put("/traces/deleted.json", content=b"   " + large.read_bytes()).json()
     events = Events(server, trace["job"])
-    told = iter(events)
-    assert next(told)[1]["state"] in ("queued", "running")
+    received = iter(events)
+    assert next(received)[1]["state"] in ("queued", "running")
     assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
-    assert [event["state"] for _, event in told][-1] == "cancelled"
+    assert [event["state"] for _, event in received][-1] == "cancelled"
     events.close()
 
 
@@ -348,10 +348,10 @@ def test_follower_of_a_queued_ingest_learns_at_once_that_its_trace_is_deleted(se
     worker.suspend()
     waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
-    told = iter(events)
-    assert next(told)[1]["state"] == "queued"
+    received = iter(events)
+    assert next(received)[1]["state"] == "queued"
     server.api.delete(f"/traces/{waits['id']}")
-    assert [event["state"] for _, event in told] == ["cancelled"]
+    assert [event["state"] for _, event in received] == ["cancelled"]
     events.close()
     server.api.delete(f"/traces/{busy['id']}")
 

@@ -178,10 +178,10 @@ def test_the_lines_of_the_readme_ask_all_traces(start_server: Callable[..., Serv
         server.upload(step_trace, name)
     program = f"import json{lines.replace('http://127.0.0.1:8700', server.url)}"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
     )
-    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["n", "487", "487"]
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["n", "487", "487"]
 
 
 def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int, step_trace: Path) -> None:
@@ -239,10 +239,10 @@ def test_listener_page_explains_itself(
     listening.api.put("/listener", json={"trace": None}).raise_for_status()
     assert "No trace is chosen." in door.get("/").text
     command = next(line for line in door.get("/").text.splitlines() if "curl -X PUT" in line)
-    told = subprocess.run(
+    done = subprocess.run(
         shlex.split(command.removeprefix("- ").replace('"ID"', f'"{chosen}"')), capture_output=True, check=True
     )
-    assert json.loads(told.stdout)["trace"] == chosen
+    assert json.loads(done.stdout)["trace"] == chosen
 
 
 def test_listener_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:

@@ -67,8 +67,8 @@ def test_steps_beyond_the_listed_ones_can_be_selected(
     server: Server, long: dict[str, Any], selection: dict[str, Any], count: int
 ) -> None:
     closure = dict.fromkeys(("metadata", "flows", "launches", "kernels", "annotations"), False)
-    asked = {"format": "json", "selection": json.dumps(selection | {"closure": closure})}
-    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+    parameters = {"format": "json", "selection": json.dumps(selection | {"closure": closure})}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=parameters)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["traceEvents"]) == count
     planned = server.api.post(f"/traces/{long['id']}/split", json={"selection": selection, "dry_run": True})
@@ -76,8 +76,8 @@ def test_steps_beyond_the_listed_ones_can_be_selected(
 
 
 def test_unknown_choice_is_refused_with_a_few_known_ones(server: Server, long: dict[str, Any]) -> None:
-    asked = {"format": "json", "streams": "0/999999"}
-    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+    parameters = {"format": "json", "streams": "0/999999"}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=parameters)
     assert answer.status_code == 422
     assert len(answer.json()["known_streams"]) <= 50
 
@@ -89,8 +89,8 @@ def test_children_merges_and_sessions_have_all_entries(server: Server, long: dic
     assert job.status_code == 202, job.text
     done = server.api.get(job.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
     (child,) = done["result"]["traces"]
-    made = server.api.get(f"/traces/{child}").json()
-    assert made["totals"]["processes"] == MANY
+    child_trace = server.api.get(f"/traces/{child}").json()
+    assert child_trace["totals"]["processes"] == MANY
     assert server.api.get(f"/traces/{child}/analysis/steps").status_code in (200, 422)
 
 

@@ -36,18 +36,18 @@ def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     assert server.api.get("/nothing/here").status_code == 404
     assert server.rows(trace["id"], "select 1") == [[1]]
 
-    found = metrics(server)
+    values = metrics(server)
 
-    assert found["jobs_ended_total", "ingest", "done"] == found["jobs_ended_total", "split", "done"] == 1
-    assert found["events_total", "ingest"] == trace["events"]["kept"]
-    assert 0 < found["events_total", "split"] < trace["events"]["kept"]
-    assert found["errors_total", "unknown_trace"] == found["errors_total", "not_found"] == 1
-    assert found["http_requests_total", "PUT", "/api/v1/traces/{filename:path}", "201"] == 1
-    assert found["http_requests_total", "GET", "/api/v1/traces/{trace_id}", "404"] == 1
-    assert found["http_requests_total", "GET", "(none)", "404"] == 1
-    assert found["http_request_seconds_count", "PUT", "/api/v1/traces/{filename:path}"] == 1
-    assert found["received_bytes_total",] >= TRACE.stat().st_size
-    assert found["sent_bytes_total",] > 1000
+    assert values["jobs_ended_total", "ingest", "done"] == values["jobs_ended_total", "split", "done"] == 1
+    assert values["events_total", "ingest"] == trace["events"]["kept"]
+    assert 0 < values["events_total", "split"] < trace["events"]["kept"]
+    assert values["errors_total", "unknown_trace"] == values["errors_total", "not_found"] == 1
+    assert values["http_requests_total", "PUT", "/api/v1/traces/{filename:path}", "201"] == 1
+    assert values["http_requests_total", "GET", "/api/v1/traces/{trace_id}", "404"] == 1
+    assert values["http_requests_total", "GET", "(none)", "404"] == 1
+    assert values["http_request_seconds_count", "PUT", "/api/v1/traces/{filename:path}"] == 1
+    assert values["received_bytes_total",] >= TRACE.stat().st_size
+    assert values["sent_bytes_total",] > 1000
 
 
 def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
@@ -57,12 +57,12 @@ def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
     with connected(server) as upload:
         upload.sendall(head.encode())
         until(server, lambda: metrics(server)["uploads_under_way",] == 1)
-        found = metrics(server)
-    assert found["engines", "ready"] == 1
-    assert 0 < found["engine_memory_bytes",] < found["engine_memory_max_bytes",]
-    assert found["process_resident_memory_bytes",] > 10_000_000
-    assert found["disk_bytes",] > found["disk_free_bytes",] > 0
-    assert found["uploads_unfinished",] == 0
+        values = metrics(server)
+    assert values["engines", "ready"] == 1
+    assert 0 < values["engine_memory_bytes",] < values["engine_memory_max_bytes",]
+    assert values["process_resident_memory_bytes",] > 10_000_000
+    assert values["disk_bytes",] > values["disk_free_bytes",] > 0
+    assert values["uploads_unfinished",] == 0
     until(server, lambda: metrics(server)["data_bytes",] > TRACE.stat().st_size)
     until(server, lambda: metrics(server)["uploads_under_way",] == 0)
 
@@ -71,5 +71,5 @@ def test_gauges_report_unfinished_jobs(server: Server) -> None:
     held = b'{"traceEvents": [' + b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1},' * 400_000
     for end in (b"{}]}", b"{} ]}"):
         server.api.put("/traces/a.json", content=held + end)
-    found = metrics(server)
-    assert found.get(("jobs", "ingest", "running"), 0) + found.get(("jobs", "ingest", "queued"), 0) > 0
+    values = metrics(server)
+    assert values.get(("jobs", "ingest", "running"), 0) + values.get(("jobs", "ingest", "queued"), 0) > 0

@@ -151,11 +151,11 @@ def unharmed(besieged: Server, trace: str) -> Iterator[None]:
 
 def files(server: Server) -> dict[str, str]:
     """What lies in the data folder: the names of all, the contents of those that nothing of ours writes to."""
-    found = {}
+    errors = {}
     for path in server.data.rglob("*"):
         own = path.name.startswith(("catalog", "audit", "tokens")) or not path.is_file()
-        found[str(path)] = "" if own else hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+        errors[str(path)] = "" if own else hashlib.sha256(path.read_bytes()).hexdigest()
+    return errors
 
 
 def test_the_server_says_at_its_start_how_engines_are_guarded(besieged: Server) -> None:
@@ -196,8 +196,8 @@ def test_no_sql_reaches_a_file(sql: str, door: Door, tmp_path: Path) -> None:
 def test_a_refusal_is_told_with_its_place(besieged: Server, trace: str) -> None:
     answer = besieged.query(trace, "SELECT 1;\n  ATTACH '/etc/passwd' AS p")
     assert answer.status_code == 403
-    told = answer.json()
-    assert (told["code"], told["word"], told["line"], told["column"]) == ("sql_refused", "ATTACH", 2, 3)
+    problem = answer.json()
+    assert (problem["code"], problem["word"], problem["line"], problem["column"]) == ("sql_refused", "ATTACH", 2, 3)
 
 
 def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path: Path) -> None:

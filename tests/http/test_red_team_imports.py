@@ -46,9 +46,9 @@ def runs(field: Field, tmp_path: Path) -> Path:
     return folder
 
 
-def attempted(server: Server, path: str, **asked: object) -> tuple[int, list[dict[str, Any]]]:
+def attempted(server: Server, path: str, **options: object) -> tuple[int, list[dict[str, Any]]]:
     """The status of an import, and the traces that it made, which are read."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | asked)
+    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | options)
     if answer.status_code != 202:
         assert answer.headers["content-type"] == "application/problem+json"
         return answer.status_code, []
@@ -80,8 +80,8 @@ def test_a_path_that_leads_out_is_refused(field: Field, path: str) -> None:
     path = path.format(outside=field.outside, root=field.root, data=field.server.data)
     content = json.dumps({"path": path}).encode()
     answer = field.server.api.post("/traces/import", params={"wait": 60}, content=content)
-    made = answer.json().get("result") or {"traces": []}
-    assert answer.status_code in FINAL or not made["traces"], answer.text
+    result = answer.json().get("result") or {"traces": []}
+    assert answer.status_code in FINAL or not result["traces"], answer.text
     assert field.server.api.get("/healthz").status_code in (200, 404)
 
 

@@ -63,7 +63,7 @@ ROUTES = declared()
 
 
 def filled(path: str, **values: str) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], MADE_UP.get(found[1], "none")), path)
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], MADE_UP.get(match[1], "none")), path)
 
 
 def is_public(path: str) -> bool:
@@ -83,8 +83,10 @@ class Besieged:
         self.tokens = self.reader, self.writer
         self.server = Server(data).start()
         content = file.read_bytes()
-        made = self.ask("PUT", "/api/v1/traces/t.json.gz?wait=60&group=run", self.bearer(self.writer), content=content)
-        self.trace = made.json()
+        created = self.ask(
+            "PUT", "/api/v1/traces/t.json.gz?wait=60&group=run", self.bearer(self.writer), content=content
+        )
+        self.trace = created.json()
 
     @staticmethod
     def bearer(token: str) -> dict[str, str]:
@@ -96,8 +98,8 @@ class Besieged:
 
     def state(self) -> list[object]:
         """What a caller without rights could have changed."""
-        asked = ("traces", "groups", "jobs", "imports", "listener")
-        answers = [self.ask("GET", f"/api/v1/{what}", self.bearer(self.writer)).json() for what in asked]
+        collections = ("traces", "groups", "jobs", "imports", "listener")
+        answers = [self.ask("GET", f"/api/v1/{what}", self.bearer(self.writer)).json() for what in collections]
         return [*answers, sorted(str(path) for path in self.server.data.rglob("*"))]
 
 
@@ -193,8 +195,8 @@ NOWHERE = [
 @pytest.mark.parametrize("path", NOWHERE)
 @pytest.mark.parametrize("method", METHODS)
 def test_unknown_paths_need_a_token_too(method: str, path: str, besieged: Besieged) -> None:
-    asked = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
-    stranger, reader, writer = (answer.status_code for answer in asked)
+    answers = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
+    stranger, reader, writer = (answer.status_code for answer in answers)
     assert (stranger, reader == 403) == (401, method not in SAFE)
     assert writer in (307, 404, 405) or (method, writer) == ("OPTIONS", 204)  # which tells of no file
 

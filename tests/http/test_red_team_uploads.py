@@ -33,8 +33,8 @@ def _unharmed(besieged: Server) -> Iterator[None]:
     """After each attack the server answers, and nothing lies about."""
     yield
     assert besieged.api.get(f"{besieged.url}/healthz").status_code == 200
-    known = {trace["id"] for trace in besieged.api.get("/traces", params={"limit": 500}).json()["traces"]}
-    assert {path.name for path in (besieged.data / "originals").iterdir()} <= known
+    before = {trace["id"] for trace in besieged.api.get("/traces", params={"limit": 500}).json()["traces"]}
+    assert {path.name for path in (besieged.data / "originals").iterdir()} <= before
     assert {path.suffix for path in (besieged.data / "incoming").iterdir()} <= {".done"}
 
 

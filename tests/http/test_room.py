@@ -28,9 +28,9 @@ def body(size: int = 100_000) -> bytes:
                       ).encode() + b" " * size  # fmt: skip
 
 
-def put(server: Server, name: str = "t.json", content: bytes | None = None, **asked: object) -> httpx.Response:
+def put(server: Server, name: str = "t.json", content: bytes | None = None, **parameters: object) -> httpx.Response:
     content = body() if content is None else content
-    return server.api.put(f"/traces/{name}", params=asked, content=content)  # type: ignore[arg-type]
+    return server.api.put(f"/traces/{name}", params=parameters, content=content)  # type: ignore[arg-type]
 
 
 def kept(server: Server, name: str = "t.json", content: bytes | None = None) -> str:
@@ -75,9 +75,9 @@ def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> No
     for path in ("originals/{}", "columns/{}/events.parquet", "columns/{}/envelope.json"):
         assert (open_server.data / path.format(first)).samefile(open_server.data / path.format(second["id"]))
     described = open_server.api.get(f"/traces/{first}").json()
-    told = open_server.api.get(f"/traces/{second['id']}").json()
+    described = open_server.api.get(f"/traces/{second['id']}").json()
     own = ("id", "name", "created_at", "job")
-    assert {k: v for k, v in told.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
+    assert {k: v for k, v in described.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
 
 
 def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> None:
@@ -199,18 +199,18 @@ def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_d
     ballast = small_disk / "ballast"
     try:
         ballast.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - 1_700_000, 0)))
-        asked = {"path": "*.json", "mode": "copy"}
-        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+        request = {"path": "*.json", "mode": "copy"}
+        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
         assert (job["state"], job["error"]["code"]) == ("failed", "no_room")
-        taken = names(server)
-        assert len(taken) < 3
+        imported = names(server)
+        assert len(imported) < 3
         assert {path.name for path in (server.data / "originals").iterdir()} == {
             trace["id"] for trace in server.api.get("/traces").json()["traces"]
         }
         assert not list((server.data / "incoming").iterdir())
 
         ballast.unlink()
-        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
 
         assert (job["state"], job["result"]["skipped"]) == ("done", 0)
         assert sorted(names(server)) == ["0.json", "1.json", "2.json"]
@@ -269,12 +269,12 @@ def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_serv
     until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
     assert not [content for content in bytes_on_disk(server) if old in content]
-    told = [
+    lines = [
         (line["who"], line["did"], line["trace"], line["why"])
         for line in audit_of(server)
         if line["who"] == "retention"
     ]
-    assert told == [("retention", "delete", old, "size")]
+    assert lines == [("retention", "delete", old, "size")]
 
 
 def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Start) -> None:

@@ -171,9 +171,9 @@ def test_the_essential_arguments_tell_the_same_of_kernels(server: Server, tmp_pa
     sql = """INCLUDE PERFETTO MODULE torch.kernels;
         SELECT name, ts, dur, device, stream, correlation, launch_ts, delay, op_name, step, bytes
         FROM torch_kernel ORDER BY ts, name"""
-    told = [server.query(trace_id, sql, args=args).json()["rows"] for args in ("all", "essential")]
-    assert told[0] == told[1] != []
-    assert all(row[6] is not None and row[8] for row in told[0])
+    tables = [server.query(trace_id, sql, args=args).json()["rows"] for args in ("all", "essential")]
+    assert tables[0] == tables[1] != []
+    assert all(row[6] is not None and row[8] for row in tables[0])
 
 
 def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Server, step_trace: Path) -> None:

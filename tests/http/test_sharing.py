@@ -317,8 +317,8 @@ def test_traces_in_turn_stay_within_the_budget_for_three(
         trace = server.upload(path)["id"]
         assert server.rows(trace, "SELECT name FROM slice") == [[f"trace {number}"]]
         engines = [engine for engine in server.children("--stdiod") if "trace_processor" in engine.name()]
-        taken = 0
+        bytes_taken = 0
         for engine in engines:
             with suppress(psutil.NoSuchProcess):
-                taken += engine.memory_info().rss
-        assert 0 < taken <= budget
+                bytes_taken += engine.memory_info().rss
+        assert 0 < bytes_taken <= budget

@@ -31,8 +31,8 @@ def files(server: Server) -> list[str]:
 
 
 def traces(server: Server, **params: object) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
-    return found
+    page: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
+    return page
 
 
 def taken(server: Server) -> dict[str, object]:
@@ -379,17 +379,17 @@ def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> No
     names = [f"trace {number}" for number in range(7)]
     for name in names:
         assert server.api.put(f"/traces/{name}", content=GOOD).status_code == 201
-    seen: list[str] = []
+    listed: list[str] = []
     cursor: str | None = None
     sizes = []
     while True:
         page = server.api.get("/traces", params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
-        seen += [trace["name"] for trace in page["traces"]]
+        listed += [trace["name"] for trace in page["traces"]]
         sizes.append(len(page["traces"]))
         if not (cursor := page["next"]):
             break
         server.api.put("/traces/newer", content=GOOD)  # must not shift the pages that follow
-    assert seen == names[::-1]
+    assert listed == names[::-1]
     assert sizes == [3, 3, 1]
     assert server.api.get("/traces", params={"limit": 9}).json()["next"] is None
     assert [trace["name"] for trace in traces(server, name="TRACE 3")] == ["trace 3"]

@@ -137,23 +137,23 @@ def test_method_override_replaces_patch(server: Server) -> None:
 
 
 def test_an_upload_may_name_its_group(server: Server) -> None:
-    told = metadata(filename="r0.json", group="a resumed run", priority="bulk")
-    upload = begin(server, len(GOOD), Upload_Metadata=told)
-    made = send(server, upload, 0, GOOD).headers["Tracedock-Trace"]
-    assert ready(server, made)["group"]["name"] == "a resumed run"
+    fields = metadata(filename="r0.json", group="a resumed run", priority="bulk")
+    upload = begin(server, len(GOOD), Upload_Metadata=fields)
+    trace_id = send(server, upload, 0, GOOD).headers["Tracedock-Trace"]
+    assert ready(server, trace_id)["group"]["name"] == "a resumed run"
 
 
 @needs_shared
 @pytest.mark.parametrize("verified", [False, True])
 def test_tuspy_uploads_a_real_trace_stops_and_goes_on(server: Server, verified: bool) -> None:
     path = SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
-    told = {"chunk_size": 1 << 18, "upload_checksum": verified}
+    options = {"chunk_size": 1 << 18, "upload_checksum": verified}
     with path.open("rb") as file:
         uploads = TusClient(f"{server.url}/api/v1/uploads")
-        first: Any = uploads.uploader(file_stream=file, metadata={"filename": path.name}, **told)
+        first: Any = uploads.uploader(file_stream=file, metadata={"filename": path.name}, **options)
         first.upload_chunk()
     with path.open("rb") as file:
-        second = TusClient(f"{server.url}/api/v1/uploads").uploader(file_stream=file, url=first.url, **told)
+        second = TusClient(f"{server.url}/api/v1/uploads").uploader(file_stream=file, url=first.url, **options)
         assert second.get_offset() == 1 << 18
         second.upload()
 

@@ -70,7 +70,7 @@ class AccessMiddleware:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

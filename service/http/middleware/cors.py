@@ -36,7 +36,7 @@ class CorsMiddleware:
         )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         if scope["type"] != "http" or not self._origins:
             await self._app(scope, receive, send)
         elif Headers(scope=scope).get("origin") in self._origins:

@@ -54,7 +54,7 @@ class IdempotencyMiddleware:
         self._in_progress: set[Key] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         is_idempotent = scope["type"] == "http" and call_of(scope).declaration.idempotent
         fields = Headers(scope=scope).getlist("idempotency-key") if is_idempotent else []
         if not fields:

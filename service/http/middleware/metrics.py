@@ -56,7 +56,7 @@ class MetricsMiddleware:
         self._uploads = Gauge("uploads_under_way", "Requests that upload a trace.", (), NAME, registry=registry)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

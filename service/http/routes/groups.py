@@ -160,7 +160,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters o
     table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table")] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
 ) -> Response:
-    """As ``GET /traces/{id}/analysis/{name}`` with ``traces``: the analyses and their parameters are the same.
+    """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
 
     Traces that could not be read are left out, and ``Tracedock-Left-Out`` has their ids. Traces that are not ready
     yet make it 409, and are named; ``wait`` waits for them. ``compare`` needs the other side as ``base``.

@@ -18,14 +18,14 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", summary="Check that the server responds")
 @declares("public")
 async def healthz() -> Response:
-    """``{"status": "ok"}``."""
+    """Return ``{"status": "ok"}``."""
     return json_response({"status": "ok"})
 
 
 @router.get("/readyz", summary="Check that the server can receive and show traces")
 @declares("public")
 async def readyz(parts: Parts) -> Response:
-    """``{"status": "ready", "reasons": []}``, or 503 with the reasons why it is not ready."""
+    """Return ``{"status": "ready", "reasons": []}``, or 503 with the reasons why it is not ready."""
     reasons = await asyncio.to_thread(_reasons, parts)
     status = "unready" if reasons else "ready"
     return json_response({"status": status, "reasons": reasons}, 503 if reasons else 200)
@@ -47,7 +47,7 @@ def _reasons(services: Services) -> list[dict[str, str]]:
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 async def metrics(request: Request, parts: Parts) -> Response:
-    """Prometheus's text format."""
+    """Return the metrics in Prometheus's text format."""
     if parts.room.count_is_old:  # the next scrape has the new count, which may take a while
         asyncio.get_running_loop().run_in_executor(None, parts.room.used)
     return Response(generate_latest(request.scope["metrics"]), media_type=CONTENT_TYPE_LATEST)

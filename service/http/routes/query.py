@@ -73,7 +73,7 @@ class TableResponse(StreamingResponse):
         super().__init__(self._pieces, media_type=form)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry."""
+        """Handle an ASGI connection."""
         try:
             async with aclosing(self._pieces):
                 await super().__call__(scope, receive, send)

@@ -113,7 +113,7 @@ class Connections:
 
     @classmethod
     def of(cls, settings: Settings) -> "Connections":
-        """The connections that the settings and the process's limit of open files allow."""
+        """Return the connections that the settings, and the process's limit of open files, allow."""
         return cls(
             limit=_files_for(settings.max_connections),
             limit_per_client=settings.max_connections_per_client,
