@@ -19,12 +19,13 @@ from service import __version__
 from service.composition import Composition, compose
 from service.engine.relay import FILE_PIECE_MAX
 from service.http import problems, shapes
-from service.http.declarations import RouteMiddleware, RouteTable, declares
+from service.http.declarations import RouteTable, declares
 from service.http.middleware.access import AccessMiddleware
 from service.http.middleware.cors import CorsMiddleware
 from service.http.middleware.idempotency import IdempotencyMiddleware
 from service.http.middleware.methods import MethodsMiddleware
 from service.http.middleware.metrics import MetricsMiddleware
+from service.http.middleware.routing import RouteMiddleware
 from service.http.parameters import check_request
 from service.http.routes import (
     analysis,

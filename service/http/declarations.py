@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.hosts import SAFE
 
@@ -122,28 +121,3 @@ class RouteTable:
 
 def _undeclared(method: str, path: str) -> Declaration:
     return Declaration("write", audit=f"{method} {path[:_TARGET_MAX]}")
-
-
-class RouteMiddleware:
-    """Resolves each request once, for all middlewares below.
-
-    Args:
-        app: the next app.
-        table: the routes.
-    """
-
-    def __init__(self, app: ASGIApp, table: RouteTable) -> None:
-        self._app = app
-        self._table = table
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI connection."""
-        if scope["type"] in ("http", "websocket"):
-            scope["call"] = self._table.call(scope.get("method", WEBSOCKET), scope["path"])
-        await self._app(scope, receive, send)
-
-
-def call_of(scope: Scope) -> Call:
-    """Return the call that `RouteMiddleware` has resolved."""
-    call: Call = scope["call"]
-    return call

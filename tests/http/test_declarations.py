@@ -19,13 +19,12 @@ from service.app import Application
 from service.http.declarations import (
     WEBSOCKET,
     Declaration,
-    RouteMiddleware,
     RouteTable,
-    call_of,
     declaration_of,
     declares,
 )
 from service.http.hosts import SAFE
+from service.http.middleware.routing import RouteMiddleware, call_of
 from service.settings import Settings
 
 AMBIGUOUS = ["merge", "import", "query", "a/b", "x/query", "x/session", "x/split", "merge/split", "x/y/split", ""]

@@ -12,8 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.authentication import Authenticator, Visitor, check_write
-from service.http.declarations import Call, call_of
+from service.http.declarations import Call
 from service.http.hosts import SAFE, Hosts
+from service.http.middleware.routing import call_of
 from service.http.problems import as_problem
 from service.store import audit
 from service.trace.errors import AccessError, Unauthorized

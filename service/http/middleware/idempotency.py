@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.body_stream import Body
 from service.http.bounded_body import BODY_MAX
-from service.http.declarations import call_of
 from service.http.middleware.access import remark
+from service.http.middleware.routing import call_of
 from service.http.presenters import group_object, job_object, trace_object
 from service.http.problems import as_problem
 from service.http.responses import json_response

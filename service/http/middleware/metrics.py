@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.declarations import call_of
+from service.http.middleware.routing import call_of
 from service.http.services import Services
 
 PREFIX = "/api/v1"
