@@ -110,8 +110,7 @@ async def receiving(request: Request, *, stalled_s: float | None = None) -> Asyn
     try:
         yield body
     except TracedockError:
-        if (
-            body.begun or "expect" not in request.headers
-        ):  # otherwise the client waits for the response before it sends more
+        # a client that expects 100-continue, and has not begun, waits for the response and sends nothing
+        if body.begun or "expect" not in request.headers:
             await body.drain()
         raise

@@ -69,18 +69,18 @@ def _is_list(annotation: Any) -> bool:
     return get_origin(annotation) in _LISTS or any(get_origin(part) in _LISTS for part in get_args(annotation))
 
 
-def _check_parameters(request: Request, known: Mapping[str, bool]) -> None:
+def _check_parameters(request: Request, parameters: Mapping[str, bool]) -> None:
     where = f"{request.method} {request.scope['route'].path_format}"
     for name in request.query_params:
         shown = name[:_SHOWN_MAX]
-        if name not in known:
-            nearest = next(iter(difflib.get_close_matches(shown, known, 1)), None)
+        if name not in parameters:
+            nearest = next(iter(difflib.get_close_matches(shown, parameters, 1)), None)
             hint = f" Did you mean {nearest!r}?" if nearest else ""
             raise UnknownParameter(
-                f"{where} has no query parameter {shown!r}.{hint} It takes {', '.join(sorted(known)) or 'none'}.",
-                parameter=shown, nearest=nearest, known=sorted(known),
+                f"{where} has no query parameter {shown!r}.{hint} It takes {', '.join(sorted(parameters)) or 'none'}.",
+                parameter=shown, nearest=nearest, known=sorted(parameters),
             )  # fmt: skip
-        if not known[name] and len(request.query_params.getlist(name)) > 1:
+        if not parameters[name] and len(request.query_params.getlist(name)) > 1:
             raise RepeatedParameter(f"{where} takes one value of {shown!r}, not several.", parameter=shown)
 
 

@@ -64,7 +64,7 @@ class _TusRoute(APIRoute):
 
     @staticmethod
     def _check(request: Request) -> None:
-        """Raise `WrongVersion` if a client uses another version; to read, it need not name any."""
+        """Raise `WrongVersion` if a client uses another version; GET and OPTIONS need not name any."""
         version = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
         if version != VERSION:
             raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {version[:20]!r}.")
@@ -81,7 +81,7 @@ async def tell_about(parts: Parts) -> Response:
 
 
 @router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
-@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # logged is the last chunk
+@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # the last chunk is logged instead
 async def begin_upload(request: Request, parts: Parts) -> Response:
     """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
 
