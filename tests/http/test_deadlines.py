@@ -1,4 +1,4 @@
-"""Work for a client has a deadline, and ends when the client leaves."""
+"""Work for a client has a deadline, and ends when the client disconnects."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A table in each form, made of the same cells."""
+"""A table in each format, of the same cells."""
 
 import asyncio
 import base64

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from service.http.events import told
+from service.http.job_events import job_events
 from service.jobs.job_monitor import REQUESTED_S, JobMonitor
 from service.jobs.job_queue import JobQueue
 from service.jobs.slots import SMALL_BYTES
@@ -279,7 +279,7 @@ def test_monitor_that_closes_releases_all_waits(jobs: Jobs) -> None:
 async def _events(monitor: JobMonitor, job_id: int, last: str = "") -> list[str]:
     return [
         piece.decode()
-        async for piece in told(monitor, job_id, lambda job: {"state": job.state}, last=last, heartbeat_s=0.01)
+        async for piece in job_events(monitor, job_id, lambda job: {"state": job.state}, last=last, heartbeat_s=0.01)
     ]
 
 
@@ -287,7 +287,7 @@ def test_stream_without_news_sends_heartbeats(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
-        stream = told(monitor, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
+        stream = job_events(monitor, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
         assert [await anext(stream) for _ in range(4)] == [
             b"retry: 1000\n\n", b'id: 0.queued.0.0\ndata: {"state":"queued"}\n\n',
             b": nothing new\n\n", b": nothing new\n\n",

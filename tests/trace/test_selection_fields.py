@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import service
 from service.cli.selection import option_parameters
-from service.http.selections import selection_reader
+from service.http.selection_parameters import selection_reader
 from service.trace.selection import Closure, Criteria, Duration, Ns, Number, Selection, Window, Word
 from service.trace.selection_fields import FIELDS, SelectionField, Straddle, ValueKind, id_or_name, nested
 
