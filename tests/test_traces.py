@@ -241,8 +241,9 @@ def test_committed_examples_are_what_is_made() -> None:
 def test_ranks_of_the_example_end_collectives_together() -> None:
     ends = []
     for text in examples().values():
-        kernels = [event for event in json.loads(text)["traceEvents"] if event["name"].startswith("ncclDevKernel")]
-        ends.append({event["args"]["Seq"]: round(event["ts"] + event["dur"], 3) for event in kernels})
+        events = json.loads(text, parse_float=Decimal)["traceEvents"]
+        kernels = [event for event in events if event["name"].startswith("ncclDevKernel")]
+        ends.append({event["args"]["Seq"]: event["ts"] + event["dur"] for event in kernels})
 
     assert len(ends[0]) == 15
     assert ends[0] == ends[1]

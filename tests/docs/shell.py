@@ -14,12 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.docs.pages import EXAMPLES, ROOT
-from tests.processes import free_port
+from tests.http.conftest import free_port
 from tests.server import Server
 
 COLUMNS = 120
 SHOWN_URL, SHOWN_LISTENER = "http://127.0.0.1:8700", "127.0.0.1:9001"
 TIMEOUT_S = 60
+_REMEMBERING = "[ -f .vars ] && . ./.vars\n{}\nstatus=$?; export -p > .vars; exit $status"
+"""A command as bash runs it, so that the variables that it exports are there for the next one."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -65,12 +67,11 @@ class Shell:
 
     def run(self, command: str) -> tuple[int, str]:
         """The exit status of a command, and its standard output; with its standard error where it fails."""
-        for shown, real in self._shown.items():
-            command = command.replace(shown, real)
+        command = self._real(command)
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
         with subprocess.Popen(
-            ["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=self.environment,
+            ["bash", "-o", "pipefail", "-c", _REMEMBERING.format(command)], cwd=self.folder, env=self.environment,
             stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
             os.close(theirs)
@@ -86,9 +87,13 @@ class Shell:
 
     def python(self, program: str) -> tuple[int, str]:
         """The same of a Python program."""
-        file = self.folder / "program.py"
-        file.write_text(program)
-        return self.run(f"sed -i 's|{SHOWN_URL}|{self.server.url}|' program.py; {sys.executable} program.py")
+        self.folder.joinpath("program.py").write_text(self._real(program))
+        return self.run(f"{sys.executable} program.py")
+
+    def _real(self, text: str) -> str:
+        for shown, real in self._shown.items():
+            text = text.replace(shown, real)
+        return text
 
 
 @contextmanager
