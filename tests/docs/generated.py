@@ -3,14 +3,13 @@
 import inspect
 import re
 from collections.abc import Iterator
-from http import HTTPStatus
 
 from service.analysis.catalogue import QUESTIONS
 from service.http.errors import status_of
 from service.settings import Settings
 from service.trace import errors
 
-_PART = re.compile(r"(<!-- from code: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
 
 def written(page: str) -> str:
@@ -41,7 +40,7 @@ def definitions() -> str:
 def problems() -> str:
     """The table of all error codes, by status."""
     rows = sorted({(status_of(kind("")), kind.code, kind.title) for kind in _kinds(errors.TracedockError)})
-    table = [f"| {status} {_phrase(status)} | `{code}` | {title}. |" for status, code, title in rows]
+    table = [f"| {status} | `{code}` | {title}. |" for status, code, title in rows]
     return "\n".join(["| status | code | title |", "|---|---|---|", *table])
 
 
@@ -64,13 +63,6 @@ def _default(value: object) -> str:
     if isinstance(value, int) and value >= 1 << 30 and value % (1 << 30) == 0:
         return f"{value >> 30} GiB"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Checksum Mismatch" if status == 460 else ""
 
 
 def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockError]]:

@@ -66,7 +66,7 @@ class Shell:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run(self, command: str) -> tuple[int, str]:
-        """The exit status of a command, and its standard output; with its standard error where it fails."""
+        """The exit status of a command, and its standard output; with the error where it fails."""
         command = self._real(command)
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
@@ -79,7 +79,7 @@ class Shell:
             _, complaint = process.communicate(timeout=TIMEOUT_S)
         os.close(ours)
         if process.returncode:
-            output += complaint
+            output += complaint[max(0, complaint.find(b"error: ")) :]  # progress is before it
         text = _ESCAPES.sub("", output.decode()).replace("\r\n", "\n").replace("\r", "\n")
         for shown, real in self._shown.items():
             text = text.replace(real, shown)
