@@ -80,7 +80,7 @@ class Shell:
         os.close(ours)
         if process.returncode:
             output += complaint[max(0, complaint.find(b"error: ")) :]  # progress is before it
-        text = _ESCAPES.sub("", output.decode()).replace("\r\n", "\n").replace("\r", "\n")
+        text = re.sub(r"\r*\n", "\n", _ESCAPES.sub("", output.decode()))
         for shown, real in self._shown.items():
             text = text.replace(real, shown)
         return process.returncode, text.strip("\n")
