@@ -108,7 +108,7 @@ def test_architecture_names_every_room() -> None:
 
 
 def _is_in(option: str, shown: str) -> bool:
-    return option in shown or option.replace("--", "--no-", 1) in shown
+    return any(re.search(rf"{form}(?![\w-])", shown) for form in (option, option.replace("--", "--no-", 1)))
 
 
 def _general(path: str) -> str:

@@ -20,7 +20,7 @@ def terminal() -> Iterator[Shell]:
         yield opened
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # each page starts dozens of processes
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_print_what_it_shows(terminal: Shell, page: Path) -> None:
     terminal.clear()
