@@ -26,7 +26,7 @@ COMPUTE, REDUCE = 7, 20  # streams
 SYNC = 1_000_000  # on from here Kineto numbers the tracks of streams that wait
 TOKENS, HIDDEN, VOCABULARY = 8192, 2048, 32000
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 CALLS = {
     **CBIDS,
     "cudaEventRecord": 135,

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -41,10 +42,9 @@ class Command:
 def blocks(page: str) -> list[Block]:
     """All fenced blocks of a page, in order."""
     matches = list(_BLOCK.finditer(page))
-    following = [*matches[1:], None]
     return [
         Block(match[1], match[2], match.start(2), after[2] if after and _is_output(page, match, after) else None)
-        for match, after in zip(matches, following, strict=True)
+        for match, after in zip_longest(matches, matches[1:])
     ]
 
 
