@@ -1,7 +1,7 @@
-"""Bring the documents up to date: `python -m tests.docs [PAGE…]`.
+"""Bring the documents up to date: `python -m tests.docs [--code] [PAGE…]`.
 
-Writes outputs and generated parts anew where they differ from what commands print and from the code. An output that is
-replaced loses its `…`: look at the difference before it is committed.
+Writes outputs and generated parts anew where they differ from what commands print and from the code; with `--code` only
+the generated parts, in a second. An output that is replaced loses its `…`: read the difference before a commit.
 """
 
 import sys
@@ -33,15 +33,22 @@ def _answered(block: Block, terminal: Shell) -> str:
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
 
 
-def _main(names: list[str]) -> None:
+def _main(words: list[str]) -> None:
+    pages = [Path(word).resolve() for word in words if word != "--code"] or PAGES
+    if "--code" in words:
+        for page in pages:
+            _write(page, written(page.read_text()))
+        return
     with shell() as terminal:
-        for page in [Path(name).resolve() for name in names] or PAGES:
+        for page in pages:
             terminal.clear()
-            before = page.read_text()
-            after = written(renewed(before, terminal))
-            if after != before:
-                page.write_text(after)
-                print(f"{page.name} is written anew")  # noqa: T201
+            _write(page, written(renewed(page.read_text(), terminal)))
+
+
+def _write(page: Path, text: str) -> None:
+    if text != page.read_text():
+        page.write_text(text)
+        print(f"{page.name} is written anew")  # noqa: T201
 
 
 if __name__ == "__main__":
