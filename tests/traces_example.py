@@ -405,9 +405,10 @@ class Rank:
     def _optimize(self) -> None:
         functor = "at::native::FusedAdamMathFunctor<c10::BFloat16, 4, (at::native::ADAM_MODE)1>"
         name = f"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<{functor}>(float)"
-        for us in (640, 655, 402):
-            with self._op("aten::_fused_adamw_"):
+        with self._op("aten::_fused_adamw_"):
+            for us in (640, 655, 402):
                 self._kernel(Kernel(name, us, (2640, 1, 1), 512, 56, 0, 62))
+                self._pass(2)
 
     def _read_loss(self) -> None:
         with self._op("aten::item"), self._op("aten::_local_scalar_dense"):

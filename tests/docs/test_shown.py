@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from service.analysis.catalogue import QUESTIONS
 from service.trace.selection import Selection
-from tests.docs.pages import PAGES, ROOT, agree, blocks, commands
+from tests.docs.pages import EXAMPLES, PAGES, ROOT, agree, blocks, commands
 from tests.docs.shell import Shell, shell
 
 LANGUAGES = {"console", "json", "mermaid", "python", "sh", "sql", "text"}
@@ -39,6 +40,18 @@ def test_commands_of_a_page_print_what_it_shows(terminal: Shell, page: Path) -> 
             assert status == 0, output
             assert len(output.splitlines()) > 1, f"no row: {block.text}"
             assert block.output is None or agree(block.output, output), f"{block.text}\n{output}"
+
+
+@pytest.mark.timeout(300)
+def test_every_analysis_but_that_of_hardware_counters_answers_on_the_examples(terminal: Shell) -> None:
+    terminal.clear()
+    first, second = (terminal.server.upload(file)["id"] for file in sorted(EXAMPLES.iterdir()))
+
+    for name, question in QUESTIONS.items():
+        answer = terminal.server.api.get(f"/traces/{first}/analysis/{name}", params={"traces": second})
+        assert (answer.status_code == 200) == (name != "counters"), name
+        if name != "counters":
+            assert answer.json()["tables"][next(iter(question.tables))]["rows"], name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
