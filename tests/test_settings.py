@@ -8,17 +8,17 @@ from pydantic import ValidationError
 
 from service.settings import Settings
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-ROWS = re.findall(r"^\| `TRACEDOCK_([A-Z_]+)` \| `?([^|`]*?)`? ?\| (.+?) \|$", README, re.MULTILINE)
+PAGE = (Path(__file__).parents[1] / "docs" / "settings.md").read_text()
+ROWS = re.findall(r"^\| `TRACEDOCK_([A-Z_]+)` \| ?`?([^|`]*?)`? ?\| (.+?) \|$", PAGE, re.MULTILINE)
 
 
-def test_readme_documents_exactly_the_settings() -> None:
+def test_settings_page_documents_every_setting_and_no_other() -> None:
     documented = [name.lower() for name, _, _ in ROWS]
     assert documented == list(Settings.model_fields)
 
 
 @pytest.mark.parametrize(("name", "default", "text"), ROWS, ids=lambda value: value if value.isupper() else "")
-def test_readme_has_the_description_and_default_of_each_setting(name: str, default: str, text: str) -> None:
+def test_settings_page_has_default_and_description_of_each_setting(name: str, default: str, text: str) -> None:
     field = Settings.model_fields[name.lower()]
     assert text == field.description
     number = re.fullmatch(r"(\d+) GiB", default)

@@ -6,12 +6,12 @@ import pytest
 
 from service.analysis.catalogue import QUESTIONS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_readme_lists_each_question(name: str) -> None:
-    assert f"| `{name}` | {QUESTIONS[name].answers} |" in README
+def test_analyses_page_lists_each_question(name: str) -> None:
+    assert f"| [`{name}`](#{name}) | {QUESTIONS[name].answers} |" in PAGE
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

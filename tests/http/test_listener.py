@@ -170,9 +170,9 @@ def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, chos
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="BatchTraceProcessor needs pandas, which is not installed")
-def test_the_lines_of_the_readme_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    lines = readme.split("```python\nimport json")[1].split("```")[0]
+def test_the_lines_of_the_engines_page_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    lines = page.split("```python\nimport json")[1].split("```")[0]
     server = start_server()
     for name in ("one.json.gz", "two.json.gz"):
         server.upload(step_trace, name)
