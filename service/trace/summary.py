@@ -1,9 +1,12 @@
 """The summary of a trace, and the categories of events that define it."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import orjson
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"})
 """Categories of work on a device; capitalised ones were written before April 2022."""
@@ -131,6 +134,13 @@ class Summary:
     attribution: dict[str, Any] = field(default_factory=dict)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":
+        """Have pydantic take summaries as they are: what ingest has made of a trace is not checked a second time."""
+        from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - for children alone
+
+        return no_info_plain_validator_function(lambda summary: cls(**summary))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Summary":

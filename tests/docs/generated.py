@@ -4,9 +4,8 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from service.http.problems import status_of
-
 from service.analysis.catalogue import QUESTIONS
+from service.http.problems import status_of
 from service.settings import Settings
 from service.trace import errors
 
