@@ -59,7 +59,7 @@ def pieces(columns: Path, summary: Mapping[str, Any], base: Selection, by: By | 
         raise BadSelection(f"A split by {by} takes a `value` of at least 1.")
     if by not in _BY_TIME and value is not None:
         raise BadSelection(f"A split by {by} takes no `value`." if by else "A single piece takes no `value`.")
-    if by in _BY_TIME and base.straddle == "start" and "closure" not in base.model_fields_set:
+    if by in _BY_TIME and base.straddle == "start" and base.closure == Closure():
         base = base.model_copy(update={"closure": _NAMES_ONLY})
     split = _Splitter(columns, whole_summary(summary, columns), base, value or 0).pieces(by)
     if len(split) > PIECES_MAX:

@@ -130,12 +130,12 @@ def test_sql_that_sqlite_would_run_is_refused(sql: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["a ", "''", "/**/", "(", "$a(", "-", '"', "/*", "SELECT x.y, 'abc' FROM t; "])
-def test_megabyte_of_sql_is_checked_within_a_second(piece: str) -> None:
+def test_megabyte_of_sql_is_checked_within_seconds(piece: str) -> None:
     sql = piece * (1_000_000 // len(piece)) + "'attach"
     started = time.process_time()
     with suppress(SqlRefused, SqlError):
         check_sql(sql, Names())
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5  # quadratic time would be minutes
 
 
 async def test_session_refuses_a_statement_and_stays_open(open_session: OpenSession) -> None:

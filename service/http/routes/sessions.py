@@ -28,7 +28,7 @@ def loading(session: Session) -> Response:
     """Return the response while the engine loads: 202, with the address to poll."""
     chosen = {} if session.load.args == "all" else {"args": session.load.args}
     if session.selection is not None:
-        chosen["selection"] = json.dumps(session.selection)
+        chosen["selection"] = json.dumps(session.selection.as_dict())
     location = f"/api/v1/traces/{session.trace_id}/session{'?' if chosen else ''}{urlencode(chosen)}"
     return json_response(session_object(session), 202, **{"Retry-After": "1", "Location": location})
 
