@@ -503,7 +503,7 @@ def test_job_that_cannot_be_handed_over_stays_in_the_queue(
             upload.grew(1000)
             worker = await at_work(parts)
             parts.keep(trace_id)
-            monkeypatch.setattr(parts.jobs, "take", no_room)
+            monkeypatch.setattr(parts.jobs, "claim", no_room)
             ingests.hand_over(trace_id)
 
         assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
@@ -577,7 +577,7 @@ def test_result_without_room_is_logged_and_recorded_later(
             raise DiskFull("no room")
         read(*of)
 
-    monkeypatch.setattr(parts.jobs, "read", fail_once)
+    monkeypatch.setattr(parts.jobs, "finish_ingest", fail_once)
 
     async def work() -> None:
         first = parts.add(trace)
@@ -605,7 +605,7 @@ def test_catalog_without_room_is_tried_again_at_the_next_upload(
         attempted.set()
         raise DiskFull("no room")
 
-    monkeypatch.setattr(parts.jobs, "take", no_room)
+    monkeypatch.setattr(parts.jobs, "claim", no_room)
 
     async def work() -> None:
         first = parts.add(trace)
