@@ -172,7 +172,7 @@ def test_a_download_that_is_read_slowly_is_whole(strict: Server, bulky: str) -> 
         while piece := connection.recv(1 << 16):
             size += len(piece)
             if time.monotonic() < ended:
-                pace.wait(0.01)
+                pace.wait(0.003)  # slower, the free space of the kernel alone outlasts the window
     assert size > 32 << 20
 
 
