@@ -8,7 +8,7 @@ TRACE ?=
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check format bench hta clean
+.PHONY: help run test test-slow check check-pages format bench hta clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -24,11 +24,15 @@ test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
 	@./.ci/chromium
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: $(VENV)/.dev ## ruff, ruff format, mypy --strict, import-linter
+check: $(VENV)/.dev ## ruff, ruff format, mypy --strict, import-linter, and check-pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@./.ci/pages
+
+check-pages: ## types and lint of the pages' scripts, where npm is there
+	@./.ci/pages
 
 format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff check --fix-only .
@@ -40,7 +44,7 @@ bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE
 hta: $(HTA)/.made ## install HolisticTraceAnalysis 0.5.0 into an environment of its own; a slow test compares us with it
 
 clean: ## remove the environments and what tools left
-	rm -rf $(VENV) $(HTA) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(HTA) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	@echo "Making the environment $(VENV) with $$($(PYTHON) --version)."

@@ -1,4 +1,4 @@
-"""The composition root: settings, then stores, then fleet, then routes; and the one ordered way down."""
+"""The application: routes and middlewares, the server that runs them, and the order of start and shutdown."""
 
 import asyncio
 import contextlib
@@ -7,61 +7,48 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
-from service.engine import guards, provision
-from service.engine.fleet import Fleet
+from service.composition import Composition, compose
 from service.engine.relay import FILE_PIECE_MAX
-from service.http import (
+from service.http import problems, shapes
+from service.http.declarations import RouteTable, declares
+from service.http.middleware.access import AccessMiddleware
+from service.http.middleware.cors import CorsMiddleware
+from service.http.middleware.idempotency import IdempotencyMiddleware
+from service.http.middleware.methods import MethodsMiddleware
+from service.http.middleware.metrics import MetricsMiddleware
+from service.http.middleware.routing import RouteMiddleware
+from service.http.parameters import check_request
+from service.http.routes import (
     analysis,
+    derived_traces,
     download,
-    errors,
     groups,
     health,
     imports,
     jobs,
     listener,
     login,
-    making,
-    metrics,
     perfetto,
     query,
     sessions,
-    shapes,
     traces,
     uploads,
 )
-from service.http.access import Access
-from service.http.connections import BoundedConfig, Connections
-from service.http.cors import Cors
-from service.http.doors import Doors
-from service.http.heads import BoundedHead, BoundedSocket
-from service.http.hosts import Hosts
-from service.http.idempotency import Once
-from service.http.listening import bind, bound_socket
-from service.http.methods import Methods
-from service.http.metrics import Metered
-from service.http.parameters import check_request
+from service.http.server.connections import BoundedConfig, Connections
+from service.http.server.listening import bind, bound_socket
+from service.http.server.request_head import BoundedHead, BoundedSocket
 from service.http.services import Services
-from service.jobs.board import Board
-from service.jobs.making import Making
 from service.jobs.retrying import until_written
-from service.jobs.runner import Runner
 from service.settings import Settings
-from service.store.audit import Audit
-from service.store.catalog import Catalog
-from service.store.folder import Folder
-from service.store.jobs import Jobs
-from service.store.room import Room
-from service.store.tokens import Tokens
-from service.streaming.scan import machine_code
 from service.trace.errors import TracedockError
 from service.web import pages
 
@@ -70,45 +57,49 @@ log = logging.getLogger(__name__)
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {
         "model": shapes.Problem,
-        "description": "A parameter or a value that the call does not take: `unknown_parameter` tells the `parameter`,"
-        " the `nearest` of those that there are, and all `known` ones; `repeated_parameter` takes one value only",
+        "description": "A parameter or a value is not accepted. `unknown_parameter` names the `parameter`, the"
+        " `nearest` of the known ones, and all `known` ones; a `repeated_parameter` takes one value only",
     },
-    "4XX": {"model": shapes.Problem, "description": "The request can't be served; `code` says why"},
-    502: {"model": shapes.Problem, "description": "A process that worked on it ended, such as an engine"},
-    503: {"model": shapes.Problem, "description": "Not now; `retry_after_s` says when to try again, if that is known"},
-    504: {"model": shapes.Problem, "description": "It took longer than its deadline"},
-    507: {"model": shapes.Problem, "description": "There is no room on the disk, or in the quota"},
+    "4XX": {"model": shapes.Problem, "description": "The request can't be served; `code` is the reason"},
+    502: {"model": shapes.Problem, "description": "A process that worked on the request ended, such as an engine"},
+    503: {"model": shapes.Problem, "description": "Unavailable for now; retry after `retry_after_s` if it is given"},
+    504: {"model": shapes.Problem, "description": "The request took longer than its deadline"},
+    507: {"model": shapes.Problem, "description": "The disk or the quota has no room"},
 }
-"""The answers of all calls of the API that tell of an error."""
+"""The error responses of all calls of the API."""
 PRIVATE = 0o077
-"""The umask of the server and its processes: what they write is for nobody else on the machine."""
+"""The umask of the server and its child processes: no other user of the machine reads their files."""
 
 
-class Dock:
-    """The whole service: builds its parts, runs them for as long as the server does, and takes them down in order."""
+class Application:
+    """The service: builds its parts, runs them as long as the server runs, and stops them in order.
+
+    Args:
+        settings: the settings.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.services: Services | None = None
-        self._closing = contextlib.ExitStack()
+        self.parts: Composition | None = None
+        self._resources = contextlib.ExitStack()
         self.app = self._pages_and_api()
 
     def _pages_and_api(self) -> FastAPI:
         app = FastAPIOffline(
             title="Tracedock",
-            summary="PyTorch profiler traces: upload once, ask SQL, open in Perfetto.",
+            summary="PyTorch profiler traces: upload once, query by SQL, open in Perfetto.",
             version=__version__,
             lifespan=self._lifespan,
             redoc_url=None,
-            swagger_ui_parameters={"validatorUrl": None},  # the page would ask a host of its makers
-            strict_content_type=False,  # what strictness guards against, requests by other sites, `Hosts` refuses
+            swagger_ui_parameters={"validatorUrl": None},  # the page would send requests to a foreign host
+            strict_content_type=False,  # it guards against requests of other sites, which `Hosts` refuses
         )
-        errors.install(app)
+        problems.install(app)
         checked = [Depends(check_request)]
         api = APIRouter(prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(jobs.router, making.router, analysis.router, uploads.router, imports.router, groups.router),
+            *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
             *(traces.router, login.api),
         ):
             api.include_router(router)
@@ -116,149 +107,126 @@ class Dock:
         app.include_router(perfetto.pages)
         app.include_router(login.pages, dependencies=checked)
         app.include_router(health.router, dependencies=checked)
-        app.include_router(metrics.router, dependencies=checked)
         app.include_router(pages.router(), dependencies=checked)
-        app.mount("/static", pages.static_app())
+        app.mount("/static", declares("public")(pages.static_app()))
         return app
 
-    def open(self) -> Metered:
-        """Build the parts, and return the way in; raises `TracedockError` where one can't be had."""
-        settings = self.settings
-        hosts = Hosts(settings)
-        folder = Folder(settings.data)
-        access = self.app.state.access = Access(settings, self._closing.enter_context(closing(Tokens(folder.tokens))))
-        engine, ui = provision.provide(settings)
-        log.warning("guards of the engines: %s", guards.in_words(settings))  # seen also where no one has set up logs
-        if machine_code.folder() is None:
-            log.warning("%s", machine_code.NOT_KEPT)
-        folder.open()
-        self._closing.enter_context(closing(Audit(folder.audit, rotate=True)))
-        catalog = Catalog(folder.catalog)
-        folder.sweep(catalog.ids())
-        board = Board(Jobs(catalog.connection, history=settings.job_history))
-        runner = Runner(
-            catalog,
-            board,
-            folder,
-            workers=settings.ingest_workers,
-            attempts=settings.ingest_attempts,
-            keep_ready=settings.keep_ready,
-        )
-        room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
-        # incoming/ is emptied at each start, should there be no files without names
-        fleet = Fleet.of(settings, folder.incoming, room)
-        making = Making(
-            catalog,
-            board,
-            folder,
-            attempts=settings.ingest_attempts,
-            deadline_s=settings.job_timeout_s,
-            plan_deadline_s=settings.analysis_timeout_s,
-        )
-        self.services = self.app.state.services = Services(
-            settings, folder, catalog, board, runner, making, fleet, engine, ui, room
-        )
-        services = self.services
-        return Metered(Cors(Doors(Once(Methods(self.app), services), access, hosts), hosts.origins), services)
+    def open(self) -> ASGIApp:
+        """Build the parts, and return the app with all middlewares around it.
+
+        Raises:
+            TracedockError: a part can't be built.
+        """
+        parts = self.parts = compose(self.settings, self._resources)
+        services = self.app.state.services = parts.services
+        self.app.state.access = parts.access
+        app: ASGIApp = MethodsMiddleware(self.app)
+        app = IdempotencyMiddleware(app, services)
+        app = AccessMiddleware(app, parts.access, parts.hosts)
+        app = CorsMiddleware(app, parts.hosts.origins)
+        app = MetricsMiddleware(app, services)
+        return RouteMiddleware(app, RouteTable(self.app.routes))
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        parts = self.services
+        parts = self.parts
         if parts is None:
             raise RuntimeError("the parts are built before the server runs")
-        starting = asyncio.create_task(self._start_jobs(parts))
+        services = parts.services
+        starting = asyncio.create_task(self._start_jobs(services))
         await asyncio.sleep(0)
-        if starting.done():  # it waits for room otherwise
+        if starting.done():  # otherwise it waits for disk space
             starting.result()
-        parts.receiving.start()
+        services.uploads.start()
         parts.retention.start()
         parts.room_guard.start()
-        parts.analyses.prepare()
-        if parts.catalog.ids():
-            parts.prepare()
-        parts.fleet.start()
+        services.analyses.prepare()
+        if services.catalog.ids():
+            parts.ready_processes.prepare()
+        services.fleet.start()
         try:
             yield
         finally:
             starting.cancel()
-            await self.quiet()
-            parts.catalog.close()
-            parts.folder.close()
-            self._closing.close()
+            await self.stop_work()
+            services.catalog.close()
+            services.folder.close()
+            self._resources.close()
 
     @staticmethod
-    async def _start_jobs(parts: Services) -> None:
-        """Begin to take jobs, once the catalog has room for those of an earlier server to be queued again."""
-        await until_written(parts.jobs.requeue, "the jobs of an earlier server")
-        parts.runner.start()
-        parts.making.start()
-        parts.importing.start()
+    async def _start_jobs(services: Services) -> None:
+        """Queue the jobs of an earlier server again, once the catalog has room for that, and start to run jobs."""
+        await until_written(services.jobs.requeue, "the jobs of an earlier server")
+        services.ingests.start()
+        services.derivations.start()
+        services.imports.start()
 
-    async def quiet(self) -> None:
-        """Stop all work, so that no request waits for it any more; by the deadline, or it ends with the process."""
-        if self.services is None:
+    async def stop_work(self) -> None:
+        """Stop all work that requests wait for; what takes longer than the deadline ends with the process."""
+        if self.parts is None:
             return
+        services = self.parts.services
+        services.monitor.close()
         try:
-            self.services.board.close()
             async with asyncio.timeout(self.settings.shutdown_s):
-                await self.services.room_guard.close()
-                await self.services.receiving.close()
-                await self.services.importing.close()
-                await self.services.retention.close()
-                await self.services.runner.close()
-                await self.services.making.close()
-                await self.services.fleet.close()
-                await self.services.exports.close()
-                await self.services.renderings.close()
-                await self.services.analyses.close()
+                for close in (
+                    *(self.parts.room_guard.close, services.uploads.close, services.imports.close),
+                    *(self.parts.retention.close, services.ingests.close, services.derivations.close),
+                    *(services.fleet.close, services.exports.close, self.parts.renderings.close),
+                    services.analyses.close,
+                ):
+                    await close()
         except TimeoutError:
             log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
 
 
-class TwoDoors:
-    """One server on two ports: the listener's requests go to its app, all others to the main one."""
+class PortRouter:
+    """One server on two ports: requests to the listener's port go to its app, all others to the main app.
 
-    def __init__(self, dock: Dock, doors: Metered) -> None:
-        self._dock = dock
-        self._doors = doors
-        self._listener: FastAPI | None = None
+    Args:
+        services: the parts that the listener's app works with.
+        main: the main app.
+    """
 
-    async def __call__(
-        self,
-        scope: dict[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
-        """The ASGI entry."""
-        if scope["type"] != "lifespan" and self._dock.services and self._dock.services.listener.serves(scope["server"]):
-            self._listener = self._listener or listener.listener_app(self._dock.services)
-            await self._listener(scope, receive, send)
-        else:
-            await self._doors(scope, receive, send)
+    def __init__(self, services: Services, main: ASGIApp) -> None:
+        self._state = services.listener
+        self._listener = listener.listener_app(services)
+        self._main = main
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI connection."""
+        is_listener = scope["type"] != "lifespan" and self._state.serves(scope["server"])
+        await (self._listener if is_listener else self._main)(scope, receive, send)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that says when it listens, and stops the dock's work before it waits for its requests."""
+    """A uvicorn server that reports when it listens, and stops the application's work before it waits for requests.
 
-    def __init__(self, config: uvicorn.Config, dock: Dock, on_ready: Callable[[], None]) -> None:
+    Args:
+        config: of uvicorn.
+        application: the application.
+        on_ready: called once the server listens.
+    """
+
+    def __init__(self, config: uvicorn.Config, application: Application, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._dock = dock
+        self._application = application
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then tell."""
+        """Start, then report it."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the work, then the requests, which by now wait for nothing."""
-        await self._dock.quiet()
+        """Stop the work, then the requests, which no longer wait for anything."""
+        await self._application.stop_work()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End well when asked to: uvicorn itself would raise the signal again after an orderly shutdown."""
+        """Shut down on SIGINT and SIGTERM; uvicorn itself would raise the signal again after an orderly shutdown."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -275,7 +243,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _reachable(host: str) -> str:
-    """The host part of a URL under which a server bound to `host` answers on this machine."""
+    """Return the host part of a URL under which this machine reaches a server bound to `host`."""
     if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
         return "127.0.0.1" if host != "::" else "[::1]"
     return f"[{host}]" if ":" in host else host
@@ -285,30 +253,31 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     """Run the service until SIGINT or SIGTERM.
 
     Args:
-        settings: its settings.
-        on_ready: is called with the base URL once it listens.
+        settings: the settings.
+        on_ready: called with the base URL once the server listens.
 
     Raises:
-        SystemExit: it could not start, and why.
+        SystemExit: the service can't start; the message is the reason.
     """
     os.umask(PRIVATE)
-    os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings, and no business of the processes that are started
-    dock = Dock(settings)
+    os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
+    application = Application(settings)
     try:
         sockets = [_bound(settings.host, settings.port)]
-        doors = dock.open()
+        main = application.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error
-    url = f"http://{_reachable(settings.host)}:{sockets[0].getsockname()[1]}"
-    if dock.services is None:
+    if application.parts is None:
         raise RuntimeError("the parts are built by now")
-    sockets += bind(dock.services.listener, settings.perfetto_port, url)
+    services = application.parts.services
+    url = f"http://{_reachable(settings.host)}:{sockets[0].getsockname()[1]}"
+    sockets += bind(services.listener, settings.perfetto_port, url)
     config = BoundedConfig(
-        TwoDoors(dock, doors), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
+        PortRouter(services, main), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
         log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
-        ws_per_message_deflate=False,  # a read of some KB could otherwise hold messages of many MB
-        timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for a client that does not read
+        ws_per_message_deflate=False,  # a frame of some KB could inflate to messages of many MB
+        timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for clients that do not read
     )  # fmt: skip
     gc.collect()
-    gc.freeze()  # modules stay, and need not be looked at whenever a request leaves garbage
-    Server(config, dock, lambda: on_ready(url) if on_ready else None).run(sockets)
+    gc.freeze()  # modules stay, so the collections that follow requests skip them
+    Server(config, application, lambda: on_ready(url) if on_ready else None).run(sockets)

@@ -1,4 +1,4 @@
-"""Everything that can be set, in one frozen object: built once, passed in, documented in the README."""
+"""Settings of the service: one frozen object, built once, passed in and documented in the README."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ GIB = 1 << 30
 
 
 class Settings(BaseSettings):
-    """The service's settings; each is also the environment variable ``TRACEDOCK_<NAME>``."""
+    """Settings of the service, read from environment variables ``TRACEDOCK_<NAME>``."""
 
     model_config = SettingsConfigDict(env_prefix="TRACEDOCK_", env_ignore_empty=True, frozen=True, extra="forbid")
 
@@ -26,110 +26,127 @@ class Settings(BaseSettings):
     token: SecretStr | None = Field(
         None,
         min_length=16,
-        description="a token that may do everything, beside those of `tracedock token add`; the commands send it, too",
+        description="API token with full access, in addition to those of `tracedock token add`; commands send it, too",
     )
-    allowed_hosts: str = Field(
-        "", description="further names, separated by commas, under which the server may be asked for"
-    )
+    allowed_hosts: str = Field("", description="further host names of the server, separated by commas")
     allowed_origins: str = Field(
         "",
-        description="further origins, like `https://traces.example`, whose pages may change things and, by CORS, read"
-        " answers",
+        description="further origins, like `https://traces.example`, whose pages may send changes and, by CORS, read"
+        " responses",
     )
-    engine: Path | None = Field(None, description="another trace_processor_shell to run instead of the pinned one")
+    engine: Path | None = Field(None, description="trace_processor_shell to run instead of the pinned one")
     engine_sandbox: Literal["auto", "off", "required"] = Field(
         "auto",
-        description="shut engines in: with the guards that the machine offers, not at all (for an engine that is a"
-        " script), or with all guards, or else don't start",
+        description="sandbox of engines: `auto` uses the guards that the machine offers, `off` uses none (for an engine"
+        " that is a script), `required` refuses to start without all of them",
     )
-    ui: Path | None = Field(None, description="folder of another built Perfetto UI instead of the pinned one")
+    ui: Path | None = Field(None, description="folder of a built Perfetto UI to serve instead of the pinned one")
     max_connections: int = Field(
         1000,
         ge=1,
-        description="connections at once; beyond it the one that has been idle for longest gives way, and with none"
-        " idle a new one gets 503",
+        description="maximum of concurrent connections; beyond it the connection that has been idle for longest is"
+        " closed, and without an idle one a new connection gets 503",
     )
     max_connections_per_client: int = Field(
         250,
         ge=1,
-        description="of these, connections of one address (of one /64 with IPv6) other than this machine's; raise it"
-        " for a proxy on another machine",
+        description="maximum of concurrent connections of one address (of one /64 with IPv6); this machine is exempt;"
+        " raise it for a proxy on another machine",
     )
-    head_timeout_s: float = Field(20.0, gt=0, description="how long the head of a request may take")
+    head_timeout_s: float = Field(20.0, gt=0, description="timeout of the head of a request")
     transfer_window_s: float = Field(
-        60.0, gt=0, description="how long a body may stall, and an answer go unread, before the connection is ended"
+        60.0,
+        gt=0,
+        description="seconds after which a connection is closed whose request body stalls or whose response is not"
+        " read",
     )
     min_bytes_per_s: float = Field(
-        100.0, ge=0, description="pace below which, over such a time, a body or an answer counts as stalled"
+        100.0,
+        ge=0,
+        description="rate below which, over `TRACEDOCK_TRANSFER_WINDOW_S`, a body or a response counts as stalled",
     )
-    max_upload_bytes: int = Field(64 * GIB, gt=0, description="largest body an upload may have")
-    max_uploads: int = Field(1000, ge=1, description="resumable uploads that may be under way at once")
+    max_upload_bytes: int = Field(64 * GIB, gt=0, description="maximum size of an upload")
+    max_uploads: int = Field(1000, ge=1, description="maximum of unfinished resumable uploads")
     max_uploads_per_client: int = Field(
-        250, ge=1, description="of these, uploads of one token or, where none is needed, of one address"
+        250, ge=1, description="maximum of unfinished resumable uploads of one token or, without tokens, of one address"
     )
     upload_expires_s: float = Field(
-        7 * 24 * 3600.0, gt=0, description="how long a resumable upload is kept after its last byte"
+        7 * 24 * 3600.0,
+        gt=0,
+        description="seconds until an unfinished resumable upload is deleted, counted from its last byte",
     )
     import_roots: str = Field(
-        "", description="folders, separated by commas, out of which files may be imported; without any, none are"
+        "", description="folders, separated by commas, from which files may be imported; empty disables imports"
     )
     import_hard_links: bool = Field(
         False,
-        description="import files that have further names (hard links), of which one may lie outside of these folders",
+        description="import files that have further hard links, one of which may lie outside of the import roots",
     )
     import_look_s: float = Field(
-        2.0, gt=0, description="seconds between an import's looks for new files; one that two looks find alike is taken"
+        2.0,
+        gt=0,
+        description="seconds between scans of an import for new files; a file is imported once two scans find it"
+        " unchanged",
     )
-    quota_bytes: int | None = Field(None, gt=0, description="bytes that the data folder may take, uploads included")
-    min_free_bytes: int = Field(GIB, ge=0, description="free bytes that are left on the disk of the data folder")
-    retain_days: float | None = Field(None, gt=0, description="days after which a trace goes that nobody pinned")
+    quota_bytes: int | None = Field(
+        None, gt=0, description="maximum size of the data folder, unfinished uploads included"
+    )
+    min_free_bytes: int = Field(GIB, ge=0, description="free space to leave on the disk of the data folder")
+    retain_days: float | None = Field(None, gt=0, description="days until unpinned traces are deleted")
     retain_bytes: int | None = Field(
-        None, gt=0, description="bytes that the data folder may take before the oldest traces go that nobody pinned"
+        None, gt=0, description="size of the data folder beyond which the oldest unpinned traces are deleted"
     )
     ingest_workers: int = Field(
         1,
         ge=1,
-        description="worker processes that read traces at the same time; as many more follow uploads, and one more"
-        " reads a file of up to 32 MiB while these read larger ones. Each takes up to 1 GB and as many processors as"
-        " there are, up to eight",
+        description="worker processes that read traces in parallel; as many more read uploads as they arrive, and one"
+        " more reads a file of up to 32 MiB while these read larger ones. Each takes up to 1 GB and all"
+        " processors, up to eight",
     )
-    ingest_attempts: int = Field(3, ge=1, description="times a trace is read before a dying worker fails it")
-    job_history: int = Field(10_000, ge=0, description="jobs that are over and stay listed; older ones are forgotten")
+    ingest_attempts: int = Field(
+        3, ge=1, description="attempts to read a trace whose worker process dies, before the trace fails"
+    )
+    job_history: int = Field(10_000, ge=0, description="finished jobs to keep listed; older ones are deleted")
     analysis_timeout_s: float = Field(
         300.0,
         gt=0,
-        description="deadline of an analysis, of a dry run, and of the first byte of a download that is written",
+        description="timeout of an analysis, of a dry run, and of the first byte of a download that is written on"
+        " request",
     )
-    job_timeout_s: float = Field(4 * 3600.0, gt=0, description="deadline of each attempt at a split, merge or overlay")
-    query_timeout_s: float = Field(60.0, gt=0, description="a query's deadline when it names none")
-    query_limit: int = Field(100_000, ge=1, description="rows a query answers with when it names no limit")
-    max_result_bytes: int = Field(4 * GIB, gt=0, description="largest query result, as the engine sends it")
+    job_timeout_s: float = Field(4 * 3600.0, gt=0, description="timeout of each attempt at a split, merge or overlay")
+    query_timeout_s: float = Field(60.0, gt=0, description="default timeout of a query")
+    query_limit: int = Field(100_000, ge=1, description="default maximum of rows in the result of a query")
+    max_result_bytes: int = Field(4 * GIB, gt=0, description="maximum size of a query result, in the engine's encoding")
     results_bytes: int = Field(
         8 * GIB,
         gt=0,
-        description="bytes on disk of all query results that clients have not read; beyond, 507 `no_room`",
+        description="maximum disk space of all query results that clients have not read; beyond, 507 `no_room`",
     )
-    max_engines: int = Field(4, ge=1, description="engines alive at once; the longest idle one makes room")
+    max_engines: int = Field(
+        4,
+        ge=1,
+        description="maximum of running engines; the one that has been idle for longest is stopped to start another",
+    )
     engine_memory_bytes: int | None = Field(
-        None, gt=0, description="memory that all engines together may take; 60 % of the machine's when not set"
+        None, gt=0, description="maximum memory of all engines together; 60 % of the machine's when not set"
     )
     engine_deaths: int = Field(
         3,
         ge=1,
-        description="times within ten minutes that engines may die of one trace's load, or of statements that differ in"
-        " their literals only, before that is refused; twice as many of one client's statements",
+        description="engine crashes within ten minutes after which a trace, or statements that differ only in their"
+        " literals, are blocked; twice as many block a client",
     )
-    engine_queue: int = Field(256, ge=1, description="requests that may wait for one engine")
+    engine_queue: int = Field(256, ge=1, description="maximum of requests that wait for one engine")
     engine_stall_s: float = Field(
-        30.0, gt=0, description="processor time that an engine may burn on a load without coming further"
+        30.0, gt=0, description="processor time of a load without progress after which its engine is stopped"
     )
-    ui_timeout_s: float = Field(300.0, gt=0, description="deadline of what a Perfetto UI or its Python client asks")
-    engine_idle_s: float = Field(900.0, gt=0, description="an engine with no client is closed after so long")
-    engine_load_timeout_s: float = Field(900.0, gt=0, description="an engine must have loaded its trace by then")
+    ui_timeout_s: float = Field(300.0, gt=0, description="timeout of a request of a Perfetto UI or its Python client")
+    engine_idle_s: float = Field(900.0, gt=0, description="seconds until an engine without clients is stopped")
+    engine_load_timeout_s: float = Field(900.0, gt=0, description="timeout of the load of a trace into an engine")
     keep_ready: bool = Field(
         True,
-        description="keep processes ready that read traces, write downloads, feed engines and answer analyses, about"
-        " 400 MB of memory; without them each of these begins a second later",
+        description="keep worker processes warm that read traces, write downloads, load engines and run analyses; takes"
+        " about 400 MB of memory and saves a second for each of these",
     )
-    engine_stop_s: float = Field(2.0, gt=0, description="grace of each step when an engine is stopped")
-    shutdown_s: float = Field(10.0, gt=0, description="deadline of the service's own shutdown")
+    engine_stop_s: float = Field(2.0, gt=0, description="grace period of each step that stops an engine")
+    shutdown_s: float = Field(10.0, gt=0, description="timeout of the server's own shutdown")

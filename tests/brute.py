@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from tests.attribution.oracle import Attributed
+from tests.attribution.oracle import AttributionOracle
 
 GPU = {"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"}
 LAUNCH = re.compile("Runtime|.*_(runtime|driver)")
@@ -133,7 +133,7 @@ class Document:
         )
         self.tracks = {one.track for one in self.happened}
         self.order = {one.index: place for place, one in enumerate(self.events)}
-        self.attributed = Attributed(self)
+        self.attributed = AttributionOracle(self)
         self.steps = self._steps()
         self.names = self._names(members)
         linked = (one for one in self.events if one.ph == "X" and one.correlation is not None)

@@ -8,7 +8,7 @@ from typing import Any
 import ijson
 import pyarrow as pa
 
-from service.streaming.document import Document
+from service.formats.chrome_json.document import Document
 from tests.columns import Number, Object, parsed
 
 

@@ -6,10 +6,10 @@ import psutil
 
 
 def living(module: str, of: int | None = None) -> list[psutil.Process]:
-    """The children of a process, by default of this one, that run a module of Python and live."""
+    """The living children of a process, by default of this one, whose command line contains a module (and a kind)."""
     found = []
     for child in psutil.Process(of).children():
         with suppress(psutil.NoSuchProcess):
-            if module in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+            if module in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
     return found

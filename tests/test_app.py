@@ -1,4 +1,4 @@
-"""The whole service: how it starts, what it serves, how it ends, and that nothing leaks."""
+"""The whole service: start, pages, shutdown, and leaks."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_the_apis_description_is_valid(server: Server) -> None:
         for method, operation in operations.items():
             where = f"{method} {path}"
             assert operation["summary"], where
-            declared = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+            declared = {parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "path"}
             assert declared == set(re.findall(r"{(\w+)}", path)), where
     identifiers = [operation["operationId"] for paths in document["paths"].values() for operation in paths.values()]
     assert len(identifiers) == len(set(identifiers))
@@ -157,7 +157,7 @@ def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace
 # -- leaks ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> None:
+def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, step_trace: Path) -> None:
     server = start_server(keep_ready=True)
     trace = server.upload(step_trace)["id"]
     process = psutil.Process(server.pid)
@@ -176,7 +176,7 @@ def test_nothing_is_left_open(start_server: StartServer, step_trace: Path) -> No
             server.api.delete(f"{where}/session")
 
     work(8, 2)
-    kept_ready = ["--stdiod", *(f"service.jobs.{one}" for one in ("analysis", "export", "rendering", "worker"))]
+    kept_ready = ["--stdiod", *(f"service.jobs.children {kind}" for kind in ("analysis", "export", "render", "ingest"))]
     until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
     before, threads = process.num_fds(), process.num_threads()
     work(40, 3)

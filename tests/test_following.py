@@ -79,7 +79,7 @@ def files(server: Server) -> set[str]:
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    return living("service.jobs.worker", server.pid)
+    return living("service.jobs.children ingest", server.pid)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -244,7 +244,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(start_serv
 
     assert (status, trace["state"]) == (201, "ready")
     assert trace["counts"] == expected(SHAPE).counts
-    assert f"the upload {upload.id} is followed no more" in server.log_text()
+    assert f"the upload {upload.id} is no longer followed" in server.log_text()
     assert files(server) == {upload.id}
 
 

@@ -319,8 +319,8 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
         def pieces() -> Iterator[bytes]:
             """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
             yield body[: len(body) // 2]
-            eventually(lambda: bool(server.children("service.jobs.worker")))
-            server.children("service.jobs.worker")[0].suspend()
+            eventually(lambda: bool(server.children("service.jobs.children ingest")))
+            server.children("service.jobs.children ingest")[0].suspend()
             yield body[len(body) // 2 :]
 
         trace = server.api.put("/traces/t.json", content=pieces()).json()["id"]
@@ -350,8 +350,8 @@ def test_a_sort_that_has_no_room_to_spill_fails_clearly(
     if bound == "disk":
         disk.leave(0)
     else:
-        monkeypatch.setattr(database, "_spill_bound", {})
-        database.bound_spill(0)
+        monkeypatch.setattr(database, "_spill_limit", {})
+        database.limit_spill(0)
 
     with pytest.raises(DiskFull, match="does not fit into memory"):
         list(document(columns, order="original"))

@@ -12,7 +12,7 @@ import pytest
 
 import service
 from service.analysis.catalogue import QUESTIONS
-from service.engine.provision import ENGINE, UI
+from service.engine.trace_processor.provision import ENGINE, UI
 from service.streaming.scan import machine_code
 from tests.conftest import DATA
 from tests.server import Server
@@ -65,9 +65,9 @@ def install(prefix: Path) -> None:
     (packages / "sitecustomize.py").write_text(COUNTER)
     share = prefix / "share" / "tracedock"
     for part in (ENGINE, UI):
-        folder = share / part.place.parent.name
+        folder = share / part.path.parent.name
         folder.mkdir(parents=True)
-        (folder / part.place.name).symlink_to(part.place)
+        (folder / part.path.name).symlink_to(part.path)
 
 
 def run(prefix: Path, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""Whatever is killed when, nothing that was acknowledged is lost and nothing half-done is left."""
+"""After a kill of any process at any moment, all acknowledged work exists and no half-done work is left."""
 
 import hashlib
 import random
@@ -18,13 +18,13 @@ from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
 PROCESSES = {
-    "worker": "service.jobs.worker",
-    "maker": "service.jobs.maker",
-    "export": "service.jobs.export",
-    "analyses": "service.jobs.analysis",
+    "ingest": "service.jobs.children ingest",
+    "derive": "service.jobs.children derive",
+    "export": "service.jobs.children export",
+    "analysis": "service.jobs.children analysis",
     "engine": "--stdiod",
 }
-"""Processes that a server starts, by a part of their command lines."""
+"""Kinds of processes that a server starts, each with a part of its command line."""
 
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
 GONE_WITHIN_S = 20
@@ -66,7 +66,7 @@ def in_thread(server: Server, method: str, path: str, body: dict[str, object] | 
 
 
 class Round:
-    """One round: begin something, kill something at a random moment of it, and see that all is well."""
+    """One round: begin some work, kill a process at a random moment, and check the outcome."""
 
     def __init__(self, server: Server, trace: Path, chance: random.Random) -> None:
         self.server = server
@@ -118,7 +118,7 @@ class Round:
         self.acknowledged.add(trace_id)
         download = in_thread(self.server, "GET", f"/traces/{trace_id}/download?format=parquet&order=original")
         self.cleanup.append(download.join)
-        self.some_moment("service.jobs.export")
+        self.some_moment("service.jobs.children export")
 
     def analysis(self) -> None:
         """Stop in the middle of an analysis."""
@@ -126,16 +126,16 @@ class Round:
         self.acknowledged.add(trace_id)
         analysis = in_thread(self.server, "GET", f"/traces/{trace_id}/analysis/critical_path")
         self.cleanup.append(analysis.join)
-        self.some_moment("service.jobs.analysis")
+        self.some_moment("service.jobs.children analysis")
 
     def deletion(self) -> None:
-        """Delete a trace, while another is read, and stop at once: an acknowledged deletion is for ever."""
+        """Delete a trace while another is read, and stop at once: an acknowledged deletion is final."""
         trace_id = str(self.server.upload(self.trace)["id"])
         self.ingest()
         self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
 
     def some_moment(self, module: str) -> None:
-        """Return while a process of the server has spent some random time on its work, or when it is gone."""
+        """Return once a child of the server has worked for a random time, or is gone."""
         until = self.chance.random() * 0.3
         for process in self.server.children(module):
             with suppress(psutil.NoSuchProcess):
@@ -173,18 +173,18 @@ class Round:
             self.server.start()
             return
         for child in self.server.children(PROCESSES[target]):
-            with suppress(psutil.NoSuchProcess):  # it ended by itself
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 child.kill()
 
     def eventually(self, condition: Callable[[], bool]) -> None:
-        """Ask the server for nothing until the condition holds: it may still tidy up after a client that left."""
+        """Wait until the condition holds: the server may still clean up after a client that left."""
         deadline = time.monotonic() + GONE_WITHIN_S
         while not condition():
             assert time.monotonic() < deadline
             self.server.api.get("/traces")
 
     def check(self, what: str) -> None:
-        """Everything that was acknowledged becomes ready, and the data folder holds just that."""
+        """Check that all acknowledged work becomes ready, and that the data folder holds nothing else."""
         made = set()
         for job_id in self.jobs:
             job = self.server.api.get(f"/jobs/{job_id}", params={"wait": 60}).json()
@@ -251,13 +251,13 @@ def test_four_kills_at_random_moments_lose_nothing_and_leave_nothing(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("target", ["server", "the process that works"])
 @pytest.mark.parametrize("stage", ["ingest", "split", "merge"])
-def test_a_kill_amid_each_kind_of_job_loses_nothing_and_leaves_nothing(
+def test_kill_during_each_kind_of_job_loses_nothing_and_leaves_nothing(
     start_server: Callable[..., Server], trace: Path, stage: str, target: str
 ) -> None:
     one = Round(start_server(ingest_attempts=5), trace, random.Random(3))
     getattr(one, stage)()
-    one.kill("server" if target == "server" else "worker" if stage == "ingest" else "maker")
-    one.check(f"{target} killed amid {stage}")
+    one.kill("server" if target == "server" else "ingest" if stage == "ingest" else "derive")
+    one.check(f"{target} killed during {stage}")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from service.streaming.document import Document
+from service.formats.chrome_json.document import Document
 from service.trace.errors import IngestError, NotATrace
 from tests.conftest import DATA, SHARED
 from tests.events import rows_of

@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 

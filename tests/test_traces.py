@@ -19,6 +19,7 @@ from tests.traces import (
     Era,
     Layout,
     TraceShape,
+    examples,
     expected,
     sized,
     trace_chunks,
@@ -30,6 +31,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 Events = list[dict[str, Any]]
 
@@ -224,3 +226,24 @@ def test_sized_meets_the_size_asked() -> None:
     shape = sized(replace(TraceShape(), kernels=50), asked)
 
     assert abs(len(text_of(shape)) - asked) < 0.05 * asked
+
+
+def test_committed_examples_are_what_is_made() -> None:
+    made = examples()
+
+    assert {file.name for file in EXAMPLES.iterdir()} == made.keys()
+    for name, text in made.items():
+        packed = EXAMPLES.joinpath(name).read_bytes()
+        assert gzip.decompress(packed) == text, "make them again: python -m tests.traces --examples docs/examples"
+        assert len(packed) < 100_000
+
+
+def test_ranks_of_the_example_end_collectives_together() -> None:
+    ends = []
+    for text in examples().values():
+        events = json.loads(text, parse_float=Decimal)["traceEvents"]
+        kernels = [event for event in events if event["name"].startswith("ncclDevKernel")]
+        ends.append({event["args"]["Seq"]: event["ts"] + event["dur"] for event in kernels})
+
+    assert len(ends[0]) == 15
+    assert ends[0] == ends[1]

@@ -8,6 +8,10 @@ Each stream's kernels follow one another and CPU slices nest, so that Perfetto d
 which writes all CPU ops first, the events of one step stand together.
 
     python -m tests.traces OUT.json.gz --megabytes 500
+
+The example of the documents, which is committed, is made by `write_examples`:
+
+    python -m tests.traces --examples docs/examples
 """
 
 import argparse
@@ -20,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
 
+from tests.traces_example import example_text, simulated
 from tests.traces_plan import DECIMALS, SLOTS, VARIANTS, Document, Era, Event, Layout, TraceShape, plan_of
 from tests.traces_text import FRAMES, envelope, sections
 
@@ -36,9 +41,11 @@ __all__ = [
     "ExpectedStep",
     "Layout",
     "TraceShape",
+    "examples",
     "expected",
     "sized",
     "trace_chunks",
+    "write_examples",
     "write_trace",
 ]
 
@@ -152,6 +159,17 @@ def sized(shape: TraceShape, size: int) -> TraceShape:
     return replace(shape, steps=max(1, round((size - empty) * VARIANTS / (round_trip - empty))))
 
 
+def examples() -> dict[str, bytes]:
+    """The example traces of the documents, by file name: the document of each rank."""
+    return {f"gpt_rank{rank.rank}.pt.trace.json.gz": example_text(rank) for rank in simulated()}
+
+
+def write_examples(folder: Path) -> None:
+    """Write the example traces into `folder`, gzipped without name and time."""
+    for name, text in examples().items():
+        folder.joinpath(name).write_bytes(gzip.compress(text, 9, mtime=0))
+
+
 def _compressor(file: IO[bytes], compress: Compression) -> AbstractContextManager[IO[bytes]]:
     match compress:
         case "none":
@@ -179,7 +197,8 @@ def _key(event: Event) -> str:
 
 def _main() -> None:
     parser = argparse.ArgumentParser("python -m tests.traces", description="Write a trace of a given size.")
-    parser.add_argument("out", type=Path, help="OUT.json, OUT.json.gz or OUT.json.zst")
+    parser.add_argument("out", type=Path, help="OUT.json, OUT.json.gz or OUT.json.zst; a folder with --examples")
+    parser.add_argument("--examples", action="store_true", help="write the example traces of the documents")
     parser.add_argument("--megabytes", type=float, default=100, help="of JSON, before compression")
     parser.add_argument("--kernels", type=int, default=1000, help="in a step")
     parser.add_argument("--era", choices=list(DECIMALS), default="relative")
@@ -187,6 +206,9 @@ def _main() -> None:
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--members", action="store_true", help="many gzip members")
     asked = parser.parse_args()
+    if asked.examples:
+        write_examples(asked.out)
+        return
     shape = TraceShape(kernels=asked.kernels, era=asked.era, layout=asked.layout, stacks=asked.stacks)
     shape = sized(shape, int(asked.megabytes * 1e6))
     zipped: Compression = "multi-member-gzip" if asked.members else "gzip"

@@ -1,1 +1,1 @@
-"""Questions that are often asked of a trace: one a file, answered with tables from its columns, and with no engine."""
+"""Built-in analyses of traces, one per module: each computes tables from the columns, without an engine."""

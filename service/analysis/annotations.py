@@ -8,11 +8,11 @@ from pydantic import Field
 
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import RANK, Columns, count, made, ns, number, pct, word
+from service.analysis.table import RANK, Columns, count, ns, number, pct, table_of, word
 from service.trace.summary import ANNOTATION_CATEGORIES
 
 _SIDE = word("side", "host, or gpu: where the region's work runs")
-_SELF = ns("self", "of these, without regions that are nested in them")
+_SELF = ns("self", "of these, without nested regions")
 ANNOTATIONS = (
     RANK,
     _SIDE,
@@ -34,7 +34,7 @@ NESTED = (
     count("count", "how many there are"),
     ns("sum", "of their durations"),
     _SELF,
-    pct("of_parent", "of the sum of the region around them; empty of an outermost one"),
+    pct("of_parent", "of the sum of the region around them; empty for an outermost one"),
 )
 
 _HOST = ", ".join(f"'{category}'" for category in sorted(ANNOTATION_CATEGORIES))
@@ -61,39 +61,37 @@ FROM regions GROUP BY path ORDER BY path
 
 
 class AnnotationParameters(Parameters):
-    """Which regions count, and how many are told."""
+    """Parameters of `annotations`."""
 
     last_step: Literal["keep", "drop"] = Field(
-        "keep", description="`drop` leaves out what does not start before the last of several steps, as HTA does"
+        "keep", description="`drop` leaves out regions that do not start before the last of several steps, as HTA does"
     )
-    types: Literal["exact", "hta"] = Field(
-        "exact", description="`hta`: the last step begins where HTA takes it to begin"
-    )
-    top: int = Field(1000, ge=1, le=10_000, description="how many names of each side are told, and paths in all")
+    types: Literal["exact", "hta"] = Field("exact", description="`hta`: the last step begins where HTA's rules find it")
+    top: int = Field(1000, ge=1, le=10_000, description="most names of each side, and most paths in all")
 
 
 def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
-    """The regions of a rank."""
-    from service.attribution.nesting import below, in_order, parents_of, paths  # noqa: PLC0415 - loads numba
+    """Return the regions of a rank."""
+    from service.attribution.nesting import child_sums, nesting_order, parents_of, path_codes  # noqa: PLC0415 - loads numba
 
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
     sides = [[column[host] for column in slices.host], slices.regions]
-    starts, ends, _, _, names, _, threads, _ = (np.concatenate(each) for each in zip(*sides, strict=True))
+    starts, ends, _, _, names, _, threads, _ = (np.concatenate(columns) for columns in zip(*sides, strict=True))
     gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
-    rows = np.arange(len(starts))[in_order(starts, ends)]
+    rows = np.arange(len(starts))[nesting_order(starts, ends)]
     if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:
         rows = rows[starts[rows] < start]
     starts, ends, names, threads, gpu = (column[rows] for column in (starts, ends, names, threads, gpu))
-    lasting = ends - starts
+    durations = ends - starts
     parents = parents_of(threads * 2 + gpu, starts, ends)
-    own = lasting - below(parents, lasting)
-    numbers, _ = paths(parents, names * 2 + gpu)
+    own = durations - child_sums(parents, durations)
+    numbers, _ = path_codes(parents, names * 2 + gpu)
     words = pa.array([*slices.names, ""])
     regions = {
         "side": pa.array(["host", "gpu"]).take(gpu),
         "name": words.take(names),
-        "dur_ns": lasting,
+        "dur_ns": durations,
         "self_ns": own,
         "path": numbers,
         "parent_path": np.where(parents < 0, -1, numbers[parents]),
@@ -107,31 +105,31 @@ def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     }
 
 
-def _nested(scope: Scope, found: list[dict[str, Any]], top: int) -> pa.Table:
-    """The paths with the largest sums, each behind the one that it is in; a path's number is above its parent's."""
-    by_number = {row["path"]: row for row in found}
-    for row in found:
+def _nested(scope: Scope, paths: list[dict[str, Any]], top: int) -> pa.Table:
+    """Return the paths with the largest sums, each after its parent; a path's number is larger than its parent's."""
+    by_number = {row["path"]: row for row in paths}
+    for row in paths:
         parent = by_number.get(row["parent"])
         row["depth"] = parent["depth"] + 1 if parent else 0
         row["of_parent_pct"] = 100 * row["sum_ns"] / parent["sum_ns"] if parent and parent["sum_ns"] else None
-    kept = {row["path"] for row in sorted(found, key=lambda row: (-row["sum_ns"], row["path"]))[:top]}
-    for row in found:
+    kept = {row["path"] for row in sorted(paths, key=lambda row: (-row["sum_ns"], row["path"]))[:top]}
+    for row in paths:
         row["text"] = row["name"]
         if row["path"] in kept and row["parent"] in by_number:
             row["text"] = f"{by_number[row['parent']]['text']} > {row['name']}"
-    rows = [row | {"rank": scope.rank, "path": row["text"]} for row in found if row["path"] in kept]
+    rows = [row | {"rank": scope.rank, "path": row["text"]} for row in paths if row["path"] in kept]
     rows.sort(key=lambda row: row["side"] != "host")
-    return made(NESTED, {one.name: [row[one.name] for row in rows] for one in NESTED})
+    return table_of(NESTED, {column.name: [row[column.name] for row in rows] for column in NESTED})
 
 
-def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
-    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
+    return table_of(columns, table.append_column("rank", pa.array([scope.rank] * len(table), pa.int64())))
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there are no such regions."""
-    found = scope.table(f"SELECT 1 FROM events WHERE {_IS_ANNOTATION} LIMIT 1")
-    return None if len(found) else "No regions that the program names (record_function) are in this trace."
+    """Return a reason if the trace has no such regions."""
+    regions = scope.table(f"SELECT 1 FROM events WHERE {_IS_ANNOTATION} LIMIT 1")
+    return None if len(regions) else "No regions that the program names (record_function) are in this trace."
 
 
 QUESTION = Question(

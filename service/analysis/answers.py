@@ -1,4 +1,4 @@
-"""Answers to questions, over one trace or several: each rank by itself, and the small results together."""
+"""Answers to questions over one or more traces: computed for each rank, then combined."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +14,22 @@ from pydantic import ValidationError
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
-from service.analysis.readings import Asked, Readings
-from service.analysis.table import Columns, as_arrow, as_csv, as_json, made, with_cycle
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from service.analysis.table import Columns, as_arrow, as_csv, as_json, table_of, with_cycle
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadQuestion, NotApplicable, SelectionError, UnknownQuestion
+from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
 NAMED_MAX = 8
-"""Traces that an error names."""
+"""Most traces that an error names."""
 
 
 @dataclass
 class Answer:
-    """Tables, and for which ranks there are none, each with the reason.
+    """The tables of an answer, and the ranks without one, each with the reason.
 
-    Where the traces are of several cycles, each table has a column ``cycle`` beside that of the rank.
+    If the traces are of several cycles, each table has a column ``cycle`` after that of the rank.
     """
 
     question: Question
@@ -41,12 +41,12 @@ class Answer:
     cycles: int = 1
 
     def columns(self, table: str) -> Columns:
-        """The columns of a table."""
+        """Return the columns of a table."""
         columns = self.question.tables[table]
         return with_cycle(columns) if self.cycles > 1 and not self.question.compared else columns
 
     def as_json(self) -> bytes:
-        """The answer as an object of JSON."""
+        """Write the answer as a JSON object."""
         tables = b",".join(
             orjson.dumps(name) + b":" + as_json(self.columns(name), table) for name, table in self.tables.items()
         )
@@ -63,76 +63,88 @@ class Answer:
         return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
 
     def form(self, form: str, table: str | None = None) -> bytes:
-        """The answer as ``json``, or one of its tables, by default the main one, as ``csv`` or ``arrow``.
+        """Write the answer as ``json``, or one of its tables, by default the main one, as ``csv`` or ``arrow``.
 
         Raises:
-            BadQuestion: it has no such table.
+            BadAnalysisRequest: the answer has no such table.
         """
         if form == "json":
             return self.as_json()
-        chosen = table or next(iter(self.question.tables))
-        if chosen not in self.tables:
-            raise BadQuestion(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {chosen!r}.")
-        return as_csv(self.tables[chosen]) if form == "csv" else as_arrow(self.tables[chosen])
+        name = table or next(iter(self.question.tables))
+        if name not in self.tables:
+            raise BadAnalysisRequest(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {name!r}.")
+        return as_csv(self.tables[name]) if form == "csv" else as_arrow(self.tables[name])
 
 
 def question_of(name: str) -> Question:
-    """The question of a name; raises `UnknownQuestion`."""
+    """Return the question of a name.
+
+    Raises:
+        UnknownAnalysis: there is none.
+    """
     if name not in QUESTIONS:
-        raise UnknownQuestion(f"There is no analysis {name!r}.", known=[*QUESTIONS])
+        raise UnknownAnalysis(f"There is no analysis {name!r}.", known=[*QUESTIONS])
     return QUESTIONS[name]
 
 
 def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
-    """The parameters that these values mean; raises `BadQuestion`."""
+    """Validate the values of parameters.
+
+    Raises:
+        BadAnalysisRequest: one of them is unknown or has a wrong value.
+    """
     try:
         return question.parameters.model_validate(values, strict=False)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise BadQuestion(
-            f"{question.name} can't be asked so: {'; '.join(faults)}.", known=[*question.parameters.model_fields]
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise BadAnalysisRequest(
+            f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
+            known=[*question.parameters.model_fields],
         ) from error
 
 
-def answered(question: Question, parameters: Parameters, traces: Sequence[Asked], readings: Readings) -> Answer:
-    """Ask a question of some ranks.
+def answer_question(
+    question: Question, parameters: Parameters, traces: Sequence[AnalysisInput], readings: ReadingCache
+) -> Answer:
+    """Answer a question over traces.
 
     Args:
-        question: what is asked.
-        parameters: how.
-        traces: each of one rank, or merged of several.
-        readings: of these and other traces.
+        question: to answer.
+        parameters: of the question.
+        traces: each of one rank, or merged from several.
+        readings: cache of the readings of these and other traces.
 
     Raises:
-        BadQuestion: it is about two sides, and there are not two.
-        NotApplicable: none of them has what it takes.
-        SelectionError: one of them has nothing of what is selected, and all are of one cycle.
-        ExportFailed: the columns of one can't be read.
-        DiskFull: there was no room to spill.
+        BadAnalysisRequest: the question compares two sides, and there are not two.
+        NotApplicable: the question applies to none of the traces.
+        SelectionError: a selection selects nothing in its trace, and all traces are of one cycle.
+        ExportFailed: the columns of a trace can't be read.
+        DiskFull: there is no disk space to spill.
     """
     started = time.perf_counter()
     ranks = _ranks_of_all(question, traces)
     numbers, count = _cycles(question, ranks)
-    found = _each(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
+    results = _each(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
     answers = [
         RankAnswer(trace.summary["rank"], cycle, trace.name, tables, partial(_ask_again, trace, readings))
-        for trace, cycle, tables in zip(ranks, numbers, found, strict=True)
+        for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
         if isinstance(tables, dict)
     ]
     skipped = [
-        _skipped(trace.summary["rank"], trace.name, cycle if count > 1 else None, why)
-        for trace, cycle, why in zip(ranks, numbers, found, strict=True)
-        if isinstance(why, str)
+        _skipped(trace.summary["rank"], trace.name, cycle if count > 1 else None, reason)
+        for trace, cycle, reason in zip(ranks, numbers, results, strict=True)
+        if isinstance(reason, str)
     ]
     if not answers:
         raise NotApplicable(skipped[0]["reason"])
     answer = Answer(question, parameters, {}, skipped, cycles=count)
     if question.compared:
-        sides = [trace.is_base for trace, tables in zip(ranks, found, strict=True) if isinstance(tables, dict)]
+        sides = [trace.is_base for trace, tables in zip(ranks, results, strict=True) if isinstance(tables, dict)]
         comparison = _compared(question, parameters, answers, sides)
         answer.tables, answer.notes = comparison.tables, comparison.notes
         skipped += [
-            _skipped(one.rank, one.name, one.cycle if count > 1 else None, why) for one, why in comparison.skipped
+            _skipped(rank.rank, rank.name, rank.cycle if count > 1 else None, reason)
+            for rank, reason in comparison.skipped
         ]
     else:
         answer.tables = _together(question, parameters, answers, count)
@@ -141,12 +153,12 @@ def answered(question: Question, parameters: Parameters, traces: Sequence[Asked]
 
 
 def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> dict[str, Any]:
-    """A rank without an answer; the cycle is only told where there are several."""
+    """Describe a rank without an answer; `cycle` is None if there is only one."""
     return {"rank": rank, "name": name, "reason": reason} | ({} if cycle is None else {"cycle": cycle})
 
 
-def _cycles(question: Question, ranks: Sequence[Asked]) -> tuple[list[int], int]:
-    """The cycle of each trace, and how many there are; those of two sides are told apart by themselves."""
+def _cycles(question: Question, ranks: Sequence[AnalysisInput]) -> tuple[list[int], int]:
+    """Return the cycle of each trace, and the number of cycles; two sides are numbered separately."""
     if not question.compared:
         cycles = cycles_of([trace.summary for trace in ranks])
         return cycles.numbers, cycles.count
@@ -161,74 +173,84 @@ def _cycles(question: Question, ranks: Sequence[Asked]) -> tuple[list[int], int]
 
 
 def _together(question: Question, parameters: Parameters, answers: Sequence[RankAnswer], cycles: int) -> Tables:
-    """The answer for all ranks: of each cycle by itself, since ranks meet only in one."""
+    """Combine the answers of all ranks, separately for each cycle: collectives connect only ranks of one cycle."""
     join = question.joined or (lambda tables, _: concatenated(tables))
     if cycles == 1:
-        return join([one.tables for one in answers], parameters)
-    found = []
-    for cycle in sorted({one.cycle for one in answers}):
-        tables = join([one.tables for one in answers if one.cycle == cycle], parameters)
-        found.append({name: _of_cycle(question.tables[name], table, cycle) for name, table in tables.items()})
-    return concatenated(found)
+        return join([answer.tables for answer in answers], parameters)
+    by_cycle = []
+    for cycle in sorted({answer.cycle for answer in answers}):
+        tables = join([answer.tables for answer in answers if answer.cycle == cycle], parameters)
+        by_cycle.append({name: _of_cycle(question.tables[name], table, cycle) for name, table in tables.items()})
+    return concatenated(by_cycle)
 
 
 def _of_cycle(columns: Columns, table: pa.Table, cycle: int) -> pa.Table:
-    return made(with_cycle(columns), table.append_column("cycle", pa.array([cycle] * len(table), pa.int64())))
+    return table_of(with_cycle(columns), table.append_column("cycle", pa.array([cycle] * len(table), pa.int64())))
 
 
 def _compared(
     question: Question, parameters: Parameters, answers: Sequence[RankAnswer], is_base: Sequence[bool]
 ) -> Comparison:
-    """The answer for two sides; raises `NotApplicable` where one of them has none."""
-    sides = [[one for one, base in zip(answers, is_base, strict=True) if base == side] for side in (True, False)]
-    for side, name in zip(sides, ("the base", "what is compared with the base"), strict=True):
+    """Compare two sides.
+
+    Raises:
+        NotApplicable: one of them has no answer.
+    """
+    sides = [[answer for answer, base in zip(answers, is_base, strict=True) if base == side] for side in (True, False)]
+    for side, name in zip(sides, ("the base", "the other side"), strict=True):
         if not side:
             raise NotApplicable(f"No trace of {name} has what is compared.")
     if question.compared is None:
-        raise RuntimeError("only questions about two sides come here")
+        raise RuntimeError("only questions that compare two sides come here")
     base, other = sides
     return question.compared(base, other, parameters)
 
 
-def _ranks_of_all(question: Question, traces: Sequence[Asked]) -> list[Asked]:
-    """A trace for each rank; of a question about two sides, raises `BadQuestion` where there are not two."""
+def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[AnalysisInput]:
+    """Return an input for each rank.
+
+    Raises:
+        BadAnalysisRequest: the question compares two sides, and there are not two.
+    """
     if question.compared and not any(trace.is_base for trace in traces):
         if len(traces) != 2:
             given = f"{len(traces)} traces were" if len(traces) > 1 else "1 trace was"
-            raise BadQuestion(
+            raise BadAnalysisRequest(
                 f"{question.name} takes exactly two sides, and {given} given without a base: {_named(traces)}. Name the"
                 " base, a trace or a group, with `base`: all others are compared with it."
             )
         traces = [replace(traces[0], is_base=True), traces[1]]
     elif question.compared and all(trace.is_base for trace in traces):
-        raise BadQuestion(f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}.")
+        raise BadAnalysisRequest(
+            f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}."
+        )
     return [rank for trace in traces for rank in ranks_of(trace)]
 
 
-def _named(traces: Sequence[Asked]) -> str:
-    """The names of traces, of many the first ones."""
+def _named(traces: Sequence[AnalysisInput]) -> str:
+    """List the names of traces, up to `NAMED_MAX`."""
     names = [trace.name or "a trace without a name" for trace in traces]
     return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else "")
 
 
-def _ask_again(trace: Asked, readings: Readings, ask: Callable[[Scope], pa.Table]) -> pa.Table:
+def _ask_again(trace: AnalysisInput, readings: ReadingCache, ask: Callable[[Scope], pa.Table]) -> pa.Table:
     with readings.of(trace) as reading, scope_of(reading) as scope:
         return ask(scope)
 
 
-def applicable(trace: Asked, readings: Readings) -> dict[str, Any]:
-    """Each question as JSON values, with the reason why it can't be asked of a trace where it can't."""
-    (reasons,) = _each([trace], readings, lambda scope: [_missing(one, scope) for one in QUESTIONS.values()])
+def applicable(trace: AnalysisInput, readings: ReadingCache) -> dict[str, Any]:
+    """Describe each question as JSON values, with the reason if it does not apply to a trace."""
+    (reasons,) = _each([trace], readings, lambda scope: [_missing(question, scope) for question in QUESTIONS.values()])
     return {
         "analyses": [
-            {**described(one), "applies": reason is None, "reason": reason}
-            for one, reason in zip(QUESTIONS.values(), reasons, strict=True)
+            {**described(question), "applies": reason is None, "reason": reason}
+            for question, reason in zip(QUESTIONS.values(), reasons, strict=True)
         ]
     }
 
 
 def described(question: Question) -> dict[str, Any]:
-    """A question as JSON values."""
+    """Describe a question as JSON values."""
     return {
         "name": question.name,
         "answers": question.answers,
@@ -240,42 +262,46 @@ def described(question: Question) -> dict[str, Any]:
 
 
 def _missing(question: Question, scope: Scope) -> str | None:
-    """Why it can't be asked of a trace alone."""
+    """Return the reason why a question does not apply to a single trace, or None."""
     if question.compared:
         return "It takes two sides: name another trace with `traces`, or a trace or group to compare with as `base`."
     return question.missing(scope)
 
 
 def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
-    """The tables of a rank, or why there are none."""
+    """Return the tables of a rank, or the reason why there are none."""
     if reason := question.missing(scope):
         return reason
     tables = question.answer(scope, parameters)
-    return tables if any(map(len, tables.values())) else "Nothing of what this asks for is left to count."
+    return (
+        tables
+        if any(map(len, tables.values()))
+        else "Nothing that this analysis counts is left in the trace or the selection."
+    )
 
 
 def _ask_of_cycle(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
-    """Likewise of one cycle of several: a step is only in one of them."""
+    """Like `_ask`, but a selection error is a reason: of several cycles only one has a selected step."""
     try:
         return _ask(question, parameters, scope)
     except SelectionError as error:
         return error.detail
 
 
-def _each(traces: Sequence[Asked], readings: Readings, ask: Callable[[Scope], Any]) -> list[Any]:
-    """What is found of each, some at once."""
+def _each(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:
+    """Call `ask` on the scope of each trace, several at the same time."""
 
-    def found(trace: Asked) -> Any:
+    def result(trace: AnalysisInput) -> Any:
         with readings.of(trace) as reading, scope_of(reading) as scope:
             return ask(scope)
 
     with ThreadPoolExecutor(RANKS_AT_ONCE, "ranks") as threads:
-        return list(threads.map(found, traces))
+        return list(threads.map(result, traces))
 
 
-def ranks_of(trace: Asked) -> list[Asked]:
-    """A trace for each rank of one that is merged of several."""
-    ranks = [one["rank"] for one in trace.summary["ranks"]]
+def ranks_of(trace: AnalysisInput) -> list[AnalysisInput]:
+    """Return an input for each rank of a merged trace."""
+    ranks = [merged["rank"] for merged in trace.summary["ranks"]]
     if not ranks or (trace.selection is not None and trace.selection.ranks):
         return [trace]
     whole = trace.selection or Selection()

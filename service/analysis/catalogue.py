@@ -1,4 +1,4 @@
-"""All questions, by name."""
+"""The catalogue of all analyses, by name."""
 
 from service.analysis import (
     annotations,
@@ -25,8 +25,8 @@ from service.analysis import (
 from service.analysis.question import Question
 
 QUESTIONS: dict[str, Question] = {
-    one.QUESTION.name: one.QUESTION
-    for one in (
+    module.QUESTION.name: module.QUESTION
+    for module in (
         temporal_breakdown,
         idle_breakdown,
         comm_overlap,

@@ -12,10 +12,10 @@ from service.analysis.facts.bandwidths import SYNCHRONIZING, kind_of
 from service.analysis.facts.collective_report import CollectiveReport
 from service.analysis.facts.collective_tables import TABLES
 from service.analysis.facts.communications import NAME, communications_of
-from service.analysis.facts.hta_stragglers import late_as_hta
+from service.analysis.facts.hta_stragglers import hta_stragglers
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.lateness import covers_of
-from service.analysis.facts.ranks_together import Together
+from service.analysis.facts.lateness import delay_intervals
+from service.analysis.facts.matched_collectives import MatchedCollectives
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Parameters, Question, Tables
@@ -24,12 +24,13 @@ _ABOUT = pa.schema({name: pa.int64() for name in ("rank", "base_ns", "begins_ns"
 
 
 class CollectiveParameters(Parameters):
-    """Which collectives, and who is late."""
+    """Parameters of `collectives`."""
 
     collectives: Literal["all", "synchronizing"] = Field(
         "all",
         description="`synchronizing` takes only all-reduces, reduce-scatters, all-gathers and all-to-alls, in which"
-        " each rank waits for all others, and those of which nothing is told only if that holds of all, as TraceLens",
+        " each rank waits for all others, and those whose kind the trace does not record only if that holds for"
+        " all, as TraceLens does",
     )
     rules: Rules = Field(
         "exact",
@@ -38,15 +39,16 @@ class CollectiveParameters(Parameters):
     )
     stragglers: Literal["wait", "hta"] = Field(
         "wait",
-        description="who is late: `wait` takes the ranks that wait least, and less than the mean; `hta` those that"
-        " start the last long one of a step latest, of the stream and name whose durations differ most",
+        description="rule for late ranks: `wait` takes the ranks that wait least, and less than the mean; `hta` takes"
+        " those that start the last long collective of a step latest, of the stream and name whose durations differ"
+        " most",
     )
-    candidates: int = Field(2, ge=1, description="how many ranks are called stragglers at most")
+    candidates: int = Field(2, ge=1, description="most ranks that are called stragglers")
 
 
 def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
-    """Communications of one rank, what may delay them, its clock and, for HTA, the time of its steps."""
-    found = communications_of(scope, parameters.rules)
+    """Return the communications of a rank, their possible delays, its clock and, for HTA, the time of its steps."""
+    communications = communications_of(scope, parameters.rules)
     base, starts = scope.summary.get("base_ns"), scope.slices().host.starts
     about = {
         "rank": scope.rank,
@@ -57,55 +59,58 @@ def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
         windows = windows_of(activity_of(scope, "exact"), StepParameters())
         about |= {"first_ns": int(windows.host_starts[0]), "last_ns": int(windows.ends[-1]), "steps": len(windows)}
     return {
-        "communications": found,
-        "covers": covers_of(scope, found),
+        "communications": communications,
+        "covers": delay_intervals(scope, communications),
         "about": pa.Table.from_pylist([about], schema=_ABOUT),
     }
 
 
 def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Tables:
-    """What the communications of ranks are together."""
-    abouts = [one["about"].to_pylist()[0] for one in answers]
-    found = pa.concat_tables([one["communications"] for one in answers])
-    who = np.repeat(np.arange(len(answers)), [len(one["communications"]) for one in answers])
-    bases = [one["base_ns"] for one in abouts]
+    """Combine the communications of ranks to collectives."""
+    abouts = [tables["about"].to_pylist()[0] for tables in answers]
+    communications = pa.concat_tables([tables["communications"] for tables in answers])
+    ranks = np.repeat(np.arange(len(answers)), [len(tables["communications"]) for tables in answers])
+    bases = [about["base_ns"] for about in abouts]
     shifts = np.array([base - bases[0] if None not in bases else 0 for base in bases], np.int64)
-    lasting = found["end_ns"].to_numpy() - found["start_ns"].to_numpy()
-    all_ns = [int(lasting[who == rank].sum()) for rank in range(len(answers))]
+    durations = communications["end_ns"].to_numpy() - communications["start_ns"].to_numpy()
+    all_ns = [int(durations[ranks == rank].sum()) for rank in range(len(answers))]
     if parameters.collectives == "synchronizing":
-        chosen = _synchronizing(found)
-        found, who = found.filter(pa.array(chosen)), who[chosen]
-    every = Together(found, who, shifts)
-    causes = every.causes([one["covers"] for one in answers], [one["begins_ns"] for one in abouts])
-    report = CollectiveReport(every, [one["rank"] for one in abouts], causes)
-    return report.tables(all_ns, _late(every, abouts, shifts, parameters))
+        chosen = _synchronizing(communications)
+        communications, ranks = communications.filter(pa.array(chosen)), ranks[chosen]
+    together = MatchedCollectives(communications, ranks, shifts)
+    causes = together.delays_by_cause(
+        [tables["covers"] for tables in answers], [about["begins_ns"] for about in abouts]
+    )
+    report = CollectiveReport(together, [about["rank"] for about in abouts], causes)
+    return report.tables(all_ns, _late(together, abouts, shifts, parameters))
 
 
 def _late(
-    every: Together, abouts: Sequence[dict[str, Any]], shifts: Ints, parameters: CollectiveParameters
+    together: MatchedCollectives, abouts: Sequence[dict[str, Any]], shifts: Ints, parameters: CollectiveParameters
 ) -> list[int]:
-    """The ranks that are late."""
+    """Return the places of the ranks that are late."""
     if parameters.stragglers == "wait":
-        return every.waiting_least(parameters.candidates)
+        return together.least_waiting_ranks(parameters.candidates)
     times = ("first_ns", "last_ns")
     shifted = [
-        {**one, **{name: one[name] + shift for name in times}}
-        for one, shift in zip(abouts, shifts.tolist(), strict=True)
+        {**about, **{name: about[name] + shift for name in times}}
+        for about, shift in zip(abouts, shifts.tolist(), strict=True)
     ]
-    return late_as_hta(every, shifted, parameters.candidates)
+    return hta_stragglers(together, shifted, parameters.candidates)
 
 
-def _synchronizing(found: pa.Table) -> Any:
-    """Which communications make all ranks wait for all; all of them where nothing is told of any."""
-    told = np.array([source != NAME for source in found["source"].to_pylist()], bool)
-    known = {name for name in found["collective"].unique().to_pylist() if kind_of(name) in SYNCHRONIZING}
-    chosen = np.array([name in known for name in found["collective"].to_pylist()], bool)
-    return chosen & told if told.any() else np.ones(len(found), bool)
+def _synchronizing(communications: pa.Table) -> Any:
+    """Mask the communications in which each rank waits for all; all of them if only their names are known."""
+    is_recorded = np.array([source != NAME for source in communications["source"].to_pylist()], bool)
+    names = communications["collective"]
+    synchronizing = {name for name in names.unique().to_pylist() if kind_of(name) in SYNCHRONIZING}
+    mask = np.array([name in synchronizing for name in names.to_pylist()], bool)
+    return mask & is_recorded if is_recorded.any() else np.ones(len(communications), bool)
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where nothing communicates."""
-    if scope.has_communication or scope.happens(f"cat IN {OPS} AND {scope.named(COLLECTIVE)}"):
+    """Return a reason if nothing communicates."""
+    if scope.has_communication or scope.has_slice(f"cat IN {OPS} AND {scope.name_matches(COLLECTIVE)}"):
         return None
     return "No NCCL kernels are in this trace, nor others that communicate, nor what a process group does on the host."
 
@@ -113,15 +118,16 @@ def missing(scope: Scope) -> str | None:
 QUESTION = Question(
     name="collectives",
     answers="Which collectives are slow, and which ranks are late?",
-    definition="A collective is what the kernels of several ranks do that agree in process group and Seq, or in their"
-    " place among those of the group where Seq is not told. If all ranks of the group are seen, its latency is the"
-    " shortest duration of a rank, a rank's wait is from its own start to the last one's, and a rank is late by what"
-    " its host and device do from the first start to its own. Sizes and bandwidths are defined as nccl-tests does."
-    " Times are as the traces have them: clocks of hosts may differ.",
+    definition="A collective is the set of kernels of several ranks that agree in process group and Seq, or in their"
+    " place among those of the group where Seq is not recorded. If all ranks of the group are seen, its latency is the"
+    " shortest duration of a rank, a rank waits from its own start to the last start, and its lateness is attributed to"
+    " the work of its host and device from the first start to its own. Sizes and bandwidths are defined as in"
+    " nccl-tests. Times are as in the traces: clocks of hosts may differ.",
     source="https://github.com/AMD-AGI/TraceLens/blob/171dd74721ca1ec45709e5805b68ae1f65e27811/TraceLens/NcclAnalyser/nccl_analyser.py",
     tables=TABLES,
     parameters=CollectiveParameters,
     missing=missing,
     answer=answer,
     joined=joined,
+    cost=1,
 )

@@ -1,10 +1,10 @@
 """Is communication hidden behind computing?"""
 
-from service.analysis.facts.intervals import bounded, common, covered, groups, share
+from service.analysis.facts.intervals import clamp_int64, covered, group_rows, overlap_length, percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
+from service.analysis.table import DEVICE, RANK, ns, pct, table_of_rows
 
 COLUMNS = (
     RANK,
@@ -18,20 +18,20 @@ COLUMNS = (
 
 
 def answer(scope: Scope, parameters: WorkParameters) -> Tables:
-    """The time of each device."""
+    """Return the times of each device."""
     devices, kinds, starts, ends = work_times(scope, parameters)
     rows = []
-    for (device,), mine in groups(devices):
+    for (device,), mine in group_rows(devices):
         compute, comm = ((starts[mine][kinds[mine] == kind], ends[mine][kinds[mine] == kind]) for kind in range(2))
-        communicating, both = covered(*comm), common(compute, comm)
+        communicating, both = covered(*comm), overlap_length(compute, comm)
         times = (communicating, covered(*compute), both, communicating - both)
-        rows.append([scope.rank, device, *map(bounded, times), share(both, communicating)])
-    return {"overlap": rows_made(COLUMNS, rows)}
+        rows.append([scope.rank, device, *map(clamp_int64, times), percentage(both, communicating)])
+    return {"overlap": table_of_rows(COLUMNS, rows)}
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where nothing communicates."""
-    if reason := scope.missing_work:
+    """Return a reason if nothing communicates."""
+    if reason := scope.no_work_reason:
         return reason
     return None if scope.has_communication else "No NCCL kernels are in this trace, nor others that communicate."
 

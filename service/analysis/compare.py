@@ -14,20 +14,20 @@ from service.analysis.facts.activity import CATEGORIES
 from service.analysis.facts.host_totals import LONGEST, host_totals
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters
+from service.analysis.kernel_renames import KernelRename, match_renamed_kernels
 from service.analysis.question import Comparison, Question, RankAnswer, Tables, WorkParameters
-from service.analysis.renamed import Renamed, renamed
-from service.analysis.sides import Pair, matched
-from service.analysis.table import CYCLE, RANK, Columns, count, ns, number, pct, rows_made, word
+from service.analysis.rank_pairs import Pair, pair_ranks
+from service.analysis.table import CYCLE, RANK, Columns, count, ns, number, pct, table_of_rows, word
 
 _Key = tuple[str | None, str]
 _Totals = dict[_Key, tuple[int, int]]
-"""How often, and how long in all, by name and kind."""
+"""Number of calls and sum of their durations in ns, by name and kind."""
 
-_VERDICT = word("verdict", "`slower`, `faster` or `same`, by the threshold; `new` or `gone` of what only one does")
+_VERDICT = word("verdict", "`slower`, `faster` or `same`, by the threshold; `new` or `gone` if only one side has it")
 
 
 def _columns(*first: Any, unit: str) -> Columns:
-    """What is compared of anything that is done several times."""
+    """Return the columns that compare calls or pieces of work."""
     return (
         *first,
         count("base_count", f"of {unit} in the base"),
@@ -47,7 +47,7 @@ def _columns(*first: Any, unit: str) -> Columns:
 
 _KERNELS = (
     *_columns(word("name", "of the work"), word("kind", "`kernel`, `memcpy` or `memset`"), unit="pieces of work"),
-    word("base_name", "of the work in the base; empty of what is new"),
+    word("base_name", "of the work in the base; empty if it is new"),
     word("matched_by", "`name`; or `op` of renamed kernels: by op, input shapes and place in the call tree"),
 )
 _OPS = _columns(word("name", "of the operator or annotation"), word("kind", "`op` or `annotation`"), unit="calls")
@@ -79,41 +79,43 @@ _BY_NAME, _BY_OP = "name", "op"
 
 
 class CompareParameters(StepParameters):
-    """When a difference counts."""
+    """Parameters of `compare`."""
 
     by: Literal["step", "total", "mean"] = Field(
-        "step", description="what the verdict compares: durations of a step, of all the trace, or of one call"
+        "step", description="what the verdict compares: durations per step, of the whole trace, or per call"
     )
     threshold_pct: float = Field(5, ge=0, description="differences up to this are none, in % of the base")
     least_ns: int = Field(1000, ge=0, description="differences up to this are none, in ns")
 
 
 def answer(scope: Scope, parameters: CompareParameters) -> Tables:
-    """What is done in a trace, by name, and its steps."""
-    found = steps.answer(scope, parameters)
-    scope.work(WorkParameters())
+    """Return the work, operators and calls of a trace by name, and its steps."""
+    step_tables = steps.answer(scope, parameters)
+    scope.define_work(WorkParameters())
     on_host = host_totals(scope)
     is_call = pc.is_in(on_host["kind"], _OF_CALLS)
     return {
         "kernels": scope.table(_WORK),
         "ops": on_host.filter(pc.invert(is_call)),
         "calls": on_host.filter(is_call),
-        "steps": found["steps"],
+        "steps": step_tables["steps"],
     }
 
 
 def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters: CompareParameters) -> Comparison:
-    """How the other side differs from the base.
+    """Compare the other side with the base.
 
     Raises:
-        BadQuestion: no rank is on both sides.
+        BadAnalysisRequest: no rank is on both sides.
     """
-    pairs, notes, skipped = matched(base, other)
+    pairs, notes, skipped = pair_ranks(base, other)
     sides = [[pair[side].tables for pair in pairs] for side in (0, 1)]
-    numbers = [max(sum(len(one["steps"]) for one in side), 1) for side in sides]
-    totals = {name: [_totals([one[name] for one in side]) for side in sides] for name in ("kernels", "ops", "calls")}
-    if on_host := _on_host(totals["kernels"]):
-        notes.append(on_host)
+    numbers = [max(sum(len(tables["steps"]) for tables in side), 1) for side in sides]
+    totals = {
+        name: [_totals([tables[name] for tables in side]) for side in sides] for name in ("kernels", "ops", "calls")
+    }
+    if note := _cpu_only_note(totals["kernels"]):
+        notes.append(note)
     renames = _renamed(pairs, totals["kernels"])
     if renames:
         notes.append(
@@ -123,38 +125,39 @@ def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters
     tables = {
         "kernels": _kernels(totals["kernels"], renames, numbers, parameters),
         "ops": _by_name(_OPS, totals["ops"], numbers, parameters),
-        "steps": _mean_steps([pa.concat_tables([one["steps"] for one in side]) for side in sides], parameters),
+        "steps": _mean_steps([pa.concat_tables([tables["steps"] for tables in side]) for side in sides], parameters),
         "each_step": _each_step(pairs, parameters),
         "calls": _by_name(_CALLS, totals["calls"], numbers, parameters),
     }
     return Comparison(tables, notes, skipped)
 
 
-def _on_host(kernels: list[_Totals]) -> str | None:
-    """A sentence where only one side has work of a GPU."""
+def _cpu_only_note(kernels: list[_Totals]) -> str | None:
+    """Return a remark if only one side has work on a GPU."""
     if bool(kernels[0]) == bool(kernels[1]):
         return None
     if kernels[0]:
-        return "Only the base runs work on a GPU; the other side runs all on the CPU, so all kernels are `gone`."
-    return "Only the other side runs work on a GPU; the base runs all on the CPU, so all kernels are `new`."
+        return "Only the base runs work on a GPU; the other side runs on the CPU alone, so all kernels are `gone`."
+    return "Only the other side runs work on a GPU; the base runs on the CPU alone, so all kernels are `new`."
 
 
-def _renamed(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[Renamed]:
-    """The kernels that only one side has, matched by their launch sites."""
+def _renamed(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename]:
+    """Match the kernels that only one side has by their launch sites."""
     only = [kernels[side].keys() - kernels[1 - side].keys() for side in (0, 1)]
     names = [{name for name, kind in keys if name is not None and kind == "kernel"} for keys in only]
     if not all(names):
         return []
     from service.analysis.facts.launch_sites import launch_sites  # noqa: PLC0415 - loads numba
 
-    found = [
-        tuple(one.ask(partial(launch_sites, names=names[side])) for side, one in enumerate(pair)) for pair in pairs
+    sites = [
+        tuple(answer.ask(partial(launch_sites, names=names[side])) for side, answer in enumerate(pair))
+        for pair in pairs
     ]
-    return renamed([(sites, others) for sites, others in found])
+    return match_renamed_kernels([(base, other) for base, other in sites])
 
 
 def verdict(base: float | None, other: float | None, parameters: CompareParameters) -> str:
-    """What a difference means; None stands for what is not done at all."""
+    """Return the verdict on a difference; None stands for a side without it."""
     if base is None or other is None:
         return "new" if base is None else "gone"
     difference = other - base
@@ -164,23 +167,23 @@ def verdict(base: float | None, other: float | None, parameters: CompareParamete
 
 
 def _by_name(columns: Columns, totals: list[_Totals], numbers: list[int], parameters: CompareParameters) -> pa.Table:
-    """The rows of all that either side does, what differs most first."""
+    """Return the rows of both sides, those that differ most first."""
     base, other = totals
     rows = [[*key, *_differences(base.get(key), other.get(key), numbers, parameters)] for key in {**base, **other}]
     return _ordered(columns, rows)
 
 
 def _kernels(
-    totals: list[_Totals], renames: list[Renamed], numbers: list[int], parameters: CompareParameters
+    totals: list[_Totals], renames: list[KernelRename], numbers: list[int], parameters: CompareParameters
 ) -> pa.Table:
-    """The rows of work: matched by name, else by op, and the rest of what only one side does."""
+    """Return the rows of work: matched by name, else by op; then work of only one side."""
     rest = [dict(side) for side in totals]
     rows: list[list[Any]] = []
-    for one in renames:
-        row = [one.name, one.kind, *_differences(one.base, one.other, numbers, parameters)]
-        rows.append([*row, one.base_name, _BY_OP])
-        for side, name, part in ((0, one.base_name, one.base), (1, one.name, one.other)):
-            _subtract(rest[side], (name, one.kind), part)
+    for rename in renames:
+        row = [rename.name, rename.kind, *_differences(rename.base, rename.other, numbers, parameters)]
+        rows.append([*row, rename.base_name, _BY_OP])
+        for side, name, part in ((0, rename.base_name, rename.base), (1, rename.name, rename.other)):
+            _subtract(rest[side], (name, rename.kind), part)
     base, other = rest
     for key in {**base, **other}:
         row = [*key, *_differences(base.get(key), other.get(key), numbers, parameters)]
@@ -199,26 +202,26 @@ def _subtract(totals: _Totals, key: _Key, part: tuple[int, int]) -> None:
 
 def _ordered(columns: Columns, rows: list[list[Any]]) -> pa.Table:
     rows.sort(key=lambda row: (-abs(row[9] - row[8]), row[0] or "", row[1]))
-    return rows_made(columns, rows)
+    return table_of_rows(columns, rows)
 
 
 def _differences(
     base: tuple[int, int] | None, other: tuple[int, int] | None, numbers: list[int], parameters: CompareParameters
 ) -> list[Any]:
-    """Counts, durations and their differences, and the verdict."""
-    told = [_told(one, steps) for one, steps in zip((base, other), numbers, strict=True)]
-    (count_0, whole_0, step_0, mean_0), (count_1, whole_1, step_1, mean_1) = told
+    """Return counts, durations, their differences and the verdict."""
+    figures = [_figures(total, steps) for total, steps in zip((base, other), numbers, strict=True)]
+    (count_0, whole_0, step_0, mean_0), (count_1, whole_1, step_1, mean_1) = figures
     chosen = {"step": (step_0, step_1), "total": (whole_0, whole_1), "mean": (mean_0, mean_1)}[parameters.by]
-    one, two = (value if there else None for value, there in zip(chosen, (count_0, count_1), strict=True))
+    base_value, value = (number if calls else None for number, calls in zip(chosen, (count_0, count_1), strict=True))
     return [
         *(count_0, count_1, count_1 - count_0, whole_0, whole_1, whole_1 - whole_0),
-        *(step_0, step_1, mean_0, mean_1, _percentage(one, two), verdict(one, two, parameters)),
+        *(step_0, step_1, mean_0, mean_1, _percentage(base_value, value), verdict(base_value, value, parameters)),
     ]
 
 
-def _told(found: tuple[int, int] | None, steps: int) -> tuple[int, int, float, float | None]:
-    """How often, how long in all, in a step and on the mean something is done."""
-    calls, whole = found or (0, 0)
+def _figures(total: tuple[int, int] | None, steps: int) -> tuple[int, int, float, float | None]:
+    """Return the number of calls and their duration: sum, per step and mean."""
+    calls, whole = total or (0, 0)
     return calls, whole, whole / steps, whole / calls if calls else None
 
 
@@ -232,31 +235,32 @@ def _totals(tables: list[pa.Table]) -> _Totals:
     return totals
 
 
-def _mean_steps(found: list[pa.Table], parameters: CompareParameters) -> pa.Table:
+def _mean_steps(sides: list[pa.Table], parameters: CompareParameters) -> pa.Table:
     rows = []
     for category in ("total", *CATEGORIES):
-        base, other = (sum(one[f"{category}_ns"].to_pylist()) / max(len(one), 1) for one in found)
-        told = _percentage(base, other), verdict(base, other, parameters)
-        rows.append([category, base, other, other - base, *told])
-    return rows_made(_STEPS, rows)
+        base, other = (sum(side[f"{category}_ns"].to_pylist()) / max(len(side), 1) for side in sides)
+        rows.append([category, base, other, other - base, _percentage(base, other), verdict(base, other, parameters)])
+    return table_of_rows(_STEPS, rows)
 
 
 def _each_step(pairs: Sequence[Pair], parameters: CompareParameters) -> pa.Table:
-    """The steps of matched ranks by place: their numbers depend on when profiling began."""
+    """Return the steps of matched ranks by place: their numbers depend on when profiling began."""
     rows = []
     for base, other in pairs:
-        for place, steps_ in enumerate(zip_longest(*(_steps_of(one) for one in (base, other)), fillvalue=(None, None))):
+        for place, steps_ in enumerate(
+            zip_longest(*(_steps_of(answer) for answer in (base, other)), fillvalue=(None, None))
+        ):
             (step_0, duration_0), (step_1, duration_1) = steps_
             difference = None if duration_0 is None or duration_1 is None else duration_1 - duration_0
-            told = _percentage(duration_0, duration_1), verdict(duration_0, duration_1, parameters)
+            outcome = _percentage(duration_0, duration_1), verdict(duration_0, duration_1, parameters)
             about = other.rank, other.cycle, place, step_0, step_1
-            rows.append([*about, duration_0, duration_1, difference, *told])
-    return rows_made(_EACH, rows)
+            rows.append([*about, duration_0, duration_1, difference, *outcome])
+    return table_of_rows(_EACH, rows)
 
 
-def _steps_of(one: RankAnswer) -> Iterator[tuple[int | None, int]]:
-    """The number and the duration of each step."""
-    return zip(*(one.tables["steps"][name].to_pylist() for name in ("step", "total_ns")), strict=True)
+def _steps_of(answer: RankAnswer) -> Iterator[tuple[int | None, int]]:
+    """Iterate over the number and the duration of each step."""
+    return zip(*(answer.tables["steps"][name].to_pylist() for name in ("step", "total_ns")), strict=True)
 
 
 def _percentage(base: float | None, other: float | None) -> float | None:

@@ -11,10 +11,10 @@ from pydantic import Field
 from service.analysis.facts.host import CALLS, OP, Host, host_of
 from service.analysis.facts.scope import RANGE_CATEGORY, Scope
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import DEVICE, RANK, count, made, ns, number, word
+from service.analysis.table import DEVICE, RANK, count, ns, number, table_of, word
 from service.trace.errors import NotApplicable
 
-_OP = word("op", "innermost operator around the launch of the kernel; empty where that is not known")
+_OP = word("op", "innermost operator around the launch of the kernel; empty if unknown")
 _TOP_OP = word("top_op", "outermost operator around the launch; empty likewise")
 _KERNEL = word("kernel", "name of the range: of its kernel, or as the program names it")
 COUNTERS = (
@@ -35,7 +35,7 @@ RANGES = (
     DEVICE,
     count("number", "of the range, from 0, in order of time"),
     _KERNEL,
-    ns("start", "as the trace has it; a range is run once for each pass, and is no time of a kernel"),
+    ns("start", "as the trace has it; a range runs once for each pass, so it is not the time of a kernel"),
     _OP,
     _TOP_OP,
     word("op_stack", "all operators around the launch, the outermost first, with ` > ` between them"),
@@ -78,7 +78,7 @@ ORDER BY device, min(number), counter
 class CounterParameters(Parameters):
     """Parameters of `counters`."""
 
-    ranges: int = Field(1000, ge=1, le=1_000_000, description="how many ranges are told, the first ones")
+    ranges: int = Field(1000, ge=1, le=1_000_000, description="most ranges that are listed: the first ones")
 
 
 class _Launches(NamedTuple):
@@ -90,7 +90,7 @@ class _Launches(NamedTuple):
 
 
 def answer(scope: Scope, parameters: CounterParameters) -> Tables:
-    """The counters of a rank by operator, and range by range."""
+    """Return the counters of a rank by operator and by range."""
     ranges = scope.table(_RANGES)
     launches = _launches(scope)
     reason = _not_linked(scope, len(ranges), len(launches.calls))
@@ -110,12 +110,12 @@ def answer(scope: Scope, parameters: CounterParameters) -> Tables:
         name: table.append_column("rank", pa.array([scope.rank] * len(table), pa.int64()))
         for name, table in tables.items()
     }
-    return {name: made(columns[name], table) for name, table in ranked.items()}
+    return {name: table_of(columns[name], table) for name, table in ranked.items()}
 
 
 def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
-    """Why it is not known which range is of which launch; None where it is."""
-    if scope.cut:
+    """Return the reason why ranges can't be linked to launches, or None if they can."""
+    if scope.is_selection:
         return "Ranges are linked to launches by their order in the whole trace, and this is a part of it."
     if ranges != launches:
         return f"There are {ranges} ranges and {launches} launches of kernels: which is of which is not known."
@@ -123,28 +123,28 @@ def _not_linked(scope: Scope, ranges: int, launches: int) -> str | None:
 
 
 def _launches(scope: Scope) -> _Launches:
-    """The calls that launch kernels, but for those that are made for another one."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    """Return the calls that launch kernels, without those inside another such call."""
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
     parents = parents_of(host.threads, host.starts, host.ends)
     launching = np.array([_LAUNCH.match(word) is not None for word in host.words], bool)
     calls = (host.kinds == CALLS) & launching[host.names]
-    above = np.append(nearest(parents, calls), NONE)[parents]
-    ops = np.append(nearest(parents, host.kinds == OP), NONE)
-    found = np.flatnonzero(calls & (above == NONE))
+    above = np.append(nearest_marked(parents, calls), NONE)[parents]
+    ops = np.append(nearest_marked(parents, host.kinds == OP), NONE)
+    outermost = np.flatnonzero(calls & (above == NONE))
     stacks = []
-    for at in found.tolist():
+    for at in outermost.tolist():
         stack, op = [], ops[at]
         while op != NONE:
             stack.append(host.words[host.names[op]])
             op = ops[parents[op]]
         stacks.append(stack)
-    return _Launches(host, found, stacks)
+    return _Launches(host, outermost, stacks)
 
 
 def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Array]:
-    """Return the columns that the launch of each range tells; null where launches are unknown."""
+    """Return the columns of the launch of each range; null if launches are unknown."""
     if not known:
         kinds = defaultdict(pa.string, call_start_ns=pa.int64())
         return {name: pa.nulls(ranges, kinds[name]) for name in ("op", "top_op", "op_stack", "call", "call_start_ns")}
@@ -161,8 +161,8 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where the range profiler counted nothing."""
-    return None if scope.has([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
+    """Return a reason if the range profiler counted nothing."""
+    return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 
 QUESTION = Question(

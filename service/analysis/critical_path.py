@@ -5,7 +5,7 @@ from pydantic import Field
 from service.analysis.facts.host import IS_OP
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables, WorkParameters
-from service.analysis.table import RANK, count, made, ns, pct, word
+from service.analysis.table import RANK, count, ns, pct, table_of, word
 
 KIND = word(
     "kind",
@@ -43,48 +43,48 @@ PATH = (
     RANK,
     count("number", "of the edge in the path, from 0"),
     KIND,
-    word("name", "likewise"),
+    word("name", "of the slice, work or call, as in `names`"),
     ns("start", "of the edge; the end of the one before"),
     ns("end", "of the edge"),
     ns("length", "what it adds to the path: its time, or nothing"),
-    count("thread", "of the host, by its id: that on which the edge is or to which it leads; of work null"),
+    count("thread", "id of the host thread on which the edge is or to which it leads; null for work"),
     count("device", "of work"),
     count("stream", "of work"),
 )
 
 
 class CriticalPathParameters(Parameters):
-    """How much is told."""
+    """Parameters of `critical_path`."""
 
     edges: int = Field(
-        10_000, ge=0, le=10_000_000, description="how many edges are told: the longest, in order of time"
+        10_000, ge=0, le=10_000_000, description="most edges that are listed: the longest, in order of time"
     )
 
 
 def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
-    """The critical path of a rank."""
+    """Return the critical path of a rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
 
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     edges = PathEdges(scope)
-    found = {
+    columns = {
         "summary": edges.by_kind(),
         "total": edges.total(),
         "names": edges.by_name(),
         "path": edges.longest(parameters.edges),
     }
     return {
-        name: made(TABLES[name], {**values, "rank": [scope.rank] * len(values["length_ns"])})
-        for name, values in found.items()
+        name: table_of(TABLES[name], {**values, "rank": [scope.rank] * len(values["length_ns"])})
+        for name, values in columns.items()
     }
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where the trace does not show both sides."""
-    if reason := scope.missing_work:
+    """Return a reason if the trace does not have both host events and work on a device."""
+    if reason := scope.no_work_reason:
         return reason
-    some = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.calls}) LIMIT 1")
-    return None if len(some) else "Neither operators nor calls of a runtime are in this trace."
+    slices = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.is_call}) LIMIT 1")
+    return None if len(slices) else "Neither operators nor calls of a runtime are in this trace."
 
 
 TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}
@@ -95,13 +95,13 @@ QUESTION = Question(
     " operators, runtime calls and device work. On a thread each point leads to the next; the time counts inside"
     " slices and not between them. Threads of the autograd engine start after the last point of the thread that calls"
     " them, and that thread goes on after they come to rest; the time between adds nothing, except inside a slice of"
-    " the caller. Flows from forward to backward operators tell the engine's threads and their callers, else the"
+    " the caller. Flows from forward to backward operators identify the engine's threads and their callers, else the"
     " operators' names do. Device work counts from its start to its end. It starts after its launch, after the work"
-    " before it on its stream, and after the work that its stream was told to wait for: the latest of these adds the"
+    " before it on its stream, and after the work that its stream has to wait for: the latest of these adds the"
     " time until the work starts, the others nothing. The launching call's own time always counts. Before work whose"
     " launch is not in the trace nothing counts. A call that had to wait ends after the last work that it waited for,"
     " and only the time since then counts; a launching call that outlasts its own work waits for that. cuda_sync"
-    " events tell what is waited for. In a trace without them, a synchronizing call waits for all work launched"
+    " events record what is waited for. In a trace without them, a synchronizing call waits for all work launched"
     " before it, and a stream for the event that the same thread recorded last. Slices that overlap without nesting"
     " are left out.",
     source="https://hta.readthedocs.io/en/latest/source/features/lightweight_critical_path_analysis.html",
@@ -109,4 +109,5 @@ QUESTION = Question(
     parameters=CriticalPathParameters,
     missing=missing,
     answer=answer,
+    cost=7,
 )

@@ -2,16 +2,16 @@
 
 from service.analysis.facts.activity import LOADING, OPS, activity_of
 from service.analysis.facts.coverage import Coverage
-from service.analysis.facts.intervals import share
+from service.analysis.facts.intervals import percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Question, Tables
-from service.analysis.table import RANK, count, made, ns, number, pct, rows_made, word
+from service.analysis.table import RANK, count, ns, number, pct, table_of, table_of_rows, word
 from service.store.census import END
 
 _STEPS = (
     RANK,
-    count("step", "number of the step; empty where the trace has no steps and this is all of it"),
+    count("step", "number of the step; empty if the trace has no steps and this is all of it"),
     ns("start", "of the step"),
     ns("end", "of the step"),
     ns("total", "from start to end"),
@@ -38,14 +38,14 @@ WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{loading}} ORDER BY name,
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """How long each step waits for data while no device works, and how long each loader makes it wait."""
+    """Return the waiting for data of each step and loader, and how much of it no device works."""
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
-    found = scope.table(_CALLS.format(loading=scope.named(LOADING)))
-    starts, ends = (found[name].to_numpy() for name in ("start_ns", "end_ns"))
+    calls = scope.table(_CALLS.format(loading=scope.name_matches(LOADING)))
+    starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
     loading, working = Coverage(starts, ends), activity.work.covered()
     either = loading.with_more(working)
-    loads, works, both = (each.between(windows.starts, windows.ends) for each in (loading, working, either))
+    loads, works, both = (coverage.between(windows.starts, windows.ends) for coverage in (loading, working, either))
     totals, exposed = windows.ends - windows.starts, both - works
     steps = {
         "rank": [scope.rank] * len(windows),
@@ -58,28 +58,37 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         "hidden_ns": loads - exposed,
     }
     for name, part in (("loading", loads), ("exposed", exposed)):
-        steps[f"{name}_pct"] = [share(*one) for one in zip(part.tolist(), totals.tolist(), strict=True)]
+        steps[f"{name}_pct"] = [percentage(*pair) for pair in zip(part.tolist(), totals.tolist(), strict=True)]
     hidden = working.between(starts, ends)
-    names = found["name"].to_pylist()
+    names = calls["name"].to_pylist()
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
     loaders = []
     for name, mine in places.items():
-        lasting = (ends[mine] - starts[mine]).tolist()
-        longest = lasting.index(max(lasting))
-        whole, lost = sum(lasting), sum(lasting) - int(hidden[mine].sum())
+        durations = (ends[mine] - starts[mine]).tolist()
+        longest = durations.index(max(durations))
+        whole, lost = sum(durations), sum(durations) - int(hidden[mine].sum())
         loaders.append(
-            [scope.rank, name, len(mine), whole, lost, whole / len(mine), lasting[longest], int(starts[mine[longest]])]
+            [
+                scope.rank,
+                name,
+                len(mine),
+                whole,
+                lost,
+                whole / len(mine),
+                durations[longest],
+                int(starts[mine[longest]]),
+            ]
         )
     loaders.sort(key=lambda row: -row[4])
-    return {"steps": made(_STEPS, steps), "loaders": rows_made(_LOADERS, loaders)}
+    return {"steps": table_of(_STEPS, steps), "loaders": table_of_rows(_LOADERS, loaders)}
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where the program waits for no loader."""
-    loading = scope.named(LOADING)
-    if loading != "false" and scope.happens(f"cat IN {OPS} AND {loading}"):
+    """Return a reason if the program waits for no loader."""
+    loading = scope.name_matches(LOADING)
+    if loading != "false" and scope.has_slice(f"cat IN {OPS} AND {loading}"):
         return None
     return "No step in this trace waits for a DataLoader: there is no enumerate(DataLoader)#….__next__."
 

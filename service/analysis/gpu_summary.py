@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
-from service.analysis.facts.intervals import Ints, covered, share
+from service.analysis.facts.intervals import Ints, covered, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import on_tensor_cores
 from service.analysis.question import Question, Tables
-from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, rows_made, word
+from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, table_of_rows, word
 from service.trace.kernel_names import uses_matrix_cores
 
 COLUMNS = (
@@ -50,7 +50,7 @@ LEFT JOIN cores ON cores.name = device_events.name::VARCHAR
 
 
 def efficiency(starts: Ints, ends: Ints, blocks: Any) -> float:
-    """The time of kernels, each moment by the sum of the blocks per SM of those that run, and 1 at most."""
+    """Integrate the blocks per SM of running kernels over time, in ns; at each moment their sum counts at most 1."""
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")
     running = np.cumsum(np.concatenate([blocks, -blocks])[order])[:-1]
@@ -58,81 +58,85 @@ def efficiency(starts: Ints, ends: Ints, blocks: Any) -> float:
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """What each GPU is and does during the steps."""
+    """Return the properties and the utilization of each GPU during the steps."""
     with kernel_shapes(scope):
         activity = activity_of(scope, parameters.rules, categories=False)
         windows = windows_of(activity, parameters)
         scope.slices()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     kernels = _Kernels(_timed_kernels(scope, parameters), first, last)
-    told = {one["id"]: one for one in scope.summary["devices"]}
-    properties = {whole_number(one.get("id")): one for one in reversed(properties_of(scope))}
+    devices = {device["id"]: device for device in scope.summary["devices"]}
+    properties = {whole_number(device.get("id")): device for device in reversed(properties_of(scope))}
     rows = []
     for device in np.unique(activity.devices).tolist():
-        facts = _facts(told.get(device, {}), properties.get(device, {}))
+        facts = _facts(devices.get(device, {}), properties.get(device, {}))
         busy = activity.work.only(activity.devices == device).covered()
         busy_ns = int(busy.between(windows.starts[:1], windows.ends[-1:])[0])
         kernel_ns, *estimates = kernels.of(device)
-        shares = (share(kernel_ns, last - first), share(busy_ns, last - first), *estimates)
+        shares = (percentage(kernel_ns, last - first), percentage(busy_ns, last - first), *estimates)
         rows.append([scope.rank, None if device < 0 else device, *facts, first, last, kernel_ns, busy_ns, *shares])
-    return {"gpus": rows_made(COLUMNS, rows)}
+    return {"gpus": table_of_rows(COLUMNS, rows)}
 
 
 def _timed_kernels(scope: Scope, parameters: StepParameters) -> pa.Table:
-    """When kernels run, how well they fill a GPU, and whether they use tensor cores: 1, 0, or -1 where unknown."""
+    """Return the times of kernels, how well they fill a GPU, and their use of tensor cores: 1, 0, or -1 if unknown."""
     of_name = on_tensor_cores if parameters.rules == "tensorboard" else uses_matrix_cores
     names = scope.kernel_names
-    uses = [-1 if (known := of_name(name)) is None else int(known) for name in names]
+    uses = [-1 if (use := of_name(name)) is None else int(use) for name in names]
     scope.db.register("cores", pa.table({"name": pa.array(names, pa.string()), "uses": pa.array(uses, pa.int8())}))
-    found = scope.table(_KERNELS)
+    kernels = scope.table(_KERNELS)
     scope.db.unregister("cores")
-    return found
+    return kernels
 
 
 class _Kernels:
-    """Kernels, as far as they run between two times.
+    """Kernels, clipped to a window of time.
 
     Args:
-        found: the kernels.
-        first: the time from which on they count.
-        last: until which.
+        kernels: to clip.
+        first: start of the window, in ns.
+        last: end of the window, in ns.
     """
 
-    def __init__(self, found: pa.Table, first: int, last: int) -> None:
+    def __init__(self, kernels: pa.Table, first: int, last: int) -> None:
         self.whole = last - first
-        self.devices = found["device"].fill_null(-1).to_numpy()
-        self.starts, self.ends = (np.clip(found[name].to_numpy(), first, last) for name in ("start_ns", "end_ns"))
-        self.uses = found["uses"].to_numpy()
+        self.devices = kernels["device"].fill_null(-1).to_numpy()
+        self.starts, self.ends = (np.clip(kernels[name].to_numpy(), first, last) for name in ("start_ns", "end_ns"))
+        self.uses = kernels["uses"].to_numpy()
         self.blocks, self.occupancy = (
-            np.nan_to_num(found[name].to_numpy(), posinf=-1) for name in ("blocks", "occupancy")
+            np.nan_to_num(kernels[name].to_numpy(), posinf=-1) for name in ("blocks", "occupancy")
         )
 
     def of(self, device: int) -> tuple[int, float | None, float | None, float | None, float | None]:
-        """How long kernels run on a device, its SM efficiency, occupancy, and shares of tensor cores: used, unknown."""
+        """Return the time of kernels on a device, SM efficiency, occupancy, and tensor core shares: used, unknown."""
         mine = self.devices == device
-        starts, ends, blocks, occupancy = (each[mine] for each in (self.starts, self.ends, self.blocks, self.occupancy))
-        lasting, placed, timed = ends - starts, blocks > 0, occupancy >= 0
+        starts, ends, blocks, occupancy = (
+            column[mine] for column in (self.starts, self.ends, self.blocks, self.occupancy)
+        )
+        durations, placed, timed = ends - starts, blocks > 0, occupancy >= 0
         efficient = efficiency(starts[placed], ends[placed], blocks[placed]) if placed.any() else None
-        known = float(lasting[timed].sum())
-        used, unknown = (share(float(lasting[self.uses[mine] == use].sum()), float(lasting.sum())) for use in (1, -1))
+        measured = float(durations[timed].sum())
+        used, unknown = (
+            percentage(float(durations[self.uses[mine] == use].sum()), float(durations.sum())) for use in (1, -1)
+        )
         return (
             covered(starts, ends),
-            None if efficient is None else share(efficient, self.whole),
-            float((occupancy[timed] * lasting[timed]).sum()) / known if known else None,
+            None if efficient is None else percentage(efficient, self.whole),
+            float((occupancy[timed] * durations[timed]).sum()) / measured if measured else None,
             used,
             unknown,
         )
 
 
-def _facts(known: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]:
-    """What the trace tells of a GPU: its name, its memory, its compute capability and the number of its SMs."""
+def _facts(device: Mapping[str, Any], properties: Mapping[str, Any]) -> list[Any]:
+    """Return the name, memory, compute capability and number of SMs of a GPU, None if unknown."""
     sms = whole_number(properties.get("numSms"))
-    return [known.get("name"), known.get("memory_bytes"), capability_of(properties), sms]
+    return [device.get("name"), device.get("memory_bytes"), capability_of(properties), sms]
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    """Return a reason if the trace has no work on a GPU."""
+    return scope.no_work_reason
 
 
 QUESTION = Question(

@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, groups, lasting
-from service.analysis.facts.launches import launched
+from service.analysis.facts.intervals import Ints, durations_of, group_rows
+from service.analysis.facts.launches import launched_work
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, SPREAD, count, made, ns, number, pct, word
+from service.analysis.table import DEVICE, RANK, SPREAD, count, ns, number, pct, table_of, word
 
 COLUMNS = (
     RANK,
@@ -36,66 +36,70 @@ FROM gaps GROUP BY device, stream, category ORDER BY device NULLS FIRST, stream 
 
 
 class IdleParameters(WorkParameters):
-    """What counts as work, and which gaps launching explains."""
+    """Parameters of `idle_breakdown`."""
 
     kernel_wait_ns: int = Field(
         30_000,
         ge=0,
         le=2**62,
-        description="a shorter gap before work that was launched in time is the cost of launching it (ns): 30 µs as in"
+        description="a shorter gap before work that was launched in time is the cost of the launch (ns): 30 µs as in"
         " HTA's code; its documentation says 30 ns",
     )
 
 
 def answer(scope: Scope, parameters: IdleParameters) -> Tables:
-    """The gaps of each stream."""
+    """Return the gaps of each stream."""
     hta = parameters.types == "hta"
-    found = launched(scope, parameters, where="kind <> 'other'" if hta else "true")
-    starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-    calls = found["call_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
-    rows, before = _before(found, starts, ends, running=not hta)
+    work = launched_work(scope, parameters, where="kind <> 'other'" if hta else "true")
+    starts, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    calls = work["call_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    rows, before = _before(work, starts, ends, running=not hta)
     with_gap = starts[rows] > before
     gaps = np.where(
-        with_gap, np.minimum(lasting(before, starts[rows]), _LONGEST).astype(np.int64), starts[rows] - before
+        with_gap, np.minimum(durations_of(before, starts[rows]), _LONGEST).astype(np.int64), starts[rows] - before
     )
     category = np.where(calls[rows] > before, 0, np.where(gaps < parameters.kernel_wait_ns, 1, 2))
     counted = slice(None) if hta else gaps > 0
     rows, category, gaps = rows[counted], category[counted], gaps[counted]
     idle = {
-        "device": found["device"].take(rows),
-        "stream": found["stream"].take(rows),
+        "device": work["device"].take(rows),
+        "stream": work["stream"].take(rows),
         "category": category,
         "gap": gaps,
     }
     scope.db.register("gaps", pa.table(idle))
-    told = scope.table(_STATISTICS)
+    statistics = scope.table(_STATISTICS)
     scope.db.unregister("gaps")
-    names = pa.array(CATEGORIES).take(told["category"])
-    told = told.set_column(told.column_names.index("category"), "category", names)
-    return {"breakdown": made(COLUMNS, told.append_column("rank", pa.array([scope.rank] * len(told), pa.int64())))}
+    names = pa.array(CATEGORIES).take(statistics["category"])
+    statistics = statistics.set_column(statistics.column_names.index("category"), "category", names)
+    ranks = pa.array([scope.rank] * len(statistics), pa.int64())
+    return {"breakdown": table_of(COLUMNS, statistics.append_column("rank", ranks))}
 
 
-def _before(found: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tuple[Ints, Ints]:
-    """Rows that follow others of their stream, and when what is before them ends: all of it, or the row before."""
+def _before(work: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tuple[Ints, Ints]:
+    """Return the rows that follow others of their stream, and the end of the work before each.
+
+    With `running` that is the latest end of all work before, else the end of the row before.
+    """
     followers, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    every = np.arange(len(starts))
-    for _, mine in groups(found["device"], found["stream"]):
+    rows = np.arange(len(starts))
+    for _, mine in group_rows(work["device"], work["stream"]):
         over = np.maximum.accumulate(ends[mine]) if running else ends[mine]
-        followers.append(every[mine][1:])
+        followers.append(rows[mine][1:])
         before.append(over[:-1])
     return np.concatenate(followers), np.concatenate(before)
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    """Return a reason if the trace has no work on a GPU."""
+    return scope.no_work_reason
 
 
 QUESTION = Question(
     name="idle_breakdown",
     answers="Why does a stream of a GPU idle?",
     definition="Of each rank, device and stream: the gaps in which nothing of it runs, before the work that ends them."
-    " A gap is the host's (host_wait) if that work was launched after the gap began; else it is what launching costs"
+    " A gap is the host's (host_wait) if that work was launched after the gap began; else it is the cost of the launch"
     " (kernel_wait) if it is short; else other. With `types=hta` a gap follows the work that started before, even if"
     " other work of the stream lasts longer, and gaps of no time count.",
     source="https://hta.readthedocs.io/en/latest/source/features/idle_time_breakdown.html",

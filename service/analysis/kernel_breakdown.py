@@ -7,12 +7,25 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
-from service.analysis.facts.intervals import Ints, bounded, groups, lasting, share, united
+from service.analysis.facts.intervals import Ints, clamp_int64, durations_of, group_rows, merge_intervals, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, Column, Columns, codes, count, made, ns, number, pct, rows_made, word
+from service.analysis.table import (
+    DEVICE,
+    RANK,
+    Column,
+    Columns,
+    codes,
+    count,
+    ns,
+    number,
+    pct,
+    table_of,
+    table_of_rows,
+    word,
+)
 from service.trace.kernel_names import precision, uses_matrix_cores
 
 _DURATIONS = (
@@ -24,9 +37,9 @@ _DURATIONS = (
     number("stddev_ns", "of their durations, of a sample; 0 of a single one", "ns"),
 )
 _METRICS = (
-    word("tensor_cores", "yes, no, or unknown: whether its name is one of those that use matrix cores"),
-    word("precision", "in which it multiplies matrices, as far as its name tells: bf16, fp16, tf32, fp8, ..."),
-    number("blocks_per_sm", "mean over its time; empty where the trace does not tell it"),
+    word("tensor_cores", "yes, no, or unknown: the use of matrix cores by its name"),
+    word("precision", "of its matrix multiplication, from its name: bf16, fp16, tf32, fp8, ..."),
+    number("blocks_per_sm", "mean over its time; empty if the trace does not record it"),
     pct("occupancy", "mean of the estimated achieved occupancy over its time, likewise"),
 )
 TYPES = (
@@ -65,7 +78,7 @@ SELECT
     operator_row
 FROM work LEFT JOIN kernel_shapes USING (position)
 """
-"""Work by how it was launched; names are long, and stay where they are."""
+"""Work by its launch; names are long, so they are not copied."""
 _WANTED = "SELECT DISTINCT operator_row FROM launched WHERE operator_row NOTNULL"
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
@@ -80,7 +93,7 @@ _NAMED_GROUPS = """
 CREATE OR REPLACE TEMP TABLE named AS
 SELECT
     counted.* EXCLUDE (shape, position, op), work.name, op_names.name AS op,
-    shapes.* EXCLUDE (shape, is_told, estimated_blocks, estimated_occupancy)
+    shapes.* EXCLUDE (shape, in_tail, estimated_blocks, estimated_occupancy)
 FROM counted
 LEFT JOIN shapes USING (shape)
 LEFT JOIN op_names USING (op)
@@ -118,15 +131,15 @@ FROM placed GROUP BY device, {{within}}, slot ORDER BY device, slot > $top, sum_
 
 
 class KernelParameters(WorkParameters):
-    """What counts as work, and how many kernels are told by name."""
+    """Parameters of `kernel_breakdown`."""
 
-    top: int = Field(100, ge=1, le=1_000_000, description="how many names of each type are told; all more are `others`")
+    top: int = Field(100, ge=1, le=1_000_000, description="most names of each type; all further ones are `others`")
 
 
 def answer(scope: Scope, parameters: KernelParameters) -> Tables:
-    """The tables of a rank."""
+    """Return the tables of a rank."""
     with kernel_shapes(scope):
-        scope.work(parameters)
+        scope.define_work(parameters)
     _group(scope)
     kernels = _AGGREGATED.format(
         within="type",
@@ -135,15 +148,15 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
         columns="type, CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name",
     )
     configuration = ("name", "op", "grid", "block", "registers", "shared_memory_bytes")
-    told = ", ".join(f"CASE WHEN slot <= $top THEN any_value({one}) END AS {one}" for one in configuration[1:])
+    columns = ", ".join(f"CASE WHEN slot <= $top THEN any_value({key}) END AS {key}" for key in configuration[1:])
     configurations = _AGGREGATED.format(
         within="is_kernel",
         key=", ".join(configuration),
         where="is_kernel",
-        columns=f"CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, {told}",
+        columns=f"CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, {columns}",
     )
     return {
-        "types": rows_made(TYPES, _at_once(scope)),
+        "types": table_of_rows(TYPES, _at_once(scope)),
         "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
         "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
         "attribution": attribution_of(scope),
@@ -152,7 +165,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 
 
 def _group(scope: Scope) -> None:
-    """Make the table ``grouped`` of work that is alike, with its number and durations."""
+    """Create the table ``grouped``: the number and durations of work by name and launch."""
     scope.db.execute(_WORK)
     names = pa.array(scope.names(), pa.string())
     tables = {"ops": _ops(scope), "op_names": pa.table({"op": np.arange(len(names), dtype=np.int32), "name": names})}
@@ -167,7 +180,7 @@ def _group(scope: Scope) -> None:
 
 
 def _matrix_cores(scope: Scope) -> pa.Table:
-    """What the names of kernels tell of matrix cores, each looked at once."""
+    """Classify each distinct name of a kernel by its use of matrix cores."""
     names = scope.table("SELECT DISTINCT name FROM named WHERE is_kernel AND name NOTNULL")["name"].to_pylist()
     uses = [{True: "yes", False: "no", None: "unknown"}[uses_matrix_cores(name)] for name in names]
     columns = {"name": names, "tensor_cores": uses, "precision": [precision(name) for name in names]}
@@ -175,43 +188,45 @@ def _matrix_cores(scope: Scope) -> pa.Table:
 
 
 def _ops(scope: Scope) -> pa.Table:
-    """The number of the name of each operator that launched work, by its row."""
-    from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
+    """Return the name, by number, of each operator that launched work, by its row."""
+    from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     rows = scope.table(_WANTED)["operator_row"].to_numpy()
-    ops = slices.host.names[places_of(slices.host.rows, rows)]
+    ops = slices.host.names[row_indices(slices.host.rows, rows)]
     named = ops < len(slices.names)
     return pa.table({"operator_row": rows[named], "op": ops[named]})
 
 
-def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
-    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
+    return table_of(columns, table.append_column("rank", pa.array([scope.rank] * len(table), pa.int64())))
 
 
 def _at_once(scope: Scope) -> list[list[Any]]:
-    """How long each combination of types runs, on each device."""
-    found = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
-    kinds, starts, ends = codes(found["type"], _NAMED), found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    """Return the time in which each combination of types runs, on each device."""
+    work = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
+    kinds, starts, ends = codes(work["type"], _NAMED), work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     rows: list[list[Any]] = []
-    for (device,), mine in groups(found["device"]):
+    for (device,), mine in group_rows(work["device"]):
         times = _combined(kinds[mine], starts[mine], ends[mine])
-        for running, time in sorted(times.items(), key=lambda one: -one[1]):
-            rows.append([scope.rank, device, running, bounded(time), share(time, sum(times.values()))])
+        for running, time in sorted(times.items(), key=lambda item: -item[1]):
+            rows.append([scope.rank, device, running, clamp_int64(time), percentage(time, sum(times.values()))])
     return rows
 
 
 def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
-    """How long exactly these types of work run, of each combination that occurs."""
+    """Return the time in which exactly a combination of types runs, for each that occurs."""
     edges, changes = [], []
     for kind in range(len(_NAMED)):
-        for times, change in zip(united(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
+        for times, change in zip(merge_intervals(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
             edges.append(times)
             changes.append(np.full(len(times), change << kind))
     at = np.concatenate(edges)
     order = np.argsort(at, kind="stable")
     at, running = at[order], np.cumsum(np.concatenate(changes)[order])[:-1]
-    lengths = {state: int(lasting(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))}
+    lengths = {
+        state: int(durations_of(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))
+    }
     return {
         " + ".join(name for kind, name in enumerate(_NAMED) if state >> kind & 1): time
         for state, time in lengths.items()
@@ -220,8 +235,8 @@ def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    """Return a reason if the trace has no work on a GPU."""
+    return scope.no_work_reason
 
 
 QUESTION = Question(
@@ -238,4 +253,5 @@ QUESTION = Question(
     missing=missing,
     answer=answer,
     joined=lambda answers, parameters: joined(answers, parameters.top),
+    cost=6,
 )

@@ -7,10 +7,10 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.host import ANNOTATION, OP, host_of
-from service.analysis.facts.launches import missing_launches
+from service.analysis.facts.launches import no_launches_reason
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import RANK, count, made, ns, number, word
+from service.analysis.table import RANK, count, ns, number, table_of, word
 from service.trace.errors import NotApplicable
 
 SEQUENCES = (
@@ -43,67 +43,67 @@ FROM counted ORDER BY count DESC, device_ns DESC, first_start_ns LIMIT $top
 
 
 class SequenceParameters(WorkParameters):
-    """Under which operators sequences are looked for, and which of these are told."""
+    """Parameters of `kernel_sequences`."""
 
-    operator: str = Field("", description="part of the operators' names; by default all operators are looked at")
-    min_length: int = Field(3, ge=1, description="how many kernels, copies and memsets a sequence has at least")
-    names: int = Field(100, ge=1, le=10_000, description="how many names of a sequence are told")
-    top: int = Field(100, ge=1, le=1_000_000, description="how many sequences are told, the most frequent first")
+    operator: str = Field("", description="part of the operators' names; by default all operators are searched")
+    min_length: int = Field(3, ge=1, description="least number of kernels, copies and memsets of a sequence")
+    names: int = Field(100, ge=1, le=10_000, description="most names of a sequence that are listed")
+    top: int = Field(100, ge=1, le=1_000_000, description="most sequences, the most frequent first")
 
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
-    """The most frequent sequences of a rank."""
-    scope.work(parameters, typed=False)
+    """Return the most frequent sequences of a rank."""
+    scope.define_work(parameters, typed=False)
     work = scope.table(
         "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
     )
     names = work["name"].combine_chunks().dictionary_encode()
     roots, root = _roots(scope, parameters, work)
-    known = root >= 0
+    is_under = root >= 0
     under = {"root": root, "name": names.indices.fill_null(-1).to_numpy()}
     under |= {column: work[column].to_numpy() for column in ("start_ns", "position", "dur_ns")}
-    scope.db.register("launched_under", pa.table({column: values[known] for column, values in under.items()}))
+    scope.db.register("launched_under", pa.table({column: values[is_under] for column, values in under.items()}))
     scope.db.register("roots", roots)
-    asked = {name: getattr(parameters, name) for name in ("min_length", "names", "top")}
-    found = scope.table(_SEQUENCES, **asked).to_pydict()
-    if not found["op"]:
-        raise NotApplicable(_nothing(parameters, len(roots), int(known.sum())))
+    limits = {name: getattr(parameters, name) for name in ("min_length", "names", "top")}
+    sequences = scope.table(_SEQUENCES, **limits).to_pydict()
+    if not sequences["op"]:
+        raise NotApplicable(_nothing(parameters, len(roots), int(is_under.sum())))
     words = [*names.dictionary.to_pylist(), ""]  # the last is that of work without a name
-    found["kernels"] = [
-        _told([words[name] for name in kernels], length)
-        for kernels, length in zip(found["kernels"], found["length"], strict=True)
+    sequences["kernels"] = [
+        _joined([words[name] for name in kernels], length)
+        for kernels, length in zip(sequences["kernels"], sequences["length"], strict=True)
     ]
-    found["rank"] = [scope.rank] * len(found["op"])
-    return {"sequences": made(SEQUENCES, found)}
+    sequences["rank"] = [scope.rank] * len(sequences["op"])
+    return {"sequences": table_of(SEQUENCES, sequences)}
 
 
 def _nothing(parameters: SequenceParameters, operators: int, work: int) -> str:
-    """Why there is no sequence."""
+    """Explain why there is no sequence."""
     if not operators:
         return f"No operator's name contains '{parameters.operator}'."
     if not work:
-        return "Nothing that a device did was launched under these operators."
+        return "These operators launched no work on a device."
     return f"None of {operators} operators launched {parameters.min_length} kernels, copies or memsets or more."
 
 
-def _told(names: list[str], length: int) -> str:
-    """A sequence in words."""
+def _joined(names: list[str], length: int) -> str:
+    """Join the names of a sequence; `length` counts also those that are not listed."""
     rest = [f"… and {length - len(names)} more"] if length > len(names) else []
     return " | ".join([*names, *rest])
 
 
 def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
-    """The wanted operators that lie in no other wanted one; and for each work that which launched it, or a negative."""
-    from service.attribution.nesting import NONE, nearest, parents_of  # noqa: PLC0415 - loads numba
+    """Return the outermost selected operators, and for each work the one that launched it, or a negative number."""
+    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
-    wanted = np.array([parameters.operator in word for word in host.words], bool)
-    chosen = wanted[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
+    is_named = np.array([parameters.operator in word for word in host.words], bool)
+    chosen = is_named[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
     parents = parents_of(host.threads, host.starts, host.ends)
-    inner = np.append(nearest(parents, chosen), NONE)  # so that the parent NONE has none either
+    inner = np.append(nearest_marked(parents, chosen), NONE)  # so that the index NONE yields NONE
     outermost = chosen & (inner[parents] == NONE)
-    root = np.append(nearest(parents, outermost), NONE)
-    call = host.places(work["launch"].to_numpy())
+    root = np.append(nearest_marked(parents, outermost), NONE)
+    call = host.indices_of(work["launch"].to_numpy())
     at = np.flatnonzero(outermost)
     roots = {
         "root": at,
@@ -120,10 +120,10 @@ QUESTION = Question(
     definition="Of each operator whose name contains `operator`, and that lies in no other such operator: the kernels,"
     " copies and memsets that calls in it launched, in order of their starts. Operators of one name with the same"
     " sequence are counted together; sequences of fewer than `min_length` are left out. HTA takes only the operators"
-    " of the least depth in the whole trace; here each operator counts that no other wanted one encloses.",
+    " of the least depth in the whole trace; here each operator counts that lies in no other selected one.",
     source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
     tables={"sequences": SEQUENCES},
     parameters=SequenceParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

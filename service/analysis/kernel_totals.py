@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.facts.intervals import bounded, share
+from service.analysis.facts.intervals import clamp_int64, percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Tables, concatenated
-from service.analysis.table import count, ns, number, pct, rows_made, word
+from service.analysis.table import count, ns, number, pct, table_of_rows, word
 
 _Row = dict[str, Any]
 
-_RANKS = count("ranks", "that ran any")
+_RANKS = count("ranks", "with such work")
 _SUMS = (
     count("count", "how many ran"),
     ns("sum", "of their durations on all ranks"),
@@ -28,11 +28,11 @@ TOTAL_KERNELS = (
     number("mean_ns", "of their durations", "ns"),
     ns("min", "of their durations"),
     ns("max", "of their durations"),
-    number("mean_rank_sum_ns", "sum of a rank that ran any, on the mean", "ns"),
+    number("mean_rank_sum_ns", "mean of the sums of ranks with such work", "ns"),
     ns("max_rank_sum", "the largest sum of a rank"),
 )
 NAMES = "names"
-"""The table of a rank's answer with all names, of which these totals are made."""
+"""Name of the table with all names of a rank, from which the totals are computed."""
 
 _NAMES = """
 SELECT
@@ -43,7 +43,7 @@ FROM grouped GROUP BY ALL
 
 
 class _Total:
-    """What ranks have of something."""
+    """Total of a type or name over ranks."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,11 +53,11 @@ class _Total:
 
     @property
     def sum(self) -> int:
-        """The durations on all ranks."""
+        """Sum of the durations on all ranks, in ns."""
         return self.of_ranks.total()
 
     def add(self, rank: int, row: _Row) -> None:
-        """Add what the rank of a place has."""
+        """Add a row of a rank, which is given by its place."""
         self.count += row["count"]
         self.of_ranks[rank] += int(row["total"])
         self.shortest.append(row["shortest"])
@@ -65,32 +65,32 @@ class _Total:
 
 
 def names_of(scope: Scope) -> pa.Table:
-    """All work of a rank by type and name, from its table ``grouped``."""
+    """Sum up all work of a rank by type and name, from its table ``grouped``."""
     return scope.table(_NAMES)
 
 
 def joined(answers: Sequence[Tables], top: int) -> Tables:
-    """The rows of all ranks, and the totals over them.
+    """Concatenate the rows of all ranks, and add the totals over them.
 
     Args:
         answers: of the ranks, each with the table `NAMES`.
-        top: how many names of each type are told.
+        top: most names of each type.
     """
-    names = [one[NAMES].to_pylist() for one in answers]
-    rows = concatenated([{name: table for name, table in one.items() if name != NAMES} for one in answers])
+    names = [tables[NAMES].to_pylist() for tables in answers]
+    rows = concatenated([{name: table for name, table in tables.items() if name != NAMES} for tables in answers])
     return {**rows, "total_types": _types(names), "total_kernels": _kernels(names, top)}
 
 
 def _types(ranks: Sequence[list[_Row]]) -> pa.Table:
-    found = _added(ranks, lambda row: row["type"])
-    whole = sum(one.sum for one in found.values())
-    order = sorted(found, key=lambda type_: (-found[type_].sum, type_))
-    return rows_made(TOTAL_TYPES, [[type_, *_sums(found[type_], whole)] for type_ in order])
+    totals = _totals(ranks, lambda row: row["type"])
+    whole = sum(total.sum for total in totals.values())
+    order = sorted(totals, key=lambda type_: (-totals[type_].sum, type_))
+    return table_of_rows(TOTAL_TYPES, [[type_, *_sums(totals[type_], whole)] for type_ in order])
 
 
 def _kernels(ranks: Sequence[list[_Row]], top: int) -> pa.Table:
-    """The names of each type with the largest sums; the rest of the type is one row."""
-    sums = _added(ranks, lambda row: (row["type"], row["name"]))
+    """Return the names of each type with the largest sums; the rest of the type is one row."""
+    sums = _totals(ranks, lambda row: (row["type"], row["name"]))
     named: dict[str, set[str | None]] = defaultdict(set)
     for type_, name in sorted(sums, key=lambda key: (-sums[key].sum, key[1] or "")):
         if len(named[type_]) < top:
@@ -100,25 +100,25 @@ def _kernels(ranks: Sequence[list[_Row]], top: int) -> pa.Table:
         is_named = row["name"] in named[row["type"]]
         return not is_named, row["type"], row["name"] if is_named else "others"
 
-    found = _added(ranks, key_of)
-    whole = sum(one.sum for one in found.values())
+    totals = _totals(ranks, key_of)
+    whole = sum(total.sum for total in totals.values())
     rows = []
-    for key in sorted(found, key=lambda key: (key[0], -found[key].sum, key[1], key[2] or "")):
-        one, (_, type_, name) = found[key], key
-        each = one.sum / one.count, min(one.shortest), max(one.longest)
-        of_rank = one.sum / len(one.of_ranks), bounded(max(one.of_ranks.values()))
-        rows.append([type_, name, *_sums(one, whole), *each, *of_rank])
-    return rows_made(TOTAL_KERNELS, rows)
+    for key in sorted(totals, key=lambda key: (key[0], -totals[key].sum, key[1], key[2] or "")):
+        total, (_, type_, name) = totals[key], key
+        durations = total.sum / total.count, min(total.shortest), max(total.longest)
+        of_rank = total.sum / len(total.of_ranks), clamp_int64(max(total.of_ranks.values()))
+        rows.append([type_, name, *_sums(total, whole), *durations, *of_rank])
+    return table_of_rows(TOTAL_KERNELS, rows)
 
 
 def _sums(total: _Total, whole: int) -> list[Any]:
-    return [len(total.of_ranks), total.count, bounded(total.sum), share(total.sum, whole)]
+    return [len(total.of_ranks), total.count, clamp_int64(total.sum), percentage(total.sum, whole)]
 
 
-def _added(ranks: Sequence[list[_Row]], key_of: Callable[[_Row], Any]) -> dict[Any, _Total]:
-    """The totals of what has the same key."""
-    found: dict[Any, _Total] = defaultdict(_Total)
+def _totals(ranks: Sequence[list[_Row]], key_of: Callable[[_Row], Any]) -> dict[Any, _Total]:
+    """Sum up the rows of each key."""
+    totals: dict[Any, _Total] = defaultdict(_Total)
     for rank, rows in enumerate(ranks):
         for row in rows:
-            found[key_of(row)].add(rank, row)
-    return found
+            totals[key_of(row)].add(rank, row)
+    return totals

@@ -5,15 +5,15 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.intervals import quarters, total
-from service.analysis.facts.launches import launched, linked, missing_launches
+from service.analysis.facts.intervals import quartiles, saturating_sum
+from service.analysis.facts.launches import launched_work, no_launches_reason, with_known_call
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, made, ns, number, pct, rows_made, word
+from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, ns, number, pct, table_of, table_of_rows, word
 
 _STATISTICS = (
-    ns("sum", "of all"),
-    number("mean_ns", "of all", "ns"),
+    ns("sum", "of all launches"),
+    number("mean_ns", "of all launches", "ns"),
     *SPREAD,
 )
 SUMMARY = (
@@ -26,11 +26,11 @@ SUMMARY = (
 )
 COUNTS = (
     RANK,
-    count("launches", "calls with work, one for each work"),
-    count("short_work", "that is over sooner than its call"),
+    count("launches", "pairs of a call and its work"),
+    count("short_work", "work that is shorter than its call"),
     pct("short_work", "of the launches"),
-    count("slow_calls", "that last longer than `slow_call_ns`"),
-    count("long_delays", "that are longer than `long_delay_ns`"),
+    count("slow_calls", "calls longer than `slow_call_ns`"),
+    count("long_delays", "delays longer than `long_delay_ns`"),
 )
 CALLS = (
     RANK,
@@ -38,8 +38,8 @@ CALLS = (
     count("count", "of launches"),
     ns("cpu_duration", "of all its calls"),
     number("mean_cpu_duration_ns", "of a call", "ns"),
-    ns("launch_delay", "of all that it launched"),
-    number("mean_launch_delay_ns", "of what it launched", "ns"),
+    ns("launch_delay", "of all its work"),
+    number("mean_launch_delay_ns", "of its work", "ns"),
 )
 LAUNCHES = (
     RANK,
@@ -61,7 +61,7 @@ HTA_CALLS = frozenset(
         *("cudaMemcpyAsync", "cudaMemsetAsync"),
     }
 )
-"""The calls that HTA knows here."""
+"""The calls that HTA counts in this analysis."""
 
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
@@ -70,7 +70,7 @@ SELECT
     call_end_ns - call_start_ns AS cpu_duration_ns, dur_ns AS gpu_duration_ns,
     CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
          END AS launch_delay_ns
-FROM found
+FROM launches
 """
 _TIMES = ("cpu_duration", "gpu_duration", "launch_delay")
 _COUNTS = """
@@ -104,52 +104,52 @@ _ORDERS = {
 
 
 class LaunchParameters(WorkParameters):
-    """What counts as work, what as an outlier, and which launches are listed."""
+    """Parameters of `launch_stats`."""
 
-    slow_call_ns: int = Field(50_000, ge=0, le=2**62, description="a call that lasts longer is an outlier (ns)")
-    long_delay_ns: int = Field(100_000, ge=0, le=2**62, description="a launch delay that is longer is an outlier (ns)")
+    slow_call_ns: int = Field(50_000, ge=0, le=2**62, description="a longer call is an outlier (ns)")
+    long_delay_ns: int = Field(100_000, ge=0, le=2**62, description="a longer launch delay is an outlier (ns)")
     memory: bool = Field(True, description="whether launches of copies and memsets count")
     order: Literal["launch_delay", "cpu_duration", "gpu_duration", "time"] = Field(
-        "launch_delay", description="which launches are listed: those with the longest of these, or the first"
+        "launch_delay", description="order of the listed launches: the longest of these first, or by time"
     )
-    top: int = Field(100, ge=1, le=10_000_000, description="how many launches are listed")
+    top: int = Field(100, ge=1, le=10_000_000, description="most launches that are listed")
 
 
 def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
-    """The launches of a rank."""
+    """Return the launches of a rank."""
     calls = HTA_CALLS if parameters.types == "hta" else None
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
-    scope.work(parameters, typed=False)
-    found = linked(launched(scope, parameters, calls=calls, where=counted))
-    scope.db.register("found", found)
+    scope.define_work(parameters, typed=False)
+    launches = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
+    scope.db.register("launches", launches)
     scope.db.execute(_LAUNCHED)
-    scope.db.unregister("found")
+    scope.db.unregister("launches")
     counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
     listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
     return {
-        "summary": rows_made(SUMMARY, _summary(scope)),
-        "counts": _ranked(COUNTS, scope, counts if len(found) else counts.slice(0, 0)),
+        "summary": table_of_rows(SUMMARY, _summary(scope)),
+        "counts": _ranked(COUNTS, scope, counts if len(launches) else counts.slice(0, 0)),
         "calls": _ranked(CALLS, scope, scope.table(_CALLS)),
         "launches": _ranked(LAUNCHES, scope, listed),
     }
 
 
 def _summary(scope: Scope) -> list[list[Any]]:
-    """How long calls and work last, and the delays between them."""
-    found = scope.table(f"SELECT {', '.join(f'{time}_ns' for time in _TIMES)} FROM launched")
+    """Return statistics of the durations of calls and work, and of the delays between them."""
+    launches = scope.table(f"SELECT {', '.join(f'{time}_ns' for time in _TIMES)} FROM launched")
     return [
         [
-            *(scope.rank, time, len(values), total(values), float(values.mean())),
-            *(float(values.std(ddof=1)) if len(values) > 1 else 0.0, int(values.min()), *quarters(values)),
+            *(scope.rank, time, len(values), saturating_sum(values), float(values.mean())),
+            *(float(values.std(ddof=1)) if len(values) > 1 else 0.0, int(values.min()), *quartiles(values)),
             int(values.max()),
         ]
-        for time, values in ((time, found[f"{time}_ns"].to_numpy()) for time in _TIMES)
+        for time, values in ((time, launches[f"{time}_ns"].to_numpy()) for time in _TIMES)
         if len(values)
     ]
 
 
-def _ranked(columns: Columns, scope: Scope, found: pa.Table) -> pa.Table:
-    return made(columns, found.append_column("rank", pa.array([scope.rank] * len(found), pa.int64())))
+def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
+    return table_of(columns, table.append_column("rank", pa.array([scope.rank] * len(table), pa.int64())))
 
 
 QUESTION = Question(
@@ -161,6 +161,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
     tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
     parameters=LaunchParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

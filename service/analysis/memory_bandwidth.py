@@ -8,10 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, covered, groups, peaks, quarters, series, total
+from service.analysis.facts.intervals import (
+    Ints,
+    clamp_int64,
+    concat_groups,
+    covered,
+    group_rows,
+    peak_indices,
+    quartiles,
+    saturating_sum,
+)
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, Column, count, made, ns, number, rows_made, word
+from service.analysis.table import DEVICE, RANK, Column, count, ns, number, table_of, table_of_rows, word
 
 _GBPS = "GB/s"
 _KIND = word("kind", "Memcpy HtoD, DtoH, DtoD, PtoP or Unknown, or Memset")
@@ -20,11 +29,11 @@ SUMMARY = (
     DEVICE,
     _KIND,
     count("count", "of copies or memsets"),
-    Column("bytes", "int", "bytes", "of those that tell it"),
+    Column("bytes", "int", "bytes", "of those whose size is recorded"),
     ns("sum", "of their durations"),
     ns("busy", "in which any of them ran"),
-    number("bandwidth_gbps", "bytes of those that tell them by their durations", _GBPS),
-    count("points", "changes after which any runs"),
+    number("bandwidth_gbps", "recorded bytes divided by their durations", _GBPS),
+    count("points", "changes after which at least one runs"),
     number("mean_gbps", "of all that run at once, over these points", _GBPS),
     number("stddev_gbps", "of a sample; 0 of a single point", _GBPS),
     number("min_gbps", "at a point", _GBPS),
@@ -54,65 +63,69 @@ FROM work WHERE {}
 
 
 class BandwidthParameters(WorkParameters):
-    """What counts as work, and how much of its bandwidth is told."""
+    """Parameters of `memory_bandwidth`."""
 
     points: int = Field(
         1000,
         ge=1,
         le=10_000_000,
-        description="how many points of each kind are told; where there are more, the largest of each run of them",
+        description="most points of each kind; if there are more, the largest point of each run of points",
     )
 
 
 def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
-    """The transfers of a rank."""
+    """Return the transfers of a rank."""
     hta = parameters.types == "hta"
     wanted = "type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"
-    scope.work(parameters, typed=hta)
-    found = scope.table(_TRANSFERS.format(wanted))
+    scope.define_work(parameters, typed=hta)
+    transfers = scope.table(_TRANSFERS.format(wanted))
     if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
-        scope.work(parameters, typed=False, args=True)  # which may tell what can't be worked out
-        found = scope.table(_TRANSFERS.format(wanted))
-    names = sorted(found["transfer"].unique().to_pylist())
-    kinds = pc.index_in(found["transfer"], pa.array(names, pa.string())).cast(pa.int64())
-    starts, ends, lasting = (found[name].to_numpy() for name in ("start_ns", "end_ns", "dur_ns"))
-    sizes, told = (
-        found[name].cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() for name in ("bytes", "told_gbps")
+        scope.define_work(parameters, typed=False, args=True)  # arguments may have the bandwidth that can't be computed
+        transfers = scope.table(_TRANSFERS.format(wanted))
+    names = sorted(transfers["transfer"].unique().to_pylist())
+    kinds = pc.index_in(transfers["transfer"], pa.array(names, pa.string())).cast(pa.int64())
+    starts, ends, durations = (transfers[name].to_numpy() for name in ("start_ns", "end_ns", "dur_ns"))
+    sizes, recorded = (
+        transfers[name].cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() for name in ("bytes", "told_gbps")
     )
-    whole = found["bytes"].fill_null(0).to_numpy()
+    whole = transfers["bytes"].fill_null(0).to_numpy()
     if hta:
-        rates = np.nan_to_num(told)
-        ends = np.where(lasting == 0, starts + 1000, ends)  # what takes no time takes a µs
+        rates = np.nan_to_num(recorded)
+        ends = np.where(durations == 0, starts + 1000, ends)  # HTA counts a transfer without duration as a µs
     else:
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = np.where(np.isfinite(sizes) & (lasting > 0), sizes / lasting, told)
+            rates = np.where(np.isfinite(sizes) & (durations > 0), sizes / durations, recorded)
     summary: list[list[Any]] = []
-    times_told: list[Ints] = []
-    rates_told: list[Doubles] = []
-    for (device, kind), mine in groups(found["device"], kinds):
+    point_times: list[Ints] = []
+    point_rates: list[Doubles] = []
+    for (device, kind), mine in group_rows(transfers["device"], kinds):
         name = names[kind or 0]
         times, running = _at_once(starts[mine], ends[mine], rates[mine], exact=not hta)
-        known = np.isfinite(sizes[mine]) & (lasting[mine] > 0)
-        moved, took = float(sizes[mine][known].sum()), float(lasting[mine][known].sum())
+        is_sized = np.isfinite(sizes[mine]) & (durations[mine] > 0)
+        moved, took = float(sizes[mine][is_sized].sum()), float(durations[mine][is_sized].sum())
         summary.append(
             [
                 *(scope.rank, device, name, len(starts[mine])),
-                *(total(whole[mine]), total(lasting[mine]), bounded(covered(starts[mine], ends[mine]))),
+                *(
+                    saturating_sum(whole[mine]),
+                    saturating_sum(durations[mine]),
+                    clamp_int64(covered(starts[mine], ends[mine])),
+                ),
                 *(moved / took if took else None, *_statistics(running[running > 0])),
             ]
         )
-        chosen = peaks(running, parameters.points)
-        times_told.append(times[chosen])
-        rates_told.append(running[chosen])
+        chosen = peak_indices(running, parameters.points)
+        point_times.append(times[chosen])
+        point_rates.append(running[chosen])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "kind"))}
-    points = series(keys, {"at_ns": times_told, "bandwidth_gbps": rates_told})
-    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
+    points = concat_groups(keys, {"at_ns": point_times, "bandwidth_gbps": point_rates})
+    return {"summary": table_of_rows(SUMMARY, summary), "series": table_of(SERIES, points)}
 
 
 def _at_once(starts: Ints, ends: Ints, rates: Doubles, *, exact: bool) -> tuple[Ints, Doubles]:
-    """When the sum of the rates of what runs changes, and what it is from then on.
+    """Return the times at which the sum of the rates of running transfers changes, and the sum from then on.
 
-    Sums of doubles do not come back to 0 when nothing runs any more: exact ones are made to.
+    Sums of doubles do not return to exactly 0 when no transfer runs; with `exact` they are set to 0.
     """
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")
@@ -123,12 +136,12 @@ def _at_once(starts: Ints, ends: Ints, rates: Doubles, *, exact: bool) -> tuple[
     if not exact:
         return times, running
     running[np.cumsum(np.where(order < len(starts), 1, -1)) <= 0] = 0
-    last = np.append(times[1:] != times[:-1], True)  # of what happens at once, only the outcome lasts
+    last = np.append(times[1:] != times[:-1], True)  # of changes at the same time, only the last sum counts
     return times[last], running[last]
 
 
 def _statistics(values: Doubles) -> list[int | float | None]:
-    """Number, mean, deviation, least, quarters and most of values."""
+    """Return the number, mean, deviation, minimum, quartiles and maximum of values."""
     if not len(values):
         return [0, *[None] * 7]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,24 +151,25 @@ def _statistics(values: Doubles) -> list[int | float | None]:
             float(values.mean()),
             deviation,
             float(values.min()),
-            *quarters(values),
+            *quartiles(values),
             float(values.max()),
         ]
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where nothing is copied or set."""
-    found = scope.table("""
+    """Return a reason if the trace has no copies or memsets."""
+    transfers = scope.table("""
         SELECT 1 FROM events WHERE ph = 'X' AND cat IN ('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset') LIMIT 1""")
-    return None if len(found) else "No copies or memsets of a GPU are in this trace."
+    return None if len(transfers) else "No copies or memsets of a GPU are in this trace."
 
 
 QUESTION = Question(
     name="memory_bandwidth",
     answers="How fast are copies and memsets?",
-    definition="Of each rank, device and kind of copy: bytes by time; and how fast all that run at once are together,"
-    " whenever one starts or ends. The bandwidth of one is its bytes by its duration, else what the trace says of it."
-    " With `types=hta` it is what the trace says or 0, and what takes no time takes a µs.",
+    definition="Of each rank, device and kind of copy: bytes by time; and the sum of the bandwidths of all that run at"
+    " once, whenever one starts or ends. The bandwidth of a transfer is its bytes divided by its duration, else the"
+    " value that the trace records. With `types=hta` it is the recorded value or 0, and a transfer without duration"
+    " counts as a µs.",
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=BandwidthParameters,

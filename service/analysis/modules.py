@@ -7,22 +7,22 @@ from service.analysis.facts.backward import forward_operators
 from service.analysis.facts.host import IS_ANNOTATION, IS_MODULE, IS_OP, OP, PYTHON, host_where
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import RANK, count, made, ns, number, word
+from service.analysis.table import RANK, count, ns, number, table_of, word
 
 MODULES = (
     RANK,
     count("id", "number of the row, from 0; those of the rank that call others are before these"),
     count("parent", "row of the module that calls it; empty for the outermost"),
-    count("depth", "how many modules it lies in"),
-    word("name", "of its class, and which of these it is"),
+    count("depth", "number of modules around it"),
+    word("name", "of its class, with the number of the instance"),
     count("calls", "how often it was called from there"),
-    count("operators", "those that it called itself, and not another operator or module in it"),
+    count("operators", "that it called directly, not within another operator or module in it"),
     ns("host_total", "on the host, with all in it"),
     ns("host_self", "on the host, without the modules in it"),
     ns("host_python", "on the host, without all modules, operators, annotations and calls of a runtime in it"),
     ns("device_total", "of work on devices that was launched in it"),
-    ns("device_self", "of that, without what was launched in the modules in it"),
-    ns("device_backward", "of device_total, what the backward pass of operators in it launched"),
+    ns("device_self", "of that, without work that was launched in the modules in it"),
+    ns("device_backward", "of device_total, work that the backward pass of operators in it launched"),
     number("host_mean_us", "host_total of a call", "µs"),
     number("device_mean_us", "device_total of a call", "µs"),
 )
@@ -31,66 +31,66 @@ _PREFIX = "nn.Module: "
 
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
-    """The modules of a rank."""
-    from service.analysis.facts.work_owners import work_of  # noqa: PLC0415 - likewise
+    """Return the modules of a rank."""
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
     from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
 
-    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.calls})")
+    host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
     is_module = host.kinds == PYTHON
     modules = np.flatnonzero(is_module)
-    module_of = nesting.nearest(parents, is_module)
+    module_of = nesting.nearest_marked(parents, is_module)
     outer = np.append(module_of, nesting.NONE)[parents[modules]]
     outer[outer >= 0] = np.searchsorted(modules, outer[outer >= 0])
-    rows, many = nesting.paths(outer, host.names[modules])
-    firsts = nesting.firsts_of(rows, many)
+    rows, many = nesting.path_codes(outer, host.names[modules])
+    firsts = nesting.first_indices(rows, many)
     callers = np.append(rows, np.int32(nesting.NONE))[outer[firsts]]
     row_of = np.full(len(host) + 1, nesting.NONE, np.int32)
     row_of[modules] = rows
-    row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # of all slices, and -1 of none
+    row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # row of the module of each slice; -1 without one
 
-    lasting = host.durations
-    total = nesting.summed(rows, lasting[modules], many)
-    alone = (lasting - nesting.below(parents, lasting))[modules]
-    work = work_of(scope)
-    launch = host.places(np.where(work.launches < 0, work.operators, work.launches))
+    durations = host.durations
+    total = nesting.sum_by_key(rows, durations[modules], many)
+    alone = (durations - nesting.child_sums(parents, durations))[modules]
+    work = device_work(scope)
+    launch = host.indices_of(np.where(work.launches < 0, work.operators, work.launches))
     rows_of_work = row_of[launch]
     forward = np.append(forward_operators(scope, host), nesting.NONE)
-    backward = np.append(nesting.nearest(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
-        host.places(work.operators)
+    backward = np.append(nesting.nearest_marked(parents, forward[:-1] != nesting.NONE), nesting.NONE)[
+        host.indices_of(work.operators)
     ]
     rows_of_work = np.where(rows_of_work < 0, row_of[forward[backward]], rows_of_work)
-    device = nesting.summed(rows_of_work, work.lasting, many)
-    in_backward = nesting.summed(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.lasting, many)
-    device_total = nesting.within(callers, device)
-    within = np.append(nesting.nearest(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
+    device = nesting.sum_by_key(rows_of_work, work.durations, many)
+    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, many)
+    device_total = nesting.subtree_sums(callers, device)
+    within = np.append(nesting.nearest_marked(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
     outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
-    calls_made = nesting.tallied(rows, many)
+    calls = nesting.count_by_key(rows, many)
     table = {
         "rank": [scope.rank] * many,
         "id": range(many),
-        "parent": [None if one < 0 else one for one in callers.tolist()],
+        "parent": [None if caller < 0 else caller for caller in callers.tolist()],
         "depth": _depths(callers.tolist()),
-        "name": [host.words[one].removeprefix(_PREFIX) for one in host.names[modules[firsts]]],
-        "calls": calls_made,
-        "operators": nesting.tallied(row_of[:-1][outermost], many),
+        "name": [host.words[name].removeprefix(_PREFIX) for name in host.names[modules[firsts]]],
+        "calls": calls,
+        "operators": nesting.count_by_key(row_of[:-1][outermost], many),
         "host_total_ns": total,
-        "host_self_ns": total - nesting.summed(callers, total, many),
-        "host_python_ns": nesting.summed(rows, alone, many),
+        "host_self_ns": total - nesting.sum_by_key(callers, total, many),
+        "host_python_ns": nesting.sum_by_key(rows, alone, many),
         "device_total_ns": device_total,
         "device_self_ns": device,
-        "device_backward_ns": nesting.within(callers, in_backward),
-        "host_mean_us": total / calls_made / 1000,
-        "device_mean_us": device_total / calls_made / 1000,
+        "device_backward_ns": nesting.subtree_sums(callers, in_backward),
+        "host_mean_us": total / calls / 1000,
+        "device_mean_us": device_total / calls / 1000,
     }
-    return {"modules": made(MODULES, table), "attribution": attribution_of(scope)}
+    return {"modules": table_of(MODULES, table), "attribution": attribution_of(scope)}
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where no module was recorded."""
+    """Return a reason if the trace has no modules."""
     return (
         None
-        if scope.has(["python_function"]) and scope.happens(IS_MODULE)
+        if scope.has_categories(["python_function"]) and scope.has_slice(IS_MODULE)
         else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
     )
 
@@ -114,4 +114,5 @@ QUESTION = Question(
     tables={"modules": MODULES, "attribution": ATTRIBUTION},
     missing=missing,
     answer=answer,
+    cost=3,
 )

@@ -1,56 +1,37 @@
-"""What a question is: what it answers, by which definition, with which tables, and how."""
+"""The definition of an analysis: its question, its tables, and the functions that compute them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
 
-from service.analysis.table import Columns
+from service.analysis.parameters import Parameters, WorkParameters
+from service.analysis.table import Columns, Tables
 
 if TYPE_CHECKING:
-    from service.analysis.facts.scope import Scope  # which loads DuckDB; who only describes questions need not
+    from service.analysis.facts.scope import Scope  # loads DuckDB, which descriptions of questions do without
 
-Tables = dict[str, pa.Table]
-
-
-class Parameters(BaseModel):
-    """What may be chosen in a question; this is nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class WorkParameters(Parameters):
-    """What counts as work on a GPU, where tools disagree."""
-
-    last_step: Literal["keep", "drop"] = Field(
-        "keep", description="`drop` leaves out what was not launched before the last of several steps, as HTA does"
-    )
-    linked_only: bool = Field(False, description="leave out work whose launch is not in the trace, as TraceLens does")
-    memset: Literal["mem", "comp"] = Field("mem", description="whether memsets are memory work or computing")
-    types: Literal["exact", "hta"] = Field(
-        "exact",
-        description="`hta` sorts work into types by HTA's patterns, counts all whose arguments tell a stream,"
-        " and tells no devices apart",
-    )
+__all__ = ["Comparison", "Parameters", "Question", "RankAnswer", "Tables", "WorkParameters", "concatenated"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to a trace.
+    """An analysis of a trace.
 
     Args:
-        name: as it stands in addresses.
-        answers: the question itself, in a few words.
-        definition: what exactly is computed.
-        source: where the definition comes from, an address.
-        tables: the answer's tables and their columns; the first is the main one.
-        missing: why it can't be asked of a trace, or None where it can.
-        answer: the tables of one rank.
-        parameters: what may be chosen.
-        joined: the answer for several ranks from those of each; by default all rows, rank by rank.
-        compared: the answer for two sides from those of the ranks of each; None where it is not about two sides.
+        name: of the analysis in addresses.
+        answers: the question in a few words.
+        definition: exact description of the computation.
+        source: URL of the origin of the definition.
+        tables: columns of each table of the answer; the first table is the main one.
+        missing: returns the reason why it does not apply to a trace, or None if it applies.
+        answer: computes the tables of one rank.
+        parameters: model of its parameters.
+        joined: combines the tables of several ranks; by default it concatenates them.
+        compared: compares the tables of two sides, each with one or more ranks; None if it does not compare.
+        cost: relative duration on a large trace. Of the questions that wait, the costliest begins first, so that all
+            of them end soonest.
     """
 
     name: str
@@ -63,23 +44,24 @@ class Question:
     parameters: type[Parameters] = Parameters
     joined: Callable[[Sequence[Tables], Any], Tables] | None = None
     compared: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
+    cost: int = 0
 
     @property
     def traces(self) -> int:
-        """How many traces it takes at least."""
+        """Least number of traces."""
         return 2 if self.compared else 1
 
 
 @dataclass(frozen=True)
 class RankAnswer:
-    """The tables of a rank, and of which one.
+    """The tables of a rank.
 
     Args:
-        rank: of the trace, None where it does not tell one.
-        cycle: of the trace among those of its side.
+        rank: of the trace, or None if it has none.
+        cycle: of the trace among the traces of its side.
         name: of the trace.
-        tables: what the question found.
-        ask: asks something further of the same rank.
+        tables: by name.
+        ask: runs a further query on the same rank.
     """
 
     rank: int | None
@@ -91,7 +73,13 @@ class RankAnswer:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The tables that compare two sides, what a reader has to know of them, and the ranks that were left out."""
+    """Result of a comparison of two sides.
+
+    Args:
+        tables: by name.
+        notes: remarks for readers of the tables.
+        skipped: ranks that were left out, each with the reason.
+    """
 
     tables: Tables
     notes: list[str]
@@ -99,5 +87,5 @@ class Comparison:
 
 
 def concatenated(answers: Sequence[Tables]) -> Tables:
-    """All rows of each table."""
-    return {name: pa.concat_tables([one[name] for one in answers]) for name in answers[0]}
+    """Concatenate the tables of each name."""
+    return {name: pa.concat_tables([tables[name] for tables in answers]) for name in answers[0]}

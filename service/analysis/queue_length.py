@@ -5,11 +5,20 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from service.analysis.facts.intervals import Ints, bounded, groups, lasting, peaks, quarters, series, share
-from service.analysis.facts.launches import launched, linked, missing_launches
+from service.analysis.facts.intervals import (
+    Ints,
+    clamp_int64,
+    concat_groups,
+    durations_of,
+    group_rows,
+    peak_indices,
+    percentage,
+    quartiles,
+)
+from service.analysis.facts.launches import launched_work, no_launches_reason, with_known_call
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, count, made, ns, number, pct, rows_made
+from service.analysis.table import DEVICE, RANK, count, ns, number, pct, table_of, table_of_rows
 
 _STREAM = count("stream", "number of the stream")
 SUMMARY = (
@@ -25,7 +34,7 @@ SUMMARY = (
     number("p75", "at three quarters of the points it is at most as long"),
     count("max", "the longest"),
     number("mean_over_time", "length over the time from the first point to the last"),
-    ns("full", "how long the queue is at least `full` long"),
+    ns("full", "time in which the queue is at least `full` long"),
     pct("full", "of the time from the first point to the last"),
 )
 SERIES = (
@@ -43,53 +52,55 @@ HTA_CALLS = frozenset(
         *("hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemsetAsync", "hipMemcpyWithStream"),
     }
 )
-"""The calls that HTA knows here."""
+"""The calls that HTA counts in this analysis."""
 
 
 class QueueParameters(WorkParameters):
-    """What counts as work, when a queue is full, and how much of it is told."""
+    """Parameters of `queue_length`."""
 
-    full: int = Field(1024, ge=1, le=2**62, description="how much a stream's queue holds before launches have to wait")
+    full: int = Field(
+        1024, ge=1, le=2**62, description="length of a stream's queue from which on launches have to wait"
+    )
     points: int = Field(
         1000,
         ge=1,
         le=10_000_000,
-        description="how many points of each stream are told; where there are more, the longest of each run of them",
+        description="most points of each stream; if there are more, the longest queue of each run of points",
     )
 
 
 def answer(scope: Scope, parameters: QueueParameters) -> Tables:
-    """The queues of a rank."""
+    """Return the queues of a rank."""
     calls = HTA_CALLS if parameters.types == "hta" else None
-    found = linked(launched(scope, parameters, calls=calls))
-    began, ended = found["call_start_ns"].to_numpy(), found["start_ns"].to_numpy()
+    launches = with_known_call(launched_work(scope, parameters, calls=calls))
+    enqueued, dequeued = launches["call_start_ns"].to_numpy(), launches["start_ns"].to_numpy()
     summary: list[list[Any]] = []
-    times_told: list[Ints] = []
-    lengths_told: list[Ints] = []
-    for (device, stream), mine in groups(found["device"], found["stream"]):
-        times, lengths = _lengths(began[mine], ended[mine])
-        held = lasting(times, np.append(times[1:], times[-1:]))
+    point_times: list[Ints] = []
+    point_lengths: list[Ints] = []
+    for (device, stream), mine in group_rows(launches["device"], launches["stream"]):
+        times, lengths = _lengths(enqueued[mine], dequeued[mine])
+        held = durations_of(times, np.append(times[1:], times[-1:]))
         full, whole = int(held[lengths >= parameters.full].sum()), int(held.sum())
         summary.append(
             [
                 *(scope.rank, device, stream, len(times), lengths.mean(), lengths.std(ddof=1), int(lengths.min())),
-                *(*quarters(lengths), int(lengths.max())),
-                *(float(lengths @ (held / whole)) if whole else None, bounded(full), share(full, whole)),
+                *(*quartiles(lengths), int(lengths.max())),
+                *(float(lengths @ (held / whole)) if whole else None, clamp_int64(full), percentage(full, whole)),
             ]
         )
-        told = peaks(lengths, parameters.points)
-        times_told.append(times[told])
-        lengths_told.append(lengths[told])
+        chosen = peak_indices(lengths, parameters.points)
+        point_times.append(times[chosen])
+        point_lengths.append(lengths[chosen])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "stream"))}
-    points = series(keys, {"at_ns": times_told, "length": lengths_told})
-    return {"summary": rows_made(SUMMARY, summary), "series": made(SERIES, points)}
+    points = concat_groups(keys, {"at_ns": point_times, "length": point_lengths})
+    return {"summary": table_of_rows(SUMMARY, summary), "series": table_of(SERIES, points)}
 
 
-def _lengths(began: Ints, ended: Ints) -> tuple[Ints, Ints]:
-    """When a queue changes, and how long it is from then on; of what happens at once, launches come first."""
-    times = np.concatenate([began, ended])
+def _lengths(enqueued: Ints, dequeued: Ints) -> tuple[Ints, Ints]:
+    """Return the times at which a queue changes, and its length from then on; launches come first at equal times."""
+    times = np.concatenate([enqueued, dequeued])
     order = np.argsort(times, kind="stable")
-    return times[order], np.cumsum(np.where(order < len(began), 1, -1))
+    return times[order], np.cumsum(np.where(order < len(enqueued), 1, -1))
 
 
 QUESTION = Question(
@@ -101,6 +112,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=QueueParameters,
-    missing=missing_launches,
+    missing=no_launches_reason,
     answer=answer,
 )

@@ -14,17 +14,24 @@ from service.analysis.facts.activity import (
     DATALOADER,
     KERNEL,
     TB_NAMES,
+    Intervals,
     Rules,
-    Spans,
     activity_of,
     category_of,
 )
-from service.analysis.facts.checks import TABLES, UNTOLD, Check, Evidence, Place, tables_of
+from service.analysis.facts.checks import (
+    TABLES,
+    UNSPLIT_COMMUNICATION_ADVICE,
+    Check,
+    Evidence,
+    TimelineSpan,
+    check_tables,
+)
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.matrix_core_check import is_reduced, matrix_core_check
-from service.analysis.facts.run_checks import Waiting, run_checks
+from service.analysis.facts.run_checks import RunWaits, run_checks
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables, WorkParameters, concatenated
@@ -33,7 +40,7 @@ from service.analysis.steps import missing as missing_steps
 from service.trace.summary import OP_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
+    from service.analysis.facts.slices import Slices  # loads numba, which descriptions of questions do without
 
 LOADING_MAX = 5
 COMMUNICATION_MAX = 10
@@ -42,10 +49,10 @@ MEMORY_MAX = 90
 """TensorBoard's limits, in %."""
 
 NCCL_SINCE = 3.5
-"""Compute capability."""
+"""Least compute capability of GPUs that can use NCCL."""
 
 _EXCHANGED = ("communications", "covers", "about")
-"""What the analysis of collectives finds of each rank, beside the tables of this one."""
+"""Tables of each rank from the analysis of collectives, in addition to those of this analysis."""
 
 _LONGEST_COMMUNICATION = """
 SELECT name, start_ns, end_ns FROM work WHERE type = 'COMM' ORDER BY end_ns - start_ns DESC, start_ns, position LIMIT 1
@@ -63,62 +70,62 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """What the rules find in a rank, what of that is to be done, and what the rank communicates with others."""
+    """Return the checks and recommendations of a rank, and its communications with other ranks."""
     windows, lengths, kernels, devices = _steps(scope, parameters)
-    scope.work(WorkParameters())
+    scope.define_work(WorkParameters())
     as_tensorboard = parameters.rules == "tensorboard"
     checks = [*_of_steps(scope, windows, lengths, parameters), *_of_devices(kernels, devices, windows)]
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
-        checks = [_not_refuted(one, scope) for one in checks]
-    tables = tables_of(scope.rank, checks)
+        checks = [_not_refuted(check, scope) for check in checks]
+    tables = check_tables(scope.rank, checks)
     if not as_tensorboard and collectives.missing(scope) is None:
         tables |= collectives.answer(scope, CollectiveParameters())
     return tables
 
 
 def _not_refuted(check: Check, scope: Scope) -> Check:
-    """A check whose advice the trace does not refute."""
+    """Replace the advice of a check if the trace refutes it."""
     if check.rule == "communication":
-        return replace(check, advice=UNTOLD)
+        return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
     if check.rule == "memory" and check.applies and is_reduced(scope):
         return replace(check, advice="Checkpoint activations, or use smaller batches.")
     return check
 
 
 def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
-    """What the rules find in a run; of one rank, or by TensorBoard's rules, what they find in each rank."""
-    own = [{name: one[name] for name in TABLES} for one in answers]
+    """Combine the checks of ranks to those of the run; one rank, or TensorBoard's rules, keep them by rank."""
+    own = [{name: tables[name] for name in TABLES} for tables in answers]
     if len(answers) == 1 or parameters.rules == "tensorboard":
         return concatenated(own)
-    communicating = [{name: one[name] for name in _EXCHANGED} for one in answers if _EXCHANGED[0] in one]
-    of_run = tables_of(None, run_checks(own, _waiting(communicating)))
+    communicating = [{name: tables[name] for name in _EXCHANGED} for tables in answers if _EXCHANGED[0] in tables]
+    of_run = check_tables(None, run_checks(own, _waiting(communicating)))
     of_ranks = concatenated(own)
     return {**of_run, "checks": concatenated([of_run, of_ranks])["checks"]}
 
 
-def _waiting(communicating: Sequence[Tables]) -> Waiting | None:
-    """How the ranks wait for each other."""
+def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
+    """Return how the ranks wait for each other, or None if nothing communicates."""
     if not communicating:
         return None
     together = collectives.joined(communicating, CollectiveParameters())
     rows = {name: together[name].to_pylist() for name in ("ranks", "lateness", "steps", "waits")}
-    waiting = Waiting(rows["ranks"], rows["lateness"], rows["steps"], None)
-    late = waiting.late
+    waiting = RunWaits(rows["ranks"], rows["lateness"], rows["steps"], None)
+    late = waiting.most_waited_for
     mine = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
     if not mine:
         return waiting
     latest = max(mine, key=lambda row: (row["late_ns"], -row["start_ns"]))
-    abouts = [one["about"].to_pylist()[0] for one in communicating]
-    bases = {one["rank"]: one["base_ns"] for one in abouts}
+    abouts = [tables["about"].to_pylist()[0] for tables in communicating]
+    bases = {about["rank"]: about["base_ns"] for about in abouts}
     first, own = abouts[0]["base_ns"], bases[latest["rank"]]
     start = latest["start_ns"] - (own - first if None not in bases.values() else 0)
-    return waiting._replace(place=Place(latest["collective"], start - latest["late_ns"], start))
+    return waiting._replace(place=TimelineSpan(latest["collective"], start - latest["late_ns"], start))
 
 
-def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Spans, Ints]:
-    """The steps, what their time goes to, and all kernels with their devices; of the rest nothing is kept."""
+def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:
+    """Return the steps, their time by category, and all kernels with their devices; other work is freed."""
     activity = activity_of(scope, parameters.rules)
     windows = windows_of(activity, parameters)
     chosen = np.isin(activity.categories, (KERNEL, COMMUNICATION))
@@ -126,35 +133,35 @@ def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints
 
 
 def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[Check]:
-    """Whether steps wait for data, or for communication, for too long."""
+    """Check whether steps wait too long for data or for communication."""
     whole = sum((windows.ends - windows.starts).tolist())
-    for category, limit, what in (
+    for category, limit, activity in (
         (DATALOADER, LOADING_MAX, "in waiting for a DataLoader"),
         (COMMUNICATION, COMMUNICATION_MAX, "in communication that nothing hides"),
     ):
         value = 100 * sum(lengths[category].tolist()) / whole if whole else None
         applies = None if value is None else value > limit
-        found = None
+        place = None
         if applies and category == COMMUNICATION:
-            found = next((_place(row) for row in scope.table(_LONGEST_COMMUNICATION).to_pylist()), None)
-        if applies and not found:
-            found = _longest(scope, category, parameters.rules)
-        reason = f"{value or 0:.1f} % of the steps are {what}."
+            place = next((_place(row) for row in scope.table(_LONGEST_COMMUNICATION).to_pylist()), None)
+        if applies and not place:
+            place = _longest(scope, category, parameters.rules)
+        reason = f"{value or 0:.1f} % of the steps are {activity}."
         yield Check(
-            CATEGORIES[category], applies, value, limit, reason, place=found, evidence=(
-                Evidence(f"time of steps {what}", sum(lengths[category].tolist()), "ns", found),
+            CATEGORIES[category], applies, value, limit, reason, place=place, evidence=(
+                Evidence(f"time of steps {activity}", sum(lengths[category].tolist()), "ns", place),
                 Evidence("time of steps", whole, "ns"),
                 Evidence("number of steps", len(windows), "steps"),
             ),
         )  # fmt: skip
 
 
-def _place(found: Mapping[str, Any]) -> Place:
-    return Place(found["name"], found["start_ns"], found["end_ns"])
+def _place(row: Mapping[str, Any]) -> TimelineSpan:
+    return TimelineSpan(row["name"], row["start_ns"], row["end_ns"])
 
 
-def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
-    """The longest operator or annotation of a category."""
+def _longest(scope: Scope, category: int, rules: Rules) -> TimelineSpan | None:
+    """Return the longest operator or annotation of a category."""
     slices = scope.slices()
     rows = np.flatnonzero(
         slices.of_categories(OP_CATEGORIES.__contains__)
@@ -163,12 +170,12 @@ def _longest(scope: Scope, category: int, rules: Rules) -> Place | None:
     return _at(slices, int(rows[np.argmax((slices.host.ends - slices.host.starts)[rows])])) if len(rows) else None
 
 
-def _at(slices: "Slices", row: int) -> Place:
-    return Place(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
+def _at(slices: "Slices", row: int) -> TimelineSpan:
+    return TimelineSpan(slices.names[slices.host.names[row]], int(slices.host.starts[row]), int(slices.host.ends[row]))
 
 
-def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Check]:
-    """Whether GPUs idle."""
+def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator[Check]:
+    """Check whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     for device in np.unique(devices).tolist():
         cover = kernels.only(devices == device).covered()
@@ -191,22 +198,22 @@ def _of_devices(kernels: Spans, devices: Ints, windows: Windows) -> Iterator[Che
         )
 
 
-def _longest_gap(cover: Coverage, first: int, last: int) -> Place:
-    """The longest time between `first` and `last` that is not covered."""
+def _longest_gap(cover: Coverage, first: int, last: int) -> TimelineSpan:
+    """Return the longest interval between `first` and `last` that is not covered."""
     starts = np.clip(np.append(cover.starts, last), first, last)
     ends = np.clip(np.concatenate([[first], cover.ends]), first, last)
     longest = int((starts - ends).argmax())
-    return Place("no kernel", int(ends[longest]), int(starts[longest]))
+    return TimelineSpan("no kernel", int(ends[longest]), int(starts[longest]))
 
 
 def _of_memory(scope: Scope) -> Iterator[Check]:
-    """Whether the memory of a GPU is nearly full."""
-    sizes = {one["id"]: one["memory_bytes"] for one in scope.summary["devices"]}
-    told = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
-    for row in told:
+    """Check whether the memory of a GPU is nearly full."""
+    sizes = {device["id"]: device["memory_bytes"] for device in scope.summary["devices"]}
+    peaks = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
+    for row in peaks:
         size = sizes.get(row["device"])
         value = 100 * row["allocated"] / size if size else None
-        peak = Place("[memory]", row["peak_ns"], row["peak_ns"])
+        peak = TimelineSpan("[memory]", row["peak_ns"], row["peak_ns"])
         yield Check(
             "memory", None if value is None else value > MEMORY_MAX, value, MEMORY_MAX,
             f"{value or 0:.1f} % of the {(size or 0) / 2**30:.1f} GiB are allocated at the peak.",
@@ -218,33 +225,33 @@ def _of_memory(scope: Scope) -> Iterator[Check]:
 
 
 def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Iterator[Check]:
-    """Whether the program uses several GPUs as it should."""
+    """Check whether the program uses several GPUs in the recommended way."""
     parallel, distributed = "DataParallel.forward", "DistributedDataParallel.forward"
     slices = scope.slices()
-    places: dict[str, Place] = {}
+    places: dict[str, TimelineSpan] = {}
     for name in (parallel, distributed):
         named = np.flatnonzero(slices.of_categories(OP_CATEGORIES.__contains__) & slices.host_named(name.__eq__))
         if len(named):
             places[name] = _at(slices, int(named[0]))
     reason = f"DataParallel runs a model on {devices} GPUs."
     place = places.get(parallel)
-    used = (Evidence("devices that do work", devices, "devices", place),)
+    working = (Evidence("devices that do work", devices, "devices", place),)
     applies = place is not None and devices > 1
-    yield Check("data_parallel", applies, devices, 1, reason, "devices", place=place, evidence=used)
+    yield Check("data_parallel", applies, devices, 1, reason, "devices", place=place, evidence=working)
     if distributed in places:
         exact = parameters.rules == "exact"
         nccl = any(name.startswith("nccl:") and (exact or name in TB_NAMES) for name in slices.names)
         nccl = nccl or (exact and scope.has_communication)
-        able = sum(one >= NCCL_SINCE for one in _capabilities(scope))
+        capable = sum(capability >= NCCL_SINCE for capability in _capabilities(scope))
         reason = "DistributedDataParallel communicates, and nothing of NCCL is in the trace."
         place = places[distributed]
-        could = (Evidence("devices that can use NCCL", able, "devices", place),)
-        yield Check("nccl", able > 0 and not nccl, able, 0, reason, "devices", place=place, evidence=could)
+        evidence = (Evidence("devices that can use NCCL", capable, "devices", place),)
+        yield Check("nccl", capable > 0 and not nccl, capable, 0, reason, "devices", place=place, evidence=evidence)
 
 
 def _capabilities(scope: Scope) -> list[float]:
-    """The compute capabilities of the GPUs of which they are known, as numbers."""
-    return [float(known) for one in properties_of(scope) if (known := capability_of(one))]
+    """Return the known compute capabilities of the GPUs, as numbers."""
+    return [float(capability) for device in properties_of(scope) if (capability := capability_of(device))]
 
 
 QUESTION = Question(
@@ -252,9 +259,9 @@ QUESTION = Question(
     answers="What should be done next?",
     definition="TensorBoard's rules: more than 5 % of the steps in a DataLoader, or 10 % in exposed communication; a"
     " kernel in less than half of the steps; operators that could use tensor cores, and none that does; more than 90 %"
-    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels tell what"
+    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels show what"
     " uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the run, and"
-    " exposed communication is told apart into transfer and waiting for a late rank.",
+    " exposed communication is separated into transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

@@ -12,13 +12,13 @@ from service.analysis.facts.activity import (
     activity_of,
 )
 from service.analysis.facts.coverage import Coverage
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.scope import WORK, Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables
-from service.analysis.table import RANK, count, made, ns, number, pct, rows_made, word
+from service.analysis.table import RANK, count, ns, number, pct, table_of, table_of_rows, word
 
-STEP_NUMBER = count("step", "number of the step; empty where the trace has no steps and this is all of it")
+STEP_NUMBER = count("step", "number of the step; empty if the trace has no steps and this is all of it")
 _STEPS = (
     RANK,
     STEP_NUMBER,
@@ -36,14 +36,14 @@ _STEPS = (
 )
 _AVERAGE = (
     RANK,
-    word("category", "`total`, or what a step's time goes to"),
+    word("category", "`total`, or a category of a step's time"),
     number("mean_ns", "over the steps", "ns"),
     pct("share", "of the mean step"),
 )
 _COMMUNICATION = (
     RANK,
     STEP_NUMBER,
-    ns("computation", "with computing and no communication; on the host, where no device computes at all"),
+    ns("computation", "with computing and no communication; on the host if no device computes at all"),
     ns("overlap", "with both"),
     ns("communication", "with communication and no computing"),
     ns("other", "with neither"),
@@ -51,7 +51,7 @@ _COMMUNICATION = (
 
 
 def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
-    """How long each window spends on each category, where a time counts for the first of them; the rest is last."""
+    """Return the time of each window by category; each moment counts for the first that covers it, the rest is last."""
     lengths, so_far, before = [], Coverage.none(), np.zeros(len(windows), np.int64)
     for cover in covers:
         so_far = so_far.with_more(cover)
@@ -62,7 +62,7 @@ def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """The time of each step, of a mean step, and how communication is hidden."""
+    """Return the time of each step, of a mean step, and how far communication is hidden."""
     activity = activity_of(scope, parameters.rules)
     windows, covers = windows_of(activity, parameters), activity.covers
     lengths = by_priority(windows, covers)
@@ -71,24 +71,24 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     about["step"] = windows.labels()
     steps = {**about, "start_ns": windows.starts, "end_ns": windows.ends, "total_ns": totals}
     steps |= {f"{category}_ns": length for category, length in zip(CATEGORIES, lengths, strict=True)}
-    means = [sum(each.tolist()) / len(windows) for each in (totals, *lengths)]
+    means = [sum(times.tolist()) / len(windows) for times in (totals, *lengths)]
     average = [
-        [scope.rank, category, mean, share(mean, means[0])]
+        [scope.rank, category, mean, percentage(mean, means[0])]
         for category, mean in zip(("total", *CATEGORIES), means, strict=True)
     ]
     return {
-        "steps": made(_STEPS, steps),
-        "average": rows_made(_AVERAGE, average),
-        "communication": made(_COMMUNICATION, {**about, **_hidden(windows, covers)}),
+        "steps": table_of(_STEPS, steps),
+        "average": table_of_rows(_AVERAGE, average),
+        "communication": table_of(_COMMUNICATION, {**about, **_hidden(windows, covers)}),
     }
 
 
 def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
-    """How long each window computes, communicates, and both."""
+    """Return the time in which each window computes, communicates, and does both."""
     computing, communicating = covers[KERNEL] or covers[CPU_EXEC], covers[COMMUNICATION]
     computes, communicates, either = (
-        each.between(windows.starts, windows.ends)
-        for each in (computing, communicating, computing.with_more(communicating))
+        coverage.between(windows.starts, windows.ends)
+        for coverage in (computing, communicating, computing.with_more(communicating))
     )
     return {
         "computation_ns": either - communicates,
@@ -99,9 +99,9 @@ def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there is neither work of a device nor anything that a host does."""
-    some = scope.happens(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.calls})")
-    return None if some else "Nothing in this trace takes time."
+    """Return a reason if the trace has neither work on a device nor operators or calls on a host."""
+    lasts = scope.has_slice(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.is_call})")
+    return None if lasts else "Nothing in this trace takes time."
 
 
 QUESTION = Question(
@@ -116,4 +116,5 @@ QUESTION = Question(
     parameters=StepParameters,
     missing=missing,
     answer=answer,
+    cost=2,
 )

@@ -1,10 +1,10 @@
 """Is the GPU computing, communicating, copying, or idle?"""
 
-from service.analysis.facts.intervals import Ints, bounded, common, covered, groups, share
+from service.analysis.facts.intervals import Ints, clamp_int64, covered, group_rows, overlap_length, percentage
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.work_times import work_times
 from service.analysis.question import Question, Tables, WorkParameters
-from service.analysis.table import DEVICE, RANK, ns, pct, rows_made
+from service.analysis.table import DEVICE, RANK, ns, pct, table_of_rows
 
 COLUMNS = (
     RANK,
@@ -28,17 +28,19 @@ COLUMNS = (
 
 
 def answer(scope: Scope, parameters: WorkParameters) -> Tables:
-    """The time of each device."""
+    """Return the times of each device."""
     devices, types, starts, ends = work_times(scope, parameters)
-    rows = [[scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in groups(devices)]
-    return {"breakdown": rows_made(COLUMNS, rows)}
+    rows = [
+        [scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in group_rows(devices)
+    ]
+    return {"breakdown": table_of_rows(COLUMNS, rows)}
 
 
 def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
-    """The columns from the span on, of work of these types."""
+    """Return the columns from `span_ns` on, of work of these types."""
     compute, comm, mem = ((starts[kinds == kind], ends[kinds == kind]) for kind in range(3))
     computing, communicating, copying = covered(*compute), covered(*comm), covered(*mem)
-    both = common(compute, comm)
+    both = overlap_length(compute, comm)
     either = computing + communicating - both
     span, busy = int(ends.max()) - int(starts.min()), covered(starts, ends)
     times = (
@@ -46,22 +48,25 @@ def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
         *(both, either - computing, busy - either, busy - computing),
     )
     return [
-        *map(bounded, times),
-        *(share(part, span) for part in (span - busy, computing, busy - computing, either - computing, busy - either)),
+        *map(clamp_int64, times),
+        *(
+            percentage(part, span)
+            for part in (span - busy, computing, busy - computing, either - computing, busy - either)
+        ),
     ]
 
 
 def missing(scope: Scope) -> str | None:
-    """A reason where there is no work of a GPU."""
-    return scope.missing_work
+    """Return a reason if the trace has no work on a GPU."""
+    return scope.no_work_reason
 
 
 QUESTION = Question(
     name="temporal_breakdown",
     answers="Is the GPU computing, communicating, copying, or idle?",
     definition="Of each rank and device: the span is from the start of its first work to the end of its last; idle is"
-    " the span without what any work covers; a time counts as computing if any does, else as communication, else as"
-    " memory work.",
+    " the part of the span that no work covers; a moment counts as computing if any work computes, else as"
+    " communication, else as memory work.",
     source="https://hta.readthedocs.io/en/latest/source/features/temporal_breakdown.html",
     tables={"breakdown": COLUMNS},
     parameters=WorkParameters,

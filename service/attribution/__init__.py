@@ -1,1 +1,1 @@
-"""Which work belongs to which launch, operator and step: one rule, for all that ask."""
+"""Attribution of device work to launches, operators and steps: one rule for every caller."""

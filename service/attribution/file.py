@@ -1,4 +1,4 @@
-"""The file of a trace's links, which is made once and read by all that cut and analyse the trace."""
+"""The file of a trace's links: written once, read by every cut and analysis of the trace."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.attribution.links import RULES, ExternalIds, Links, linked
+from service.attribution.links import RULES, ExternalIdKind, Links, link_device_events
 from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP, StepClock
 from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
@@ -26,22 +26,22 @@ SCHEMA = pa.schema(
         pa.field("is_work", pa.bool_()),
     ]
 )
-"""Columns of the file: rows are those of the events, from 0; null where there is no launch, operator or step."""
+"""Columns of the file: rows are those of the events, from 0; null for no launch, operator or step."""
 
 
-def make_links(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIds = "unknown") -> Links:
-    """Find the links of a trace whose events are written, and write them beside the events.
+def make_links(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIdKind = "unknown") -> Links:
+    """Find the links of a trace from its events, and write them next to the events.
 
     Args:
-        columns: the folder of the trace's columns.
-        summary: of the trace, as the catalog has it.
-        external_ids: what External ids are, where a trace of which this one is a part has shown it.
+        columns: folder of the trace's columns.
+        summary: summary of the trace, as in the catalog.
+        external_ids: meaning of External ids, if the whole trace of which this is a part has shown it.
 
     Raises:
-        ExportFailed: the events can't be read.
-        DiskFull: there was no room.
+        ExportFailed: the events cannot be read.
+        DiskFull: the disk has no room for the file.
     """
-    links = _found(columns, summary, external_ids)
+    links = _find_links(columns, summary, external_ids)
     with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
         pq.write_table(_table(links), file, compression="zstd", use_dictionary=["rule"])
         file.flush()
@@ -50,21 +50,21 @@ def make_links(columns: Path, summary: Mapping[str, Any], external_ids: External
 
 
 def links_of(columns: Path, summary: Mapping[str, Any]) -> Links:
-    """The links of a trace; those of a trace that an earlier version has read are found anew.
+    """Return the links of a trace; they are computed for a trace that was ingested before the file existed.
 
     Args:
-        columns: the folder of the trace's columns.
-        summary: of the trace, as the catalog has it.
+        columns: folder of the trace's columns.
+        summary: summary of the trace, as in the catalog.
 
     Raises:
-        ExportFailed: the columns can't be read.
+        ExportFailed: the columns cannot be read.
     """
     path = columns / ATTRIBUTION
     if not path.exists():
-        return _found(columns, summary, "unknown")
+        return _find_links(columns, summary, "unknown")
     try:
         table = pq.read_table(path, schema=SCHEMA)
-        told = pq.read_metadata(path).metadata[_EXTERNAL_IDS].decode()
+        external_ids = pq.read_metadata(path).metadata[_EXTERNAL_IDS].decode()
     except (OSError, KeyError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
     ints = {
@@ -72,18 +72,18 @@ def links_of(columns: Path, summary: Mapping[str, Any]) -> Links:
         for name, field in _INTS.items()
     }
     rules = table["rule"].unify_dictionaries().combine_chunks()
-    places = np.array([RULES.index(rule) for rule in rules.dictionary.to_pylist()] or [0], np.int64)
+    rule_indices = np.array([RULES.index(rule) for rule in rules.dictionary.to_pylist()] or [0], np.int64)
     return Links(
         **ints,
         is_work=table["is_work"].to_numpy(),
-        rules=places[rules.indices.to_numpy()],
-        external_ids=cast("ExternalIds", told),
+        rules=rule_indices[rules.indices.to_numpy()],
+        external_ids=cast("ExternalIdKind", external_ids),
     )
 
 
-def _found(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIds) -> Links:
+def _find_links(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIdKind) -> Links:
     with closing(Parts(columns / EVENTS)) as parts:
-        return linked(parts.read, StepClock(summary), external_ids)
+        return link_device_events(parts.read, StepClock(summary), external_ids)
 
 
 def _table(links: Links) -> pa.Table:

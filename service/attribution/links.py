@@ -1,16 +1,16 @@
-"""The launch, the operator and the step of all that devices do.
+"""The launch, the operator and the step of everything that runs on devices.
 
-The rule, in its order:
+The rules, in order:
 
-1. Work belongs to its launch: the call of a runtime or driver that has its correlation, of several the first.
-2. The launch belongs to the innermost operator on its thread that began before it and lasts as it begins.
-3. Work that has no operator by its launch belongs to that of its External id, in traces where External ids are shown
-   to be those of operators.
-4. Work belongs to the step in which its launch began (`service.attribution.steps`), and work without a launch to the
-   step in which it began itself.
+1. Work belongs to its launch: the first runtime or driver call with its correlation id.
+2. The launch belongs to the innermost operator that is open on its thread when the launch begins.
+3. Work without an operator by its launch belongs to the operator with its External id, in traces where External ids
+   are known to be those of operators.
+4. Work belongs to the step in which its launch began (`service.attribution.steps`). Work without a launch belongs to
+   the step in which it began.
 
-Kineto writes the correlation as External id where it knows of no operator, and numbers operators from 1 as well: an
-External id proves nothing by itself (https://github.com/pytorch/kineto, ``libkineto/src/output_json.cpp``).
+Kineto writes the correlation id as External id when it knows no operator, and also numbers operators from 1. So an
+External id alone proves nothing (https://github.com/pytorch/kineto, ``libkineto/src/output_json.cpp``).
 """
 
 import re
@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from service.attribution.nesting import NONE, Flags, Ints, in_order, owners
-from service.attribution.steps import NO_STEP, StepClock, Track, thread_of
+from service.attribution.nesting import NONE, Flags, Ints, first_matches, nesting_order
+from service.attribution.steps import NO_STEP, StepClock, Track, normalized_track
 from service.attribution.sweep import OpenOperators
 from service.store.parts import TRACK, Part, Tracks
 from service.trace.summary import (
@@ -33,16 +33,16 @@ from service.trace.summary import (
     STEP_PREFIX,
 )
 
-ExternalIds = Literal["operators", "other", "unknown"]
-"""What the External ids of work are: those of operators, something else, or nothing tells."""
+ExternalIdKind = Literal["operators", "other", "unknown"]
+"""Meaning of the External ids of work: ids of operators, something else, or unknown."""
 
 RULES = ("launch", "graph", "external_id", "launch_outside_operators", "graph_outside_operators", "no_launch")
-"""By what work has its operator; by the last three it has none, for that reason."""
+"""Rules that give work its operator; the last three are the reasons why work has none."""
 
 LAUNCH, GRAPH, EXTERNAL_ID, LAUNCH_OUTSIDE, GRAPH_OUTSIDE, NO_LAUNCH = range(len(RULES))
 
-AGREEING = 0.99
-"""The least share of work whose External id has to be that of the operator around its launch."""
+MIN_AGREEMENT = 0.99
+"""Least share of work whose External id must be that of the operator around its launch."""
 
 _SYNCHRONIZATION = "cuda_sync"
 _REGION = "gpu_user_annotation"
@@ -50,7 +50,7 @@ _LINKED = GPU_CATEGORIES | {_SYNCHRONIZATION}
 COLUMNS = ("ph", "cat", "name", "ts_ns", "dur_ns", "correlation", "external_id", *TRACK)
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
-"""Reads some columns of all events, in order of time."""
+"""Reads the named columns of all events, part by part, in order of time."""
 
 
 def _is_launch(category: str | None) -> bool:
@@ -58,22 +58,22 @@ def _is_launch(category: str | None) -> bool:
 
 
 def is_operator(name: str | None) -> bool:
-    """Whether what is in a category of operators is one, by its name: until 2022 annotations were there as well."""
+    """Return whether a name in a category of operators is an operator's; until 2022 annotations had it too."""
     return name not in NOT_OPERATORS and not (name or "").startswith(STEP_PREFIX)
 
 
 @dataclass(frozen=True)
 class Links:
-    """The slices on devices that something launched, in order of time.
+    """Links of the slices on devices, in order of time.
 
     Args:
-        rows: of the slices, among the events in order of time.
-        is_work: which are work; the others are waits and the regions that devices show.
-        launches: the row of the launch of each, `NONE` for none.
-        operators: the row of its operator, likewise.
-        rules: the place in `RULES` of the rule by which it has its operator.
-        steps: the number of its step, `NO_STEP` for none.
-        external_ids: what its External ids are in this trace.
+        rows: row of each slice among the events in order of time.
+        is_work: slices that are work; the others are waits and annotations shown on devices.
+        launches: row of each slice's launch, or `NONE`.
+        operators: row of each slice's operator, or `NONE`.
+        rules: index into `RULES` of the rule that gives each slice its operator.
+        steps: number of each slice's step, or `NO_STEP`.
+        external_ids: meaning of External ids in this trace.
     """
 
     rows: Ints
@@ -82,25 +82,25 @@ class Links:
     operators: Ints
     rules: Ints
     steps: Ints
-    external_ids: ExternalIds
+    external_ids: ExternalIdKind
 
     def of_work(self) -> "Links":
-        """Those of work alone."""
-        chosen = self.is_work
-        if chosen.all():
+        """Return the links of work alone."""
+        is_work = self.is_work
+        if is_work.all():
             return self
         return Links(
-            rows=self.rows[chosen],
-            is_work=chosen[chosen],
-            launches=self.launches[chosen],
-            operators=self.operators[chosen],
-            rules=self.rules[chosen],
-            steps=self.steps[chosen],
+            rows=self.rows[is_work],
+            is_work=is_work[is_work],
+            launches=self.launches[is_work],
+            operators=self.operators[is_work],
+            rules=self.rules[is_work],
+            steps=self.steps[is_work],
             external_ids=self.external_ids,
         )
 
-    def told(self) -> dict[str, object]:
-        """Summarise the links: what External ids are, and how much work each rule attributes."""
+    def summary(self) -> dict[str, object]:
+        """Summarise the links: the meaning of External ids, and the count of work by rule."""
         counts = np.bincount(self.rules[self.is_work], minlength=len(RULES)).tolist()
         return {
             "external_ids": self.external_ids,
@@ -108,65 +108,65 @@ class Links:
         }
 
 
-def external_ids_shown(summary: Mapping[str, Any]) -> ExternalIds:
-    """What the External ids of a trace are, as the catalog has it."""
-    return _known(summary.get("attribution", {}).get("external_ids"))
+def external_ids_in_summary(summary: Mapping[str, Any]) -> ExternalIdKind:
+    """Return the meaning of External ids that a trace's summary records."""
+    return _external_id_kind(summary.get("attribution", {}).get("external_ids"))
 
 
-def external_ids_told(envelope: Mapping[str, Any]) -> ExternalIds:
-    """What the External ids of a part of a trace are, as the whole trace has shown and the part's document tells."""
-    made_of = envelope.get("tracedock")
-    part = made_of.get("part") if isinstance(made_of, Mapping) else None
-    return _known(part.get("external_ids") if isinstance(part, Mapping) else None)
+def external_ids_in_envelope(envelope: Mapping[str, Any]) -> ExternalIdKind:
+    """Return the meaning of External ids that the document of a part records from the whole trace."""
+    origin = envelope.get("tracedock")
+    part = origin.get("part") if isinstance(origin, Mapping) else None
+    return _external_id_kind(part.get("external_ids") if isinstance(part, Mapping) else None)
 
 
-def _known(told: object) -> ExternalIds:
-    return next((one for one in get_args(ExternalIds) if one == told), "unknown")
+def _external_id_kind(value: object) -> ExternalIdKind:
+    return next((kind for kind in get_args(ExternalIdKind) if kind == value), "unknown")
 
 
-def linked(read: Read, clock: StepClock, external_ids: ExternalIds = "unknown") -> Links:
-    """Find the launch, the operator and the step of all that devices do.
+def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKind = "unknown") -> Links:
+    """Find the launch, the operator and the step of each slice on a device.
 
     Args:
-        read: of the trace.
-        clock: likewise.
-        external_ids: what External ids are, where a trace of which this one is a part has shown it.
+        read: reads columns of the trace.
+        clock: steps of the trace.
+        external_ids: meaning of External ids, if the whole trace of which this is a part has shown it.
     """
-    events = _Events(clock)
+    builder = _LinkBuilder(clock)
     for part in read(COLUMNS):
-        events.add(part)
-    return events.links(read, external_ids)
+        builder.add(part)
+    return builder.links(read, external_ids)
 
 
-class _Events:
-    """What is kept of the events, which come in order of time."""
+class _LinkBuilder:
+    """Collects what links need of the events, which come in order of time."""
 
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
         self._tracks = Tracks()
         self._open = OpenOperators()
-        self._held = [np.empty(0, np.int64)] * 8  # slices that begin as the last one that came
+        self._pending = [np.empty(0, np.int64)] * 8  # slices with the start of the last one: more may follow
         self._calls: list[list[Ints]] = []
-        self._linked: list[list[Ints]] = []
+        self._device_slices: list[list[Ints]] = []
         self._regions: list[list[Ints]] = []
         self._names: dict[str, int] = {}
         self._threads: dict[Track, int] = {}
 
     def add(self, part: Part) -> None:
-        """Take the events of the next part."""
+        """Add the events of the next part."""
         timed = part.slices & part.has("ts_ns")
-        is_operator_ = part.which("cat", OPERATOR_CATEGORIES.__contains__)
-        if is_operator_.any():
-            is_operator_ &= part.which("name", is_operator)
+        operators = part.which("cat", OPERATOR_CATEGORIES.__contains__)
+        if operators.any():
+            operators &= part.which("name", is_operator)
         is_call = part.which("cat", _is_launch)
         is_call &= part.ints("correlation") > 0
-        self._take_host(part, np.flatnonzero(timed & (is_operator_ | is_call)), is_call)
-        self._take_linked(part, np.flatnonzero(timed & part.which("cat", _LINKED.__contains__)))
-        self._take_regions(part, np.flatnonzero(timed & part.which("cat", {_REGION}.__contains__)), is_device=1)
+        self._add_host(part, np.flatnonzero(timed & (operators | is_call)), is_call)
+        self._add_device(part, np.flatnonzero(timed & part.which("cat", _LINKED.__contains__)))
+        self._add_regions(part, np.flatnonzero(timed & part.which("cat", {_REGION}.__contains__)), is_device=1)
         on_host = part.which("cat", ANNOTATION_CATEGORIES.__contains__)
-        self._take_regions(part, np.flatnonzero(timed & on_host), is_device=0)
+        self._add_regions(part, np.flatnonzero(timed & on_host), is_device=0)
 
-    def _take_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
+    def _add_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
         if not len(rows):
             return
         is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
@@ -174,33 +174,33 @@ class _Events:
             is_call[rows].astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
             part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows],
         )  # fmt: skip
-        slices = [np.concatenate(each) for each in zip(self._held, new, strict=True)]
+        slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
         ready = int(np.searchsorted(slices[2], slices[2][-1]))
-        self._held = [values[ready:] for values in slices]
+        self._pending = [values[ready:] for values in slices]
         self._sweep([values[:ready] for values in slices])
 
     def _sweep(self, slices: list[Ints]) -> None:
-        """Find the operators around calls; no later slice begins as soon as one of these."""
-        order = in_order(slices[2], slices[3])
+        """Find the operators around calls; later slices begin after all of these."""
+        order = nesting_order(slices[2], slices[3])
         calls, tracks, starts, ends, ids, rows, correlations, graphs = (values[order] for values in slices)
         is_call = calls > 0
         if not len(rows):
             return
-        threads = [self._threads.setdefault(thread_of(*key), len(self._threads)) for key in self._tracks.keys]
+        threads = [self._threads.setdefault(normalized_track(*key), len(self._threads)) for key in self._tracks.keys]
         around = self._open.around(is_call, np.array(threads, np.int64)[tracks], starts, ends, ids, rows)
         steps = self._clock.at(starts[is_call], tracks[is_call], self._tracks.keys)
-        told = (values[is_call] for values in (correlations, rows, ids, graphs))
-        self._calls.append([*told, around[:, 0], around[:, 1], steps])
+        columns = (values[is_call] for values in (correlations, rows, ids, graphs))
+        self._calls.append([*columns, around[:, 0], around[:, 1], steps])
 
-    def _take_linked(self, part: Part, rows: Ints) -> None:
+    def _add_device(self, part: Part, rows: Ints) -> None:
         if len(rows):
             is_work = part.which("cat", GPU_CATEGORIES.__contains__)[rows]
-            self._linked.append(
+            self._device_slices.append(
                 [part.first + rows, part.ints("correlation")[rows], part.ints("external_id")[rows], part.starts[rows],
                  self._tracks.of(part)[rows], is_work.astype(np.int64)]
             )  # fmt: skip
 
-    def _take_regions(self, part: Part, rows: Ints, *, is_device: int) -> None:
+    def _add_regions(self, part: Part, rows: Ints, *, is_device: int) -> None:
         if len(rows):
             codes, words = part.coded("name")
             names = np.array([*(self._names.setdefault(word, len(self._names)) for word in words), NONE], np.int64)
@@ -209,94 +209,95 @@ class _Events:
                  self._tracks.of(part)[rows], np.full(len(rows), is_device)]
             )  # fmt: skip
 
-    def links(self, read: Read, external_ids: ExternalIds) -> Links:
-        """All that was found."""
-        self._sweep(self._held)
-        correlations, call_rows, call_ids, graphs, around, around_ids, call_steps = _joined(self._calls, 7)
-        rows, wanted, ids, starts, tracks, is_work = _joined(self._linked, 6)
-        call = owners(correlations, wanted)
+    def links(self, read: Read, external_ids: ExternalIdKind) -> Links:
+        """Return the links of all events added."""
+        self._sweep(self._pending)
+        call_correlations, call_rows, call_ids, graphs, around, around_ids, call_steps = _concatenated(self._calls, 7)
+        rows, correlations, ids, starts, tracks, is_work = _concatenated(self._device_slices, 6)
+        call = first_matches(call_correlations, correlations)
         is_launched = call != NONE
         ids = np.where(ids > 0, ids, np.append(call_ids, 0)[call])
-        operators, theirs = np.append(around, NONE)[call], np.append(around_ids, 0)[call]
+        operators, operator_ids = np.append(around, NONE)[call], np.append(around_ids, 0)[call]
         if external_ids == "unknown":
-            external_ids = _shown(ids, theirs, (is_work > 0) & (operators != NONE))
+            external_ids = _kind_by_launches(ids, operator_ids, (is_work > 0) & (operators != NONE))
         rules = np.where(operators != NONE, LAUNCH, LAUNCH_OUTSIDE) + np.append(graphs, 0)[call]
         rules = np.where(is_launched, rules, NO_LAUNCH)
         lacking = (is_work > 0) & (operators == NONE) & (ids > 0)
         if external_ids != "other" and lacking.any():
-            found = _Named(read, ids[lacking])
+            by_id = _OperatorsById(read, ids[lacking])
             if external_ids == "unknown":
-                external_ids = found.shown(starts[lacking], wanted[lacking])
+                external_ids = by_id.kind(starts[lacking], correlations[lacking])
             if external_ids == "operators":
-                places = np.flatnonzero(lacking)[found.rows != NONE]
-                operators[places], rules[places] = found.rows[found.rows != NONE], EXTERNAL_ID
+                matched = np.flatnonzero(lacking)[by_id.rows != NONE]
+                operators[matched], rules[matched] = by_id.rows[by_id.rows != NONE], EXTERNAL_ID
         steps = np.append(call_steps, NO_STEP)[call]
-        alone = np.flatnonzero(~is_launched)
-        steps[alone] = self._clock.at(starts[alone], tracks[alone], self._tracks.keys)
+        unlaunched = np.flatnonzero(~is_launched)
+        steps[unlaunched] = self._clock.at(starts[unlaunched], tracks[unlaunched], self._tracks.keys)
         launches = np.append(call_rows, NONE)[call]
-        regions = self._regions_linked()
         columns = [rows, is_work, launches, operators, rules, steps]
-        columns = [np.concatenate(both) for both in zip(columns, regions, strict=True)]
+        columns = [np.concatenate(both) for both in zip(columns, self._device_regions(), strict=True)]
         order = np.argsort(columns[0], kind="stable")
         rows, is_work, launches, operators, rules, steps = (values[order] for values in columns)
         return Links(rows, is_work > 0, launches, operators, rules, steps, external_ids)
 
-    def _regions_linked(self) -> list[Ints]:
-        """The regions that devices show: they are in the steps of the host's annotations of their names and ids."""
-        rows, ids, names, starts, tracks, is_device = _joined(self._regions, 6)
+    def _device_regions(self) -> list[Ints]:
+        """Link annotations shown on devices to the step of the host's annotation with their name and id."""
+        rows, ids, names, starts, tracks, is_device = _concatenated(self._regions, 6)
         keys = np.where(ids > 0, ids * (len(self._names) + 1) + names + 1, 0)
         steps = self._clock.at(starts, tracks, self._tracks.keys)
-        shown, host = np.flatnonzero(is_device > 0), np.flatnonzero(is_device == 0)
-        of = owners(keys[host], keys[shown])
-        steps = np.where(of != NONE, np.append(steps[host], NO_STEP)[of], steps[shown])
-        none = np.full(len(shown), NONE)
-        return [rows[shown], np.zeros(len(shown), np.int64), none, none, np.full(len(shown), NO_LAUNCH), steps]
+        device, host = np.flatnonzero(is_device > 0), np.flatnonzero(is_device == 0)
+        match = first_matches(keys[host], keys[device])
+        steps = np.where(match != NONE, np.append(steps[host], NO_STEP)[match], steps[device])
+        none = np.full(len(device), NONE)
+        return [rows[device], np.zeros(len(device), np.int64), none, none, np.full(len(device), NO_LAUNCH), steps]
 
 
-class _Named:
-    """The operators that External ids name.
+class _OperatorsById:
+    """Operators looked up by External id.
 
     Attributes:
-        rows: the row of the operator of each id, `NONE` where there is none or more than one.
+        rows: row of the operator of each id; `NONE` if no operator or more than one has the id.
     """
 
     def __init__(self, read: Read, ids: Ints) -> None:
-        found: list[list[Ints]] = []
+        columns: list[list[Ints]] = []
         for part in read(("ph", "cat", "name", "ts_ns", "dur_ns", "external_id")):
-            chosen = part.which("cat", OPERATOR_CATEGORIES.__contains__) & part.slices & part.has("ts_ns")
-            chosen &= part.which("name", is_operator)
-            rows = np.flatnonzero(chosen & np.isin(part.ints("external_id"), ids))
-            found.append([part.ints("external_id")[rows], part.first + rows, part.starts[rows]])
-        named, rows, starts = _joined(found, 3)
-        different, counts = np.unique(named, return_counts=True)
-        unique = np.isin(named, different[counts == 1])
-        place = owners(named[unique], ids)
-        self.rows = np.append(rows[unique], NONE)[place]
+            operators = part.which("cat", OPERATOR_CATEGORIES.__contains__) & part.slices & part.has("ts_ns")
+            operators &= part.which("name", is_operator)
+            rows = np.flatnonzero(operators & np.isin(part.ints("external_id"), ids))
+            columns.append([part.ints("external_id")[rows], part.first + rows, part.starts[rows]])
+        operator_ids, rows, starts = _concatenated(columns, 3)
+        distinct, counts = np.unique(operator_ids, return_counts=True)
+        unique = np.isin(operator_ids, distinct[counts == 1])
+        match = first_matches(operator_ids[unique], ids)
+        self.rows = np.append(rows[unique], NONE)[match]
         self._ids = ids
-        self._starts = np.append(starts[unique], np.iinfo(np.int64).max)[place]
+        self._starts = np.append(starts[unique], np.iinfo(np.int64).max)[match]
 
-    def shown(self, starts: Ints, correlations: Ints) -> ExternalIds:
-        """What External ids are where no launch tells: operators', if nearly all name one that began before the work.
+    def kind(self, starts: Ints, correlations: Ints) -> ExternalIdKind:
+        """Return the meaning of External ids, where no launch shows it.
+
+        They are ids of operators if nearly all belong to an operator that began before the work.
 
         Args:
-            starts: of the work.
-            correlations: likewise; an External id that is the correlation was made of it.
+            starts: start of each piece of work.
+            correlations: correlation id of each; an equal External id was copied from it and does not count.
         """
         if not len(starts):
             return "unknown"
-        fitting = (self.rows != NONE) & (self._starts <= starts) & (self._ids != correlations)
-        return "operators" if fitting.mean() >= AGREEING else "other"
+        plausible = (self.rows != NONE) & (self._starts <= starts) & (self._ids != correlations)
+        return "operators" if plausible.mean() >= MIN_AGREEMENT else "other"
 
 
-def _shown(ids: Ints, theirs: Ints, comparable: Flags) -> ExternalIds:
-    """What External ids are, by work that has one and an operator around its launch."""
+def _kind_by_launches(ids: Ints, operator_ids: Ints, comparable: Flags) -> ExternalIdKind:
+    """Return the meaning of External ids, by work that has an id and an operator around its launch."""
     comparable = comparable & (ids > 0)
     if not comparable.any():
         return "unknown"
-    return "operators" if (ids == theirs)[comparable].mean() >= AGREEING else "other"
+    return "operators" if (ids == operator_ids)[comparable].mean() >= MIN_AGREEMENT else "other"
 
 
-def _joined(parts: list[list[Ints]], width: int) -> list[Ints]:
-    """The columns of some parts as one."""
+def _concatenated(parts: list[list[Ints]], width: int) -> list[Ints]:
+    """Concatenate the columns of all parts."""
     empty = [np.empty(0, np.int64)] * width
-    return [np.concatenate(each).astype(np.int64) for each in zip(empty, *parts, strict=True)]
+    return [np.concatenate(columns).astype(np.int64) for columns in zip(empty, *parts, strict=True)]

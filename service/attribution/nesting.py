@@ -1,4 +1,4 @@
-"""What encloses what on threads: the parents of millions of slices, and sums along them. Compiled."""
+"""Nesting of slices on threads: the parents of millions of slices, and sums along them. Compiled."""
 
 from typing import Any
 
@@ -10,42 +10,42 @@ from service.streaming.scan.compiled import compiled
 from service.trace.errors import NotApplicable
 
 NONE = -1
-"""The parent of a slice that nothing encloses."""
+"""Parent of a slice that no other slice encloses; also stands for a missing index."""
 
 DROPPED = -2
-"""The parent of a slice that is left out, since it overlaps another without nesting."""
+"""Parent of a slice that is left out because it overlaps another without nesting."""
 
 Ints = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
-"""Numbers of slices, or of what they belong to."""
+Indices = npt.NDArray[np.int32]
+"""Indices or codes of slices, threads, names and the like."""
 Flags = npt.NDArray[np.bool_]
 
 
-class Numbering:
-    """Numbers words in the order in which they come."""
+class WordEncoder:
+    """Dictionary encoder whose codes hold over all batches: words are numbered as they first appear."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str | None, int] = {}
+        self._codes: dict[str | None, int] = {}
 
-    def numbers(self, words: pa.Array) -> Places:
-        """The number of each word; what was not there before gets the next one."""
-        coded = words.dictionary_encode()
-        known = self._numbers
-        places = [known.setdefault(word, len(known)) for word in coded.dictionary.to_pylist()]
-        if coded.null_count:
-            places.append(known.setdefault(None, len(known)))
-        indices = coded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)
-        numbers: Places = np.array(places or [0], np.int32)[indices]
-        return numbers
+    def encode(self, words: pa.Array) -> Indices:
+        """Return the code of each word; a new word gets the next code."""
+        batch = words.dictionary_encode()
+        codes = self._codes
+        code_of_entry = [codes.setdefault(word, len(codes)) for word in batch.dictionary.to_pylist()]
+        if batch.null_count:
+            code_of_entry.append(codes.setdefault(None, len(codes)))
+        entries = batch.indices.fill_null(len(code_of_entry) - 1).to_numpy(zero_copy_only=False)
+        encoded: Indices = np.array(code_of_entry or [0], np.int32)[entries]
+        return encoded
 
     @property
     def words(self) -> list[str]:
-        """All words in the order of their numbers; null is none."""
-        return [word or "" for word in self._numbers]
+        """All words in the order of their codes; null reads as an empty word."""
+        return [word or "" for word in self._codes]
 
 
-def in_order(starts: Ints, ends: Ints) -> Any:
-    """What brings slices into the order of their starts, the longest first, and as they are where both are equal."""
+def nesting_order(starts: Ints, ends: Ints) -> Any:
+    """Return an index that sorts slices by start, longest first; equal slices keep their order."""
     if len(starts) < 2:
         return slice(None)
     rises = starts[1:] > starts[:-1]
@@ -53,33 +53,34 @@ def in_order(starts: Ints, ends: Ints) -> Any:
         return slice(None)
     if (starts[1:] < starts[:-1]).any():
         return np.lexsort((-ends, starts))
-    runs = np.concatenate([[0], np.cumsum(rises)])  # only the few that start at once with a longer one move
+    runs = np.concatenate([[0], np.cumsum(rises)])  # only slices that share a start with a longer slice move
     moving = np.flatnonzero(np.isin(runs, runs[1:][~rises & (ends[1:] > ends[:-1])]))
     order = np.arange(len(starts))
     order[moving] = moving[np.lexsort((-ends[moving], runs[moving]))]
     return order
 
 
-def numbered(keys: Ints) -> tuple[Places, int]:
-    """A number for each key, the same for the same, and how many keys there are."""
-    numbers = np.empty(len(keys), np.int32)
-    room = 1 << 12
-    while (count := _number(keys, numbers, np.empty(room, np.int64), np.full(room, NONE, np.int32))) < 0:
-        room <<= 4
-    return numbers, count
+def factorize(keys: Ints) -> tuple[Indices, int]:
+    """Return the code of each key, numbered as they first appear, and the count of distinct keys."""
+    codes = np.empty(len(keys), np.int32)
+    capacity = 1 << 12
+    while (count := _factorize(keys, codes, np.empty(capacity, np.int64), np.full(capacity, NONE, np.int32))) < 0:
+        capacity <<= 4
+    return codes, count
 
 
 def parents_of(
-    threads: Places, starts: Ints, ends: Ints, *, drop: bool = False, left_out: Flags | None = None
-) -> Places:
-    """The slice that encloses each, or `NONE`.
+    threads: Indices, starts: Ints, ends: Ints, *, drop: bool = False, left_out: Flags | None = None
+) -> Indices:
+    """Return the index of the innermost slice that encloses each slice, or `NONE`.
 
     Args:
-        threads: of the slices, which are in order of time and the longest first; numbers from 0.
-        starts: likewise.
-        ends: likewise.
-        drop: leave out what ends after the slice in which it starts; else that slice is over for it and what follows.
-        left_out: which slices are left out anyway.
+        threads: thread of each slice, numbered from 0; slices are in `nesting_order`.
+        starts: start of each slice.
+        ends: end of each slice.
+        drop: leave out slices that end after the slice in which they start; otherwise the outer slice counts as over
+            from their start.
+        left_out: slices to leave out in any case.
     """
     parents = np.empty(len(starts), np.int32)
     tops = np.full(int(threads.max(initial=-1)) + 1, NONE, np.int32)
@@ -87,179 +88,196 @@ def parents_of(
     return parents
 
 
-def below(parents: Places, values: Ints) -> Ints:
-    """The sum of a value over the children of each slice."""
+def child_sums(parents: Indices, values: Ints) -> Ints:
+    """Sum a value over the direct children of each slice."""
     sums = np.zeros(len(parents), np.int64)
     _sum(parents, values, sums)
     return sums
 
 
-def within(parents: Places, values: Ints) -> Ints:
-    """The sum of a value over each slice and all that it encloses."""
+def subtree_sums(parents: Indices, values: Ints) -> Ints:
+    """Sum a value over each slice and all its descendants."""
     sums = values.astype(np.int64)
-    _sum_within(parents, sums)
+    _sum_subtrees(parents, sums)
     return sums
 
 
-def paths(parents: Places, names: Places) -> tuple[Places, int]:
-    """A number for each slice, the same for those of the same name whose parents have the same; and how many there are.
+def path_codes(parents: Indices, names: Indices) -> tuple[Indices, int]:
+    """Return a code for the path of names from the root to each slice, and the count of distinct paths.
 
-    They are in the order in which they first come.
+    Codes are numbered as paths first appear.
     """
-    numbers = np.empty(len(parents), np.int32)
-    room, radix = 1 << 12, int(names.max(initial=0)) + 1
-    while (
-        count := _number_paths(parents, names, radix, numbers, np.empty(room, np.int64), np.full(room, NONE, np.int32))
-    ) < 0:
-        room <<= 4
-    return numbers, count
+    codes = np.empty(len(parents), np.int32)
+    capacity, radix = 1 << 12, int(names.max(initial=0)) + 1
+    while True:
+        table, slot_codes = np.empty(capacity, np.int64), np.full(capacity, NONE, np.int32)
+        count = _encode_paths(parents, names, radix, codes, table, slot_codes)
+        if count >= 0:
+            return codes, count
+        capacity <<= 4
 
 
-def climbing_sums(parents: Places, own_keys: Places, keys: Places, slices: Places, values: Any, cells: Any) -> None:
-    """Add up values at the keys of slices, and of all that enclose them.
+def add_to_ancestors(
+    parents: Indices, own_keys: Indices, keys: Indices, slices: Indices, values: Any, cells: Any
+) -> None:
+    """Add values to the sums of slices and of all their ancestors.
 
     Args:
-        parents: of all slices.
-        own_keys: of all slices, for what is in them and in no child.
-        keys: of all slices, for what is in them at all; negative for those that have none.
-        slices: where the values are; a negative one is nowhere.
-        values: a row for each of these: the first number of a cell, and what is added.
-        cells: gets the sums: for each first number and key, those in the slice itself and then those in all.
+        parents: parent of each slice.
+        own_keys: key of each slice for values of the slice itself, without its children.
+        keys: key of each slice for values of the slice and its descendants; negative for none.
+        slices: slice to which each row of `values` belongs; negative for none.
+        values: one row for each item: its plane in `cells`, then the values to add.
+        cells: receives the sums, by plane, key and column: first those of the slices themselves, then those
+            with descendants.
     """
-    _climb_and_sum(parents, own_keys, keys, slices, values, cells)
+    _add_to_ancestors(parents, own_keys, keys, slices, values, cells)
 
 
-def nearest(parents: Places, chosen: Flags) -> Places:
-    """The innermost of some slices that encloses each, or is it; `NONE` where there is none."""
-    found = np.empty(len(parents), np.int32)
-    _climb(parents, chosen, found)
-    return found
+def nearest_marked(parents: Indices, marked: Flags) -> Indices:
+    """Return the nearest marked slice of each slice: itself or its closest marked ancestor, or `NONE`."""
+    nearest = np.empty(len(parents), np.int32)
+    _nearest_marked(parents, marked, nearest)
+    return nearest
 
 
-def merged(parents: Places, names: Places, mergeable: Flags) -> Places:
-    """The slice into which each is merged: that above of the same name whose only child it is, else itself.
+def merge_targets(parents: Indices, names: Indices, mergeable: Flags) -> Indices:
+    """Return the slice into which each slice merges: itself, or its parent's if it is an only child of the same name.
 
     Args:
-        parents: of the slices.
-        names: numbers of them.
-        mergeable: which slices may be.
+        parents: parent of each slice.
+        names: code of each slice's name.
+        mergeable: slices that may merge.
     """
-    into = np.empty(len(parents), np.int32)
-    _merge(parents, tallied(parents, len(parents)), names, mergeable, into)
-    return into
+    targets = np.empty(len(parents), np.int32)
+    _merge(parents, count_by_key(parents, len(parents)), names, mergeable, targets)
+    return targets
 
 
-def summed(keys: Places, values: Ints, count: int) -> Ints:
-    """The sum of values that have the same key; what has a negative one does not count."""
+def sum_by_key(keys: Indices, values: Ints, count: int) -> Ints:
+    """Sum the values of each key; negative keys do not count."""
     sums = np.zeros(count, np.int64)
     _sum(keys, values, sums)
     return sums
 
 
-def firsts_of(numbers: Places, count: int) -> Ints:
-    """Where each number first comes."""
+def first_indices(codes: Indices, count: int) -> Ints:
+    """Return the index at which each code first appears."""
     firsts = np.zeros(count, np.int64)
-    firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
     return firsts
 
 
-def tallied(keys: Places, count: int) -> Ints:
-    """How often each key is there; negative ones do not count."""
+def count_by_key(keys: Indices, count: int) -> Ints:
+    """Count each key; negative keys do not count."""
     counts = np.zeros(count, np.int64)
-    _tally(keys, counts)
+    _count(keys, counts)
     return counts
 
 
-def innermost(parents: Places, threads: Places, starts: Ints, ends: Ints, others: Places, times: Ints) -> Places:
-    """The innermost slice that lasts at each time on its thread; one does no longer last at its end.
+def innermost_at(
+    parents: Indices, threads: Indices, starts: Ints, ends: Ints, time_threads: Indices, times: Ints
+) -> Indices:
+    """Return the innermost slice open at each time on its thread, or `NONE`; a slice is closed at its end.
 
     Args:
-        parents: of the slices, as `parents_of` has them.
-        threads: likewise.
-        starts: likewise.
-        ends: likewise.
-        others: the thread of each time; negative where there are no slices.
-        times: in order.
+        parents: parent of each slice, as from `parents_of`.
+        threads: thread of each slice.
+        starts: start of each slice.
+        ends: end of each slice.
+        time_threads: thread of each time; negative for a thread without slices.
+        times: in ascending order.
     """
-    found = np.empty(len(times), np.int32)
+    innermost = np.empty(len(times), np.int32)
     tops = np.full(int(threads.max(initial=-1)) + 1, NONE, np.int32)
-    _sweep(parents, threads, starts, ends, others, times, tops, found)
-    return found
+    _sweep(parents, threads, starts, ends, time_threads, times, tops, innermost)
+    return innermost
 
 
-def countable(values: Ints, what: str) -> None:
-    """Raise `NotApplicable` where values, of which none is negative, add up to more than 64 bits hold."""
-    if values.sum(dtype=np.float64) >= 2.0**63:
-        raise NotApplicable(f"{what} adds up to more than 64 bits can tell.")
-
-
-def inside(starts: Ints, ends: Ints, times: Ints) -> tuple[Ints, Ints, Flags]:
-    """Which times lie in each slice, its start and its end among them: from, and up to; and which lie in none.
+def require_countable(values: Ints, subject: str) -> None:
+    """Check that the sum of values fits in 64 bits.
 
     Args:
-        starts: of the slices, in order.
-        ends: likewise.
-        times: in order.
+        values: not negative.
+        subject: the values in words, which open the error's message.
+
+    Raises:
+        NotApplicable: the sum does not fit.
+    """
+    if values.sum(dtype=np.float64) >= 2.0**63:
+        raise NotApplicable(f"{subject} adds up to more than 64 bits can hold.")
+
+
+def match_times(starts: Ints, ends: Ints, times: Ints) -> tuple[Ints, Ints, Flags]:
+    """Match times to the slices that contain them, bounds included.
+
+    Args:
+        starts: start of each slice, in ascending order.
+        ends: end of each slice.
+        times: in ascending order.
+
+    Returns:
+        For each slice the range of its times, as first index and index past the last; and the times in no slice.
     """
     first, last = np.searchsorted(times, starts, "left"), np.searchsorted(times, ends, "right")
     reach = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends)])
-    begun = np.searchsorted(starts, times, "right")
-    return first, last, (begun == 0) | (reach[begun] < times)
+    started = np.searchsorted(starts, times, "right")
+    return first, last, (started == 0) | (reach[started] < times)
 
 
-def owners(ids: Ints, wanted: Ints) -> Places:
-    """The place of the first of some ids that is wanted, for each that is; `NONE` where there is none.
+def first_matches(ids: Ints, wanted: Ints) -> Indices:
+    """Return the index of the first id that equals each wanted id, or `NONE`.
 
     Args:
-        ids: those there are; 0 and what is negative is no id.
-        wanted: those looked for.
+        ids: ids to search; 0 and negative values are no ids.
+        wanted: ids to find.
     """
-    found = np.full(len(wanted), NONE, np.int32)
+    matches = np.full(len(wanted), NONE, np.int32)
     if not len(ids) or not len(wanted):
-        return found
+        return matches
     low, high = max(int(wanted.min()), 1), int(wanted.max())
     if high - low < 8 * (len(ids) + len(wanted)) + 1024:
         table = np.full(max(high - low + 1, 0), NONE, np.int32)
-        _find(ids, wanted, low, high, table, found)
-        return found
+        _match_by_table(ids, wanted, low, high, table, matches)
+        return matches
     order = np.argsort(ids, kind="stable")
-    places = np.searchsorted(ids[order], wanted)
-    places[places == len(ids)] = 0
-    at = order[places]
-    return np.where((ids[at] == wanted) & (wanted > 0), at, NONE).astype(np.int32)
+    positions = np.searchsorted(ids[order], wanted)
+    positions[positions == len(ids)] = 0
+    candidates = order[positions]
+    return np.where((ids[candidates] == wanted) & (wanted > 0), candidates, NONE).astype(np.int32)
 
 
-def places_of(rows: Any, wanted: Ints) -> Places:
-    """The place of each wanted row among some rows, which are numbers from 0; `NONE` where it is not among them."""
-    return owners(rows.astype(np.int64) + 1, wanted + 1)
+def row_indices(rows: Any, wanted: Ints) -> Indices:
+    """Return the index of each wanted row within `rows`, or `NONE`; rows are numbered from 0."""
+    return first_matches(rows.astype(np.int64) + 1, wanted + 1)
 
 
 @compiled
-def _number(keys: Ints, numbers: Places, table: Ints, taken: Places) -> int:
-    """Number keys; -1 where a table is half full."""
+def _factorize(keys: Ints, codes: Indices, table: Ints, slot_codes: Indices) -> int:
+    """Write the code of each key and return their count, or -1 if the hash table is half full."""
     mask, count = len(table) - 1, 0
     last_key, last = 0, -1
     for index in range(len(keys)):
         key = keys[index]
         if last < 0 or key != last_key:
             slot = (key * 0x2545F4914F6CDD1D) >> 32 & mask
-            while taken[slot] >= 0 and table[slot] != key:
+            while slot_codes[slot] >= 0 and table[slot] != key:
                 slot = (slot + 1) & mask
-            if taken[slot] < 0:
+            if slot_codes[slot] < 0:
                 if 2 * count >= mask:
                     return -1
-                table[slot], taken[slot] = key, count
+                table[slot], slot_codes[slot] = key, count
                 count += 1
-            last_key, last = key, taken[slot]
-        numbers[index] = last
+            last_key, last = key, slot_codes[slot]
+        codes[index] = last
     return count
 
 
 @compiled
 def _nest(
-    threads: Places, starts: Ints, ends: Ints, tops: Places, parents: Places, drop: bool, left_out: Flags
+    threads: Indices, starts: Ints, ends: Ints, tops: Indices, parents: Indices, drop: bool, left_out: Flags
 ) -> None:
-    """Put slices on the stacks of their threads: below the topmost is its parent, and so on."""
+    """Push slices on the stacks of their threads: below the topmost slice lies its parent, and so on."""
     for index in range(len(starts)):
         if len(left_out) and left_out[index]:
             parents[index] = DROPPED
@@ -275,99 +293,104 @@ def _nest(
 
 
 @compiled
-def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objects would cost more
-    parents: Places, threads: Places, starts: Ints, ends: Ints, others: Places, times: Ints, tops: Places, found: Places
-) -> None:
-    begun = 0
+def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
+    parents: Indices, threads: Indices, starts: Ints, ends: Ints, time_threads: Indices, times: Ints, tops: Indices,
+    innermost: Indices,
+) -> None:  # fmt: skip
+    next_slice = 0
     for index in range(len(times)):
-        while begun < len(starts) and starts[begun] <= times[index]:
-            if parents[begun] != DROPPED:
-                tops[threads[begun]] = begun
-            begun += 1
-        top = tops[others[index]] if others[index] >= 0 else NONE
+        while next_slice < len(starts) and starts[next_slice] <= times[index]:
+            if parents[next_slice] != DROPPED:
+                tops[threads[next_slice]] = next_slice
+            next_slice += 1
+        top = tops[time_threads[index]] if time_threads[index] >= 0 else NONE
         while top >= 0 and ends[top] <= times[index]:
             top = parents[top]
-        found[index] = top
+        innermost[index] = top
 
 
 @compiled
-def _sum_within(parents: Places, sums: Ints) -> None:
-    for index in range(len(parents) - 1, -1, -1):  # what is enclosed comes after what encloses
+def _sum_subtrees(parents: Indices, sums: Ints) -> None:
+    for index in range(len(parents) - 1, -1, -1):  # children come after their parents
         if parents[index] >= 0:
             sums[parents[index]] += sums[index]
 
 
 @compiled
-def _merge(parents: Places, children: Ints, names: Places, mergeable: Flags, into: Places) -> None:
+def _merge(parents: Indices, child_counts: Ints, names: Indices, mergeable: Flags, targets: Indices) -> None:
     for index in range(len(parents)):
         parent = parents[index]
-        into[index] = index
-        only = parent >= 0 and children[parent] == 1 and names[parent] == names[index]
-        if only and mergeable[parent] and mergeable[index]:
-            into[index] = into[parent]
+        targets[index] = index
+        is_only_child = parent >= 0 and child_counts[parent] == 1 and names[parent] == names[index]
+        if is_only_child and mergeable[parent] and mergeable[index]:
+            targets[index] = targets[parent]
 
 
 @compiled
-def _number_paths(parents: Places, names: Places, radix: int, numbers: Places, table: Ints, taken: Places) -> int:
-    """Number slices by their names and parents' numbers; -1 where a table is half full."""
+def _encode_paths(
+    parents: Indices, names: Indices, radix: int, codes: Indices, table: Ints, slot_codes: Indices
+) -> int:
+    """Write the code of each slice's path and return their count, or -1 if the hash table is half full."""
     mask, count = len(table) - 1, 0
     for index in range(len(parents)):
-        key = names[index] + radix * (numbers[parents[index]] + 1 if parents[index] >= 0 else 0)
+        key = names[index] + radix * (codes[parents[index]] + 1 if parents[index] >= 0 else 0)
         slot = (key * 0x2545F4914F6CDD1D) >> 32 & mask
-        while taken[slot] >= 0 and table[slot] != key:
+        while slot_codes[slot] >= 0 and table[slot] != key:
             slot = (slot + 1) & mask
-        if taken[slot] < 0:
+        if slot_codes[slot] < 0:
             if 2 * count >= mask:
                 return -1
-            table[slot], taken[slot] = key, count
+            table[slot], slot_codes[slot] = key, count
             count += 1
-        numbers[index] = taken[slot]
+        codes[index] = slot_codes[slot]
     return count
 
 
 @compiled
-def _climb_and_sum(parents: Places, own_keys: Places, keys: Places, slices: Places, values: Any, cells: Any) -> None:
+def _add_to_ancestors(
+    parents: Indices, own_keys: Indices, keys: Indices, slices: Indices, values: Any, cells: Any
+) -> None:
     width = values.shape[1] - 1
     for index in range(len(slices)):
-        at, plane = slices[index], values[index, 0]
-        if at >= 0:
+        slice_, plane = slices[index], values[index, 0]
+        if slice_ >= 0:
             for column in range(width):
-                cells[plane, own_keys[at], column] += values[index, column + 1]
-        while at >= 0:
-            if keys[at] >= 0:
+                cells[plane, own_keys[slice_], column] += values[index, column + 1]
+        while slice_ >= 0:
+            if keys[slice_] >= 0:
                 for column in range(width):
-                    cells[plane, keys[at], width + column] += values[index, column + 1]
-            at = parents[at]
+                    cells[plane, keys[slice_], width + column] += values[index, column + 1]
+            slice_ = parents[slice_]
 
 
 @compiled
-def _climb(parents: Places, chosen: Flags, found: Places) -> None:
+def _nearest_marked(parents: Indices, marked: Flags, nearest: Indices) -> None:
     for index in range(len(parents)):
-        if chosen[index]:
-            found[index] = index
+        if marked[index]:
+            nearest[index] = index
         else:
-            found[index] = found[parents[index]] if parents[index] >= 0 else NONE
+            nearest[index] = nearest[parents[index]] if parents[index] >= 0 else NONE
 
 
 @compiled
-def _sum(keys: Places, values: Ints, sums: Ints) -> None:
+def _sum(keys: Indices, values: Ints, sums: Ints) -> None:
     for index in range(len(keys)):
         if keys[index] >= 0:
             sums[keys[index]] += values[index]
 
 
 @compiled
-def _tally(keys: Places, counts: Ints) -> None:
+def _count(keys: Indices, counts: Ints) -> None:
     for index in range(len(keys)):
         if keys[index] >= 0:
             counts[keys[index]] += 1
 
 
 @compiled
-def _find(ids: Ints, wanted: Ints, low: int, high: int, table: Places, found: Places) -> None:
+def _match_by_table(ids: Ints, wanted: Ints, low: int, high: int, table: Indices, matches: Indices) -> None:
     for index in range(len(ids)):
         if low <= ids[index] <= high and table[ids[index] - low] < 0:
             table[ids[index] - low] = index
     for index in range(len(wanted)):
         if wanted[index] >= low:
-            found[index] = table[wanted[index] - low]
+            matches[index] = table[wanted[index] - low]

@@ -1,4 +1,4 @@
-"""The innermost operator around each call, found in one sweep over a trace's events in order of time. Compiled."""
+"""The innermost operator around each call, by one sweep over a trace's events in order of time. Compiled."""
 
 import numpy as np
 
@@ -6,58 +6,65 @@ from service.attribution.nesting import NONE, Flags, Ints
 from service.streaming.scan.compiled import compiled
 
 _END, _ROW, _ID, _BELOW = range(4)
-"""Columns of open operators: when each ends, its row and External id, and the one below it on its thread."""
+"""Columns of open operators: end, row, External id, and the open operator below on the same thread."""
 
-_ROOM = 1 << 10
+_INITIAL_CAPACITY = 1 << 10
 
 
 class OpenOperators:
-    """The operators that have begun, thread by thread, while the sweep goes on."""
+    """Stacks of open operators, one for each thread, kept from batch to batch of the sweep."""
 
     def __init__(self) -> None:
-        self._open = np.empty((_ROOM, 4), np.int64)
-        self._free = np.arange(_ROOM - 1, NONE - 1, -1, dtype=np.int64)  # a stack; its last item is its height
-        self._free[-1] = _ROOM
+        self._open = np.empty((_INITIAL_CAPACITY, 4), np.int64)
+        self._free = np.arange(
+            _INITIAL_CAPACITY - 1, NONE - 1, -1, dtype=np.int64
+        )  # a stack of free entries; its last item is its height
+        self._free[-1] = _INITIAL_CAPACITY
         self._tops = np.empty(0, np.int64)
 
     def around(self, is_call: Flags, threads: Ints, starts: Ints, ends: Ints, ids: Ints, rows: Ints) -> Ints:
-        """The innermost operator around the start of each call, as its row and its External id; `NONE` for no operator.
+        """Return the innermost operator around the start of each call.
+
+        The slices of a batch follow those of the last batch.
 
         Args:
-            is_call: whether a slice is a call; all others are operators. The slices follow those of the last time.
-            threads: the number of the thread of each.
-            starts: in order; of those that begin at once the longest first.
-            ends: likewise.
-            ids: External ids.
-            rows: by which operators are told.
+            is_call: slices that are calls; all others are operators.
+            threads: thread number of each slice.
+            starts: start of each slice, in ascending order; of equal starts the longest first.
+            ends: end of each slice.
+            ids: External id of each slice.
+            rows: row of each slice among the events.
+
+        Returns:
+            Two columns, a row for each call: the operator's row and External id, or `NONE`.
         """
-        more = int(threads.max(initial=NONE)) + 1 - len(self._tops)
-        if more > 0:
-            self._tops = np.append(self._tops, np.full(more, NONE, np.int64))
-        found = np.full((int(is_call.sum()), 2), NONE, np.int64)
+        new_threads = int(threads.max(initial=NONE)) + 1 - len(self._tops)
+        if new_threads > 0:
+            self._tops = np.append(self._tops, np.full(new_threads, NONE, np.int64))
+        operators = np.full((int(is_call.sum()), 2), NONE, np.int64)
         slice_, call = 0, 0
         while True:
             slice_, call = _sweep(
-                slice_, call, is_call, threads, starts, ends, ids, rows, self._open, self._free, self._tops, found
+                slice_, call, is_call, threads, starts, ends, ids, rows, self._open, self._free, self._tops, operators
             )
             if slice_ == len(rows):
-                return found
+                return operators
             self._grow()
 
     def _grow(self) -> None:
-        """Make room for twice as many; there is none left."""
-        room = len(self._open)
+        """Double the full table of open operators."""
+        capacity = len(self._open)
         self._open = np.concatenate([self._open, np.empty_like(self._open)])
-        self._free = np.arange(2 * room - 1, NONE - 1, -1, dtype=np.int64)
-        self._free[-1] = room
+        self._free = np.arange(2 * capacity - 1, NONE - 1, -1, dtype=np.int64)
+        self._free[-1] = capacity
 
 
 @compiled
-def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objects would cost more
+def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
     first: int, call: int, is_call: Flags, threads: Ints, starts: Ints, ends: Ints, ids: Ints, rows: Ints,
-    opened: Ints, free: Ints, tops: Ints, found: Ints,
+    opened: Ints, free: Ints, tops: Ints, operators: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Go on from a slice and a call; returns where it stopped, which is before the end where there is no room."""
+    """Sweep on from a slice and a call; return the next slice and call, before the end if the table is full."""
     for index in range(first, len(rows)):
         thread, start = threads[index], starts[index]
         top = tops[thread]
@@ -71,13 +78,13 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code passes all it needs: objec
             if free[-1] == 0:
                 return index, call
             free[-1] -= 1
-            place = free[free[-1]]
-            opened[place, _END], opened[place, _ROW], opened[place, _ID] = ends[index], rows[index], ids[index]
-            opened[place, _BELOW], tops[thread] = top, place
+            entry = free[free[-1]]
+            opened[entry, _END], opened[entry, _ROW], opened[entry, _ID] = ends[index], rows[index], ids[index]
+            opened[entry, _BELOW], tops[thread] = top, entry
             continue
-        while top >= 0 and opened[top, _END] <= start:  # one that is over may lie below one that is not
+        while top >= 0 and opened[top, _END] <= start:  # a closed operator may lie below an open one
             top = opened[top, _BELOW]
         if top >= 0:
-            found[call, 0], found[call, 1] = opened[top, _ROW], opened[top, _ID]
+            operators[call, 0], operators[call, 1] = opened[top, _ROW], opened[top, _ID]
         call += 1
     return len(rows), call

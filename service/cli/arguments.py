@@ -1,4 +1,4 @@
-"""What a TRACE argument means: a file here, or what the server has of that name. One rule for all commands."""
+"""Resolution of a TRACE argument: a local file, or a trace or group on the server; the same for all commands."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from service.cli.report import note
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _PATHS = tuple(f"{start}{separator}" for start in (".", "..", "~", "") for separator in _SEPARATORS)
-"""How arguments begin that are files, whatever the server has."""
+"""Prefixes of arguments that always mean a file."""
 
 
 def file_of(client: Client, text: str, *, groups: bool = False) -> Path | None:
-    """The file that an argument means; None of what the server has.
+    """Return the local file that an argument means; None if it means a trace or group on the server.
 
     Args:
-        client: is asked about a bare name for which there is a file.
+        client: of the server that may have the bare name of a file, too.
         text: the argument.
-        groups: whether it may also be a group, which may have a slash in its name.
+        groups: whether it may also mean a group, whose name may contain a slash.
 
     Raises:
-        AmbiguousFileError: it is a bare name of a file here and of a trace or a group on the server.
-        typer.BadParameter: it is a path of no file.
+        AmbiguousFileError: a local file and a trace or a group on the server have this bare name.
+        typer.BadParameter: it is a path without a file.
     """
     path = Path(text).expanduser()
     has_path = any(separator in text for separator in _SEPARATORS)
     if not path.is_file():
         if has_path and (text.startswith(_PATHS) or path.is_dir() or not groups):
-            what = "that is a folder" if path.is_dir() else "there is no such file"
+            what = "this is a folder" if path.is_dir() else "no such file"
             raise typer.BadParameter(f"{text}: {what}", param_hint="TRACE")
         return None
     if text.startswith(_PATHS):
@@ -54,25 +54,25 @@ def file_of(client: Client, text: str, *, groups: bool = False) -> Path | None:
 
 
 def _check_server(client: Client, text: str, find: Callable[[str], Any]) -> None:
-    """Say that the file is read, unless the server has something of its name; raises `AmbiguousFileError`."""
+    """Note that the file is read; raise `AmbiguousFileError` if the server has something of its name."""
     try:
-        found = find(text)
+        match = find(text)
     except AmbiguousTraceError as error:
-        raise AmbiguousFileError(text, client.url, [one["id"] for one in error.traces]) from error
+        raise AmbiguousFileError(text, client.url, [trace["id"] for trace in error.traces]) from error
     except AmbiguousTargetError as error:
-        both = [*error.traces, error.group]
-        raise AmbiguousFileError(text, client.url, [one["id"] for one in both]) from error
+        ids = [target["id"] for target in (*error.traces, error.group)]
+        raise AmbiguousFileError(text, client.url, ids) from error
     except ClientError as error:
-        note(f"Reading the file .{os.sep}{text}; {_why_not(client, error)}.")
+        note(f"Reading the file .{os.sep}{text}; {_reason(client, error)}.")
     else:
-        trace = found[1] if isinstance(found, tuple) else found
-        raise AmbiguousFileError(text, client.url, [trace["id"]])
+        target = match[1] if isinstance(match, tuple) else match
+        raise AmbiguousFileError(text, client.url, [target["id"]])
 
 
-def _why_not(client: Client, error: ClientError) -> str:
-    """Why the server's trace of a name is not meant."""
+def _reason(client: Client, error: ClientError) -> str:
+    """Return the reason that an argument does not mean a trace on the server."""
     if isinstance(error, UnreachableError):
-        return f"no server is reached at {client.url}"
+        return f"no server answers at {client.url}"
     if isinstance(error, ApiError) and error.code == "unknown_trace":
         return f"{client.url} has no trace of that name"
-    return f"whether {client.url} has a trace of that name is not known: {error}"
+    return f"{client.url} may have a trace of that name, too: {error}"

@@ -1,4 +1,4 @@
-"""The command `download`: a trace back, or a part of it; of a file here, without a server."""
+"""The command `download`: a trace or a selection of it as a file; for a local file without a server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.client import Client, Download, Json
-from service.cli.making import LocalArgument
-from service.cli.output import STDOUT, check_target, whole
+from service.cli.output import STDOUT, atomic, check_target
 from service.cli.progress import stages
 from service.cli.selection import selecting
+from service.cli.split_merge import LocalArgument
 
 
 class Format(StrEnum):
-    """The forms of a trace."""
+    """Formats of a trace."""
 
     original = "original"
     json = "json"
@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 
 class Order(StrEnum):
-    """The orders of its events."""
+    """Orders of events."""
 
     time = "time"
     original = "original"
@@ -44,8 +44,8 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         typer.Option(
             "--output",
             "-o",
-            help="Write here, by default under its name in this folder; `-` is the standard output. "
-            "The file appears when it is whole.",
+            help="Output file, by default under the trace's name in this folder; `-` is the standard output. "
+            "The file appears when it is complete.",
         ),
     ] = None,
     form: Annotated[
@@ -53,21 +53,22 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         typer.Option(
             "--format",
             "-f",
-            help="The file that was uploaded, or its events in another form; by default the first, and json.gz of a "
-            "part, of a trace that was made here, and of a file (json, where --output ends so).",
+            help="The uploaded file (original), or its events in another format. The default is original for an "
+            "uploaded trace and json.gz for a selection or a derived trace. For a local file it is json.gz, or json if "
+            "--output ends in .json.",
         ),
     ] = None,
-    order: Annotated[Order, typer.Option(help="Of the events in json and json.gz.")] = Order.time,
-    redact: Annotated[bool, typer.Option("--redact", help="Leave out secrets; json and json.gz only.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    order: Annotated[Order, typer.Option(help="Order of the events in json and json.gz.")] = Order.time,
+    redact: Annotated[bool, typer.Option("--redact", help="Hide secrets; json and json.gz only.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Fetch a trace, or the part of it that is selected. Prints the name of the file."""
+    """Download a trace, or a selection of it. Prints the name of the file."""
     if output and not output.is_dir():
-        check_target(output, force=force)  # before anything is asked
+        check_target(output, force=force)  # before any request
     if selection and order is Order.original:
-        raise typer.BadParameter("a part of a trace is written by time", param_hint="--order")
+        raise typer.BadParameter("a selection is always written by time", param_hint="--order")
     if selection and form in (Format.original, Format.parquet):
-        raise typer.BadParameter("a part of a trace is written as json or json.gz", param_hint="--format")
+        raise typer.BadParameter("a selection is written as json or json.gz", param_hint="--format")
     file = file_of(ctx.obj, trace)
     if file:
         written = _write_file(file, selection, output, form, order, redact=redact, force=force)
@@ -88,22 +89,22 @@ def _fetch(  # noqa: PLR0913 - as many options
     redact: bool,
     force: bool,
 ) -> Path | None:
-    found = client.find(trace)
-    with client.download(found["id"], form=form, order=order, redact=redact, selection=selection) as coming:
+    source = client.find(trace)
+    with client.download(source["id"], form=form, order=order, redact=redact, selection=selection) as transfer:
         if output == STDOUT:
-            coming.write_to(sys.stdout.buffer)
+            transfer.write_to(sys.stdout.buffer)
             return None
         target = output or Path()
         if target.is_dir():
-            target /= coming.name
+            target /= transfer.name
             check_target(target, force=force)
-        _write(coming, target)
+        _write(transfer, target)
     return target
 
 
-def _write(coming: Download, target: Path) -> None:
-    with stages() as shown, whole(target) as file:
-        coming.write_to(file, shown.downloading(target.name))
+def _write(transfer: Download, target: Path) -> None:
+    with stages() as progress, atomic(target) as file:
+        transfer.write_to(file, progress.downloading(target.name))
 
 
 def _write_file(
@@ -117,19 +118,19 @@ def _write_file(
     force: bool,
 ) -> Path | None:
     if form in (Format.original, Format.parquet):
-        raise typer.BadParameter("a file here is written as json or json.gz", param_hint="--format")
+        raise typer.BadParameter("a local file is written as json or json.gz", param_hint="--format")
     plain = form is Format.json or (form is None and output is not None and local.is_plain(output))
     target = output or Path()
     if target != STDOUT and target.is_dir():
-        what = [word for word, is_so in (("cut", selection), ("redacted", redact)) if is_so]
-        target /= local.name_of(file.name, ".".join(what) or "copy", plain=plain)
+        changes = [word for word, applies in (("cut", selection), ("redacted", redact)) if applies]
+        target /= local.name_of(file.name, ".".join(changes) or "copy", plain=plain)
         check_target(target, force=force)
-    with local.written_anew(file, selection=selection, order=order.value, redact=redact, plain=plain) as (
+    with local.converted(file, selection=selection, order=order.value, redact=redact, plain=plain) as (
         pieces,
-        shown,
+        progress,
     ):
         if target == STDOUT:
             sys.stdout.buffer.writelines(pieces)
             return None
-        local.write(pieces, target, shown)
+        local.write(pieces, target, progress)
     return target

@@ -1,4 +1,4 @@
-"""The command `groups`: the ranks of a run, listed, merged and deleted together."""
+"""The commands `groups`: list, merge and delete the ranks of a run together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.client import Client, Json
-from service.cli.making import Align, done
+from service.cli.jobs import run_job
 from service.cli.render import Column, dashed, grouped, on_terminal, print_json, print_table, size, visible
 from service.cli.report import note
 from service.cli.traces import AsJson
+from service.trace.piece import Align
 
-app = typer.Typer(help="List the groups of traces: the ranks of a run that belong together.")
+app = typer.Typer(help="List groups of traces, like the ranks of a run.")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Its id or its name.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Id or name of the group.")]
 
 _LISTED = (
     Column("id"),
@@ -42,43 +43,43 @@ def list_groups(ctx: typer.Context, as_json: AsJson = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     client: Client = ctx.obj
-    found = list(client.groups())
+    listed = list(client.groups())
     if as_json:
-        print_json(found)
+        print_json(listed)
     else:
-        print_table(_LISTED, map(_listed, found))
+        print_table(_LISTED, map(_row, listed))
 
 
 @app.command()
 def show(ctx: typer.Context, group: GroupArgument, as_json: AsJson = False) -> None:
     """List the ranks of a group."""
     client: Client = ctx.obj
-    found = client.group(group)
+    details = client.group(group)
     if as_json:
-        print_json(found)
+        print_json(details)
         return
-    several = len(found["cycles"]) > 1
+    several = len(details["cycles"]) > 1
     columns = (_RANKS[0], _CYCLE, *_RANKS[1:]) if several else _RANKS
-    print_table(columns, [tuple(rank[column.title] for column in columns) for rank in found["ranks"]])
-    for cycle in found["cycles"]:
+    print_table(columns, [tuple(rank[column.title] for column in columns) for rank in details["ranks"]])
+    for cycle in details["cycles"]:
         if cycle["missing"]:
             missing = [str(rank) for rank in cycle["missing"]]
-            some = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
-            where = f"Of cycle {cycle['cycle']}, of" if several else "Of"
-            note(f"{where} {found['world_size']} ranks there is none of {some}.")
+            numbers = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
+            where = f" in cycle {cycle['cycle']}" if several else ""
+            note(f"Missing{where}: rank {numbers} of {details['world_size']}.")
 
 
 @app.command()
 def merge(
     ctx: typer.Context,
     group: GroupArgument,
-    align: Annotated[Align, typer.Option(help="How clocks become one; see `tracedock merge`.")] = Align.collectives,
-    name: Annotated[str | None, typer.Option(help="Of the trace that is made.")] = None,
+    align: Annotated[Align, typer.Option(help="Clock alignment; see `tracedock merge`.")] = "collectives",
+    name: Annotated[str | None, typer.Option(help="Name of the merged trace.")] = None,
 ) -> None:
-    """Make one trace of all ranks of a group. Prints its id."""
+    """Merge all ranks of a group into one trace. Prints its id."""
     client: Client = ctx.obj
-    found = client.group(group)
-    job = done(client, f"merge {found['name']}", lambda: client.merge_group(found["id"], align=align.value, name=name))
+    details = client.group(group)
+    job = run_job(client, f"merge {details['name']}", lambda: client.merge_group(details["id"], align=align, name=name))
     print(*job["result"]["traces"])
 
 
@@ -86,19 +87,19 @@ def merge(
 def rm(
     ctx: typer.Context,
     group: GroupArgument,
-    traces: Annotated[bool, typer.Option("--traces", help="Delete its traces, too; else they stay.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    traces: Annotated[bool, typer.Option("--traces", help="Delete its traces, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
 ) -> None:
-    """Dissolve a group, or delete it with its traces."""
+    """Delete a group, and with --traces its traces."""
     client: Client = ctx.obj
-    found = client.group(group)
+    details = client.group(group)
     if traces and not yes:
         if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody is there to ask; add --yes", param_hint="--yes")
-        typer.confirm(f"Delete {found['name']} and its {found['traces']} traces?", abort=True, err=True)
-    client.delete_group(found["id"], traces=traces)
-    print(f"deleted {found['id']}  {visible(found['name'])}" if on_terminal() else found["id"])
+            raise typer.BadParameter("confirmation requires a terminal; add --yes", param_hint="--yes")
+        typer.confirm(f"Delete {details['name']} and its {details['traces']} traces?", abort=True, err=True)
+    client.delete_group(details["id"], traces=traces)
+    print(f"deleted {details['id']}  {visible(details['name'])}" if on_terminal() else details["id"])
 
 
-def _listed(group: Json) -> tuple[Any, ...]:
+def _row(group: Json) -> tuple[Any, ...]:
     return tuple(group[key] for key in ("id", "traces", "size", "created_at", "run_id", "name"))

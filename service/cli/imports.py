@@ -1,4 +1,4 @@
-"""The commands `import` and `imports`: traces of files that the server's own disk has."""
+"""The commands `import` and `imports`: traces from files on the server's disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.client import Client, Json
-from service.cli.making import done
+from service.cli.jobs import run_job
 from service.cli.render import Column, grouped, on_terminal, print_json, print_table, visible
 from service.cli.report import note
 from service.cli.traces import AsJson
 
-app = typer.Typer(help="List the imports that watch for new files, or end one.")
+app = typer.Typer(help="List imports that watch for new files, or end one.")
 
 _LISTED = (
     Column("id"),
@@ -24,11 +24,11 @@ _LISTED = (
     Column("group"),
     Column("path"),
 )
-_TAKEN = (Column("trace"), Column("file"))
+_IMPORTED = (Column("trace"), Column("file"))
 
 
 class Mode(StrEnum):
-    """How a file becomes a trace's."""
+    """Ways to store an imported file."""
 
     auto = "auto"
     link = "link"
@@ -46,27 +46,31 @@ def import_files(
         ),
     ],
     mode: Annotated[
-        Mode, typer.Option(help="A second name for each file, a copy, or only where it lies; auto avoids copies.")
+        Mode, typer.Option(help="Hard-link each file, copy it, or only refer to it; auto avoids copies.")
     ] = Mode.auto,
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="The group that they belong to.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of the trace, instead of the file's.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Take new files, too, until `tracedock imports end`.")] = False,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="Name of their group.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the trace, instead of the file's.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Import new files, too, until `tracedock imports end`.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have the server take files of its own disk, below its TRACEDOCK_IMPORT_ROOTS. Prints the ids of their traces."""
+    """Import files from the server's disk, below its TRACEDOCK_IMPORT_ROOTS. Prints the ids of their traces."""
     client: Client = ctx.obj
-    asked = {"path": path, "mode": mode.value, "group": group, "name": name, "watch": watch}
-    job = done(client, f"import {path}", lambda: client.import_files(asked))
+    request = {"path": path, "mode": mode.value, "group": group, "name": name, "watch": watch}
+    job = run_job(client, f"import {path}", lambda: client.import_files(request))
     result = job["result"]
     if as_json:
         print_json(job)
     else:
-        _print_taken(result)
-    for one in result["files"]:
-        if one["why"]:
-            note(f"{one['path']}: {one['why']}")
+        _print_imported(result)
+    for file in result["files"]:
+        if file["why"]:
+            note(f"{file['path']}: {file['why']}")
     if watch:
-        note(f"The import {result['import']} takes new files; `tracedock imports end {result['import']}` ends it.")
+        note(
+            f"The import {result['import']} watches for new files; `tracedock imports end {result['import']}` ends it."
+        )
     elif not result["traces"]:
         raise typer.Exit(1)
 
@@ -77,29 +81,28 @@ def list_imports(ctx: typer.Context, as_json: AsJson = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     client: Client = ctx.obj
-    found = client.imports()
+    listed = client.imports()
     if as_json:
-        print_json(found)
+        print_json(listed)
     else:
-        print_table(_LISTED, map(_listed, found))
+        print_table(_LISTED, map(_row, listed))
 
 
 @app.command()
-def end(ctx: typer.Context, order: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """Take no more files; what was taken stays."""
+def end(ctx: typer.Context, import_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """End an import; its traces stay."""
     client: Client = ctx.obj
-    ended = client.end_import(order)
-    taken = f"{ended['taken']} files were taken"
-    print(f"ended {order}  {taken}" if on_terminal() else order)
+    ended = client.end_import(import_id)
+    print(f"ended {import_id}  {ended['taken']} files imported" if on_terminal() else import_id)
 
 
-def _print_taken(result: Json) -> None:
-    """A pipe gets the ids alone."""
+def _print_imported(result: Json) -> None:
+    """Print the new traces; a pipe receives only their ids."""
     if on_terminal():
-        print_table(_TAKEN, [(one["trace"], visible(one["path"])) for one in result["files"] if one["trace"]])
+        print_table(_IMPORTED, [(file["trace"], visible(file["path"])) for file in result["files"] if file["trace"]])
     else:
         print(*result["traces"], sep="\n", end="\n" if result["traces"] else "")
 
 
-def _listed(order: Json) -> tuple[Any, ...]:
-    return tuple(order[key] for key in ("id", "mode", "taken", "skipped", "created_at", "group", "path"))
+def _row(listed: Json) -> tuple[Any, ...]:
+    return tuple(listed[key] for key in ("id", "mode", "taken", "skipped", "created_at", "group", "path"))

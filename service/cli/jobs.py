@@ -1,7 +1,9 @@
-"""Commands about the server's jobs: list them, describe, follow or cancel one."""
+"""The commands `jobs`: list, show, follow and cancel the server's jobs; and the run of a job for other commands."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -14,9 +16,9 @@ from service.cli.render import Column, dashed, on_terminal, print_facts, print_j
 from service.cli.report import note
 from service.cli.traces import AsJson
 
-app = typer.Typer(help="List what the server does, has to do and has done: it reads traces, splits, merges, imports.")
+app = typer.Typer(help="List the server's jobs: ingests, splits, merges, overlays and imports.")
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The number of a job.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
 _FACTS = (
     "id", "kind", "state", "priority", "trace", "attempts", "created_at", "started_at", "ended_at", "eta_s",
@@ -44,70 +46,68 @@ _LISTED = (
 def list_jobs(
     ctx: typer.Context,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only queued, running, done, failed or cancelled ones.")
+        list[str] | None,
+        typer.Option(help="Only jobs in this state: queued, running, done, failed or cancelled (repeatable)."),
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="Only those that ingest, split, merge, overlay or import.")] = None,
-    trace: Annotated[
-        str | None, typer.Option(metavar="TRACE", help="Only those that work on this, or have made it.")
+    kind: Annotated[
+        str | None, typer.Option(help="Only jobs of this kind: ingest, split, merge, overlay or import.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 50,
+    trace: Annotated[str | None, typer.Option(metavar="TRACE", help="Only jobs that read or made this trace.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of jobs; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of the server, newest first."""
     if ctx.invoked_subcommand is not None:
         return
     client: Client = ctx.obj
-    every = client.jobs(states=state or (), kind=kind, trace=client.find(trace)["id"] if trace else None)
-    found = list(islice(every, limit or None))
-    more = next(every, None) is not None
+    matching = client.jobs(states=state or (), kind=kind, trace=client.find(trace)["id"] if trace else None)
+    listed = list(islice(matching, limit or None))
+    more = next(matching, None) is not None
     if as_json:
-        print_json(found)
+        print_json(listed)
     else:
-        print_table(_LISTED, [_listed(job) for job in found])
+        print_table(_LISTED, map(_row, listed))
     if more:
         note(f"These are the newest {limit}; there are more (--limit).")
 
 
 @app.command()
 def show(ctx: typer.Context, job: JobArgument, as_json: AsJson = False) -> None:
-    """Describe one job."""
+    """Show a job."""
     client: Client = ctx.obj
     _print(client.job(job), as_json=as_json)
 
 
 @app.command()
 def follow(ctx: typer.Context, job: JobArgument, as_json: AsJson = False) -> None:
-    """Show how far a job is until it is over."""
+    """Show the progress of a job until it ends."""
     client: Client = ctx.obj
-    found = client.job(job)
-    with stages(keep=False) as shown:
-        found = client.follow_job(job, shown.following(f"{found['kind']} {job}"))
-    _print(found, as_json=as_json)
-    if found["state"] == "failed":
-        raise ApiError.of_problem(found["error"] or {}, 200)
-    if found["state"] == "cancelled":
-        raise ApiError("cancelled", "The job was cancelled", f"Somebody cancelled the job {job}.", 200)
+    status = client.job(job)
+    with stages(keep=False) as progress:
+        status = client.follow_job(job, progress.following(f"{status['kind']} {job}"))
+    _print(status, as_json=as_json)
+    _check_end(status)
 
 
 @app.command()
 def cancel(ctx: typer.Context, job: JobArgument) -> None:
-    """End a job, and remove what it has made; one that is over stays as it is."""
+    """Cancel a job, and delete its results; a job that has ended stays as it is."""
     client: Client = ctx.obj
-    found = client.cancel(job)
-    print(found["state"], found["id"], sep="  " if on_terminal() else "\t")
+    status = client.cancel(job)
+    print(status["state"], status["id"], sep="  " if on_terminal() else "\t")
 
 
 def _share(job: Json) -> float | None:
-    at = job["progress"]
+    progress = job["progress"]
     if job["state"] == "done":
         return 1.0
     for unit in ("bytes", "events"):
-        if total := at[f"{unit}_total"]:
-            return float(at[unit] / total)
+        if total := progress[f"{unit}_total"]:
+            return float(progress[unit] / total)
     return None
 
 
-def _listed(job: Json) -> tuple[Any, ...]:
+def _row(job: Json) -> tuple[Any, ...]:
     error = job["error"] or {}
     return (
         job["id"], job["kind"], job["state"], job["priority"], _share(job), job["eta_s"], job["created_at"],
@@ -119,11 +119,70 @@ def _print(job: Json, *, as_json: bool) -> None:
     if as_json:
         print_json(job)
         return
-    error, made = job["error"], (job["result"] or {}).get("traces")
-    told = {name: job[name] for name in _FACTS}
+    error, traces = job["error"], (job["result"] or {}).get("traces")
+    facts = {name: job[name] for name in _FACTS}
     for unit in ("bytes", "events"):
         if total := job["progress"][f"{unit}_total"]:
-            told[unit] = f"{job['progress'][unit]} of {total}"
-    told |= {"made": " ".join(made)} if made else {}
-    told |= {"error": f"{error['title']}: {error['detail']} ({error['code']})"} if error else {}
-    print_facts((name, value, dashed(value)) for name, value in told.items() if value is not None)
+            facts[unit] = f"{job['progress'][unit]} of {total}"
+    facts |= {"made": " ".join(traces)} if traces else {}
+    facts |= {"error": f"{error['title']}: {error['detail']} ({error['code']})"} if error else {}
+    print_facts((name, value, dashed(value)) for name, value in facts.items() if value is not None)
+
+
+def run_job(client: Client, label: str, start: Callable[[], Json]) -> Json:
+    """Start a job, show its progress, and return it once it is done; Ctrl-C cancels it.
+
+    Raises:
+        ApiError: the job failed, or was cancelled.
+    """
+    job = _started(client, start)
+    try:
+        with stages(keep=False) as progress:
+            job = client.follow_job(job["id"], progress.following(label))
+    except KeyboardInterrupt:
+        _cancel(client, job["id"])
+        raise
+    _check_end(job)
+    return job
+
+
+def _check_end(job: Json) -> None:
+    """Raise `ApiError` for a job that failed or was cancelled."""
+    if job["state"] == "failed":
+        raise ApiError.of_problem(job["error"] or {}, 200)
+    if job["state"] == "cancelled":
+        raise ApiError("cancelled", "The job was cancelled", f"A client cancelled the job {job['id']}.", 200)
+
+
+def _started(client: Client, start: Callable[[], Json]) -> Json:
+    """Start a job, and return it.
+
+    The server may take seconds to return the id, without which the job can't be cancelled. So the first Ctrl-C waits
+    for it; a second one does not.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return start()
+    interrupted = False
+
+    def on_interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+        note("The job will be cancelled once the server returns its id; Ctrl-C again leaves it running.")
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        job = start()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        _cancel(client, job["id"])
+        raise KeyboardInterrupt
+    return job
+
+
+def _cancel(client: Client, job_id: str) -> None:
+    job = client.cancel(job_id)
+    traces = ", ".join((job["result"] or {}).get("traces", []))
+    note(f"The job {job_id} was already done: {traces}." if traces else f"The job {job_id} is cancelled.")

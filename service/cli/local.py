@@ -1,9 +1,9 @@
-"""Traces that are files here: split, merged and cut without a server.
+"""Commands on local files, without a server.
 
-A file is read as the server would read it, into a folder that is gone afterwards (below TMPDIR), and takes room there.
+A file is ingested as the server would do it, into a temporary folder (below TMPDIR).
 """
 
-# ruff: noqa: PLC0415 - this alone needs the service, which takes long to import: `ls` must not pay for it
+# ruff: noqa: PLC0415 - only these commands need the service, which is slow to import
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ import orjson
 
 from service.cli.client import Json
 from service.cli.errors import ApiError
-from service.cli.output import refuse_to_replace, whole
+from service.cli.output import atomic, refuse_to_replace
 from service.cli.progress import Stages, stages
 from service.cli.report import note
-from service.cli.summary import damage, lost
+from service.cli.summary import damage, defects
 
 if TYPE_CHECKING:
     from service.cutting.source import Source
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from service.streaming.source import Progress
     from service.trace.piece import Align, By
 
-_UNREADABLE = 422  # what the API answers for what lies in a trace or a selection
+_UNPROCESSABLE = 422  # status of the API for faults in a trace or a selection
 
 
 def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, value: int | None, force: bool) -> Json:
-    """Write a file for each piece of a trace that has events, and tell of them as `plan` does, each with its `file`."""
+    """Write a file for each piece of a trace that has events; return a plan like `plan`, with the `file` of each."""
     from service.cutting.children import write_children
     from service.cutting.pieces import pieces
     from service.store.catalog import new_trace_id
@@ -45,18 +45,20 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
     from service.trace.piece import child_name
     from service.trace.selection import Selection
 
-    with _workplace() as work:
-        with _reading([file], work) as (shown, [source]):
-            found = pieces(source.columns, source.summary, Selection.parsed(selection or {}), by, value)
-            for piece in found:
-                refuse_to_replace(folder / child_name(file.name, piece.suffix), force=force)  # before it takes long
-            making = work.minding(shown.making(f"split {file.name}"))
-            children = write_children(source, work.folder / "pieces", found, new_id=new_trace_id, on_written=making)
+    with _workspace() as work:
+        with _ingested([file], work) as (progress, [source]):
+            planned = pieces(source.columns, source.summary, Selection.parsed(selection or {}), by, value)
+            for piece in planned:
+                refuse_to_replace(folder / child_name(file.name, piece.suffix), force=force)  # before the long work
+            on_written = work.reporting(progress.making(f"split {file.name}"))
+            children = write_children(
+                source, work.folder / "pieces", planned, new_id=new_trace_id, on_written=on_written
+            )
             folder.mkdir(parents=True, exist_ok=True)
             for child in children:
-                content = work.heeding(packed(document(work.folder / "pieces" / child.id)))
-                write(content, folder / child.name, shown)
-        told = [
+                content = work.interruptible(packed(document(work.folder / "pieces" / child.id)))
+                write(content, folder / child.name, progress)
+        written = [
             {
                 "file": str(folder / child.name),
                 "name": child.name,
@@ -67,24 +69,21 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
             }
             for child in children
         ]
-    return {"pieces": told, "events": sum(one["events"] for one in told)}
+    return {"pieces": written, "events": sum(piece["events"] for piece in written)}
 
 
 def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None) -> Json:
     """What `split` would make, as the API tells it."""
-    from service.jobs.maker import plan as planned
+    from service.jobs.children.tasks.derive import PlanTask
+    from service.trace.selection import Selection
 
-    with _workplace() as work, _reading([file], work) as (_, [source]):
-        request = {
-            "columns": str(source.columns), "name": source.name, "summary": source.summary,
-            "selection": selection or {}, "by": by, "value": value,
-        }  # fmt: skip
-        found = planned(request, lambda *_: None)
-    return {"pieces": found, "events": sum(one["events"] for one in found)}
+    with _workspace() as work, _ingested([file], work) as (_, [source]):
+        plan = PlanTask(source, Selection.parsed(selection or {}), by, value).run()
+    return {"pieces": [asdict(piece) for piece in plan.pieces], "events": sum(piece.events for piece in plan.pieces)}
 
 
 def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:
-    """Write a trace with its critical path as a track of its own; the file that was written."""
+    """Write a trace with its critical path as a track, and return its file."""
     from service.jobs.overlay import write_critical_path
     from service.store.export import document, packed
     from service.trace.piece import child_name
@@ -92,34 +91,34 @@ def overlay(file: Path, output: Path | None, *, selection: Json | None, force: b
 
     target = output or Path(child_name(file.name, "critical-path"))
     refuse_to_replace(target, force=force)
-    chosen = Selection.parsed(selection or {})
-    with _workplace() as work, _reading([file], work) as (shown, [source]):
-        made, spill = work.folder / "overlay", work.folder / "spill"
-        making = work.minding(shown.making(f"critical path of {file.name}"))
-        write_critical_path(source, made, chosen, spill=spill, on_written=making)
-        pieces = document(made)
-        write(work.heeding(pieces if is_plain(target) else packed(pieces)), target, shown)
+    parsed = Selection.parsed(selection or {})
+    with _workspace() as work, _ingested([file], work) as (progress, [source]):
+        columns, spill = work.folder / "overlay", work.folder / "spill"
+        on_written = work.reporting(progress.making(f"critical path of {file.name}"))
+        write_critical_path(source, columns, parsed, spill=spill, on_written=on_written)
+        chunks = document(columns)
+        write(work.interruptible(chunks if is_plain(target) else packed(chunks)), target, progress)
     return target
 
 
 def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[int] | None) -> list[Json]:
-    """Write one trace of several, and tell how each rank was put onto the common clock."""
-    from service.cutting.merge import merge as merged
+    """Merge traces into one file, and return the clock alignment of each rank."""
+    from service.cutting.merge import merge as merge_sources
     from service.store.export import document, packed
     from service.trace.errors import CannotMerge
 
-    with _workplace() as work, _reading(files, work, ranks) as (shown, sources):
+    with _workspace() as work, _ingested(files, work, ranks) as (progress, sources):
         if len({source.source for source in sources}) < len(sources):
-            raise CannotMerge("A trace can't be merged with itself, and two of these files have the same bytes.")
-        making = work.minding(shown.making(f"merge {len(files)} traces"))
-        made = merged(sources, work.folder / "merged", name=output.name, align=align, on_written=making)
-        pieces = document(work.folder / "merged")
-        write(work.heeding(pieces if is_plain(output) else packed(pieces)), output, shown)
-        found: list[Json] = made.summary["ranks"]
-        return found
+            raise CannotMerge("A trace can't be merged with itself; two of these files have the same bytes.")
+        on_written = work.reporting(progress.making(f"merge {len(files)} traces"))
+        merged = merge_sources(sources, work.folder / "merged", name=output.name, align=align, on_written=on_written)
+        chunks = document(work.folder / "merged")
+        write(work.interruptible(chunks if is_plain(output) else packed(chunks)), output, progress)
+        alignments: list[Json] = merged.summary["ranks"]
+        return alignments
 
 
-def analysis(  # noqa: PLR0913 - as many options
+def analysis(  # noqa: PLR0913 - one parameter for each option
     files: Sequence[Path],
     name: str | None,
     *,
@@ -130,69 +129,69 @@ def analysis(  # noqa: PLR0913 - as many options
     table: str | None,
     on_tables: Callable[[list[str]], None] = lambda _: None,
 ) -> bytes:
-    """An answer to what is often asked, as the API gives it; without a name, what can be asked of the first file.
+    """Return the result of a built-in analysis, as the API does; without a name, the analyses of the first file.
 
-    The files of `base` are those that the others are compared with; `on_tables` hears which tables there are.
+    The files of `base` are those to compare with; `on_tables` receives the names of the tables.
     """
-    from service.analysis.answers import answered, applicable, parameters_of, question_of
-    from service.analysis.readings import Asked, Readings
-    from service.trace.errors import BadQuestion
+    from service.analysis.answers import answer_question, applicable, parameters_of, question_of
+    from service.analysis.reading_cache import AnalysisInput, ReadingCache
+    from service.trace.errors import BadAnalysisRequest
     from service.trace.selection import Selection
 
-    with _workplace() as work:
+    with _workspace() as work:
         question = question_of(name) if name else None
-        asked = parameters_of(question, parameters) if question else None
+        values = parameters_of(question, parameters) if question else None
         if base and not (question and question.compared):
-            raise BadQuestion(f"{name} is not about two sides, and takes no base.")
-        chosen = None if selection is None else Selection.parsed(selection)
-        with _reading([*files, *base], work) as (_, sources):
+            raise BadAnalysisRequest(f"{name} does not compare two sides; it takes no base.")
+        parsed = None if selection is None else Selection.parsed(selection)
+        with _ingested([*files, *base], work) as (_, sources):
             traces = [
-                Asked(source.columns, source.summary, chosen, source.name, is_base=place >= len(files))
+                AnalysisInput(source.columns, source.summary, parsed, source.name, is_base=place >= len(files))
                 for place, source in enumerate(sources)
             ]
-            readings = Readings(work.folder / "spill")
-            if question is None or asked is None:
+            readings = ReadingCache(work.folder / "spill")
+            if question is None or values is None:
                 return orjson.dumps(applicable(traces[0], readings))
             on_tables([*question.tables])
-            return answered(question, asked, traces, readings).form(form, table)
+            return answer_question(question, values, traces, readings).form(form, table)
 
 
 @contextmanager
-def written_anew(
+def converted(
     file: Path, *, selection: Json | None, order: Order, redact: bool, plain: bool
 ) -> Iterator[tuple[Iterator[bytes], Stages]]:
-    """The document of a trace, or of a selection of it; packed unless `plain`."""
+    """Yield the document of a trace, or of a selection of it, in chunks; compressed unless `plain`."""
     from service.cutting.cut import cut_document
     from service.store.export import document, packed
     from service.trace.selection import Selection
 
-    with _workplace() as work, _reading([file], work) as (shown, [source]):
+    with _workspace() as work, _ingested([file], work) as (progress, [source]):
         if selection is None:
-            pieces = document(source.columns, order=order, redact=redact)
+            chunks = document(source.columns, order=order, redact=redact)
         else:
-            chosen = Selection.parsed(selection)
-            pieces = cut_document(source.columns, chosen, source.summary, source=source.source, redact=redact)
-        yield work.heeding(pieces if plain else packed(pieces)), shown
+            parsed = Selection.parsed(selection)
+            chunks = cut_document(source.columns, parsed, source.summary, source=source.source, redact=redact)
+        yield work.interruptible(chunks if plain else packed(chunks)), progress
 
 
 def name_of(name: str, suffix: str, *, plain: bool = False) -> str:
-    """What a trace that is made of another is called."""
+    """Return the name of a derived trace."""
     from service.trace.piece import child_name
 
-    made = child_name(name, suffix)
-    return made.removesuffix(".gz") if plain else made
+    child = child_name(name, suffix)
+    return child.removesuffix(".gz") if plain else child
 
 
 def is_plain(output: Path) -> bool:
-    """Whether a file of that name is not packed."""
+    """Return whether a file of that name is written uncompressed."""
     return output.suffix.lower() == ".json"
 
 
-class _Work:
-    """A folder for what is read, until a signal says that nobody wants it any more.
+class _Workspace:
+    """Temporary folder, with deferred handling of signals.
 
-    What it is for runs compiled code that calls Python: an exception raised there is lost, or ends the process. So a
-    signal is only noted, and heeded where it is safe; if it comes again, at once.
+    Compiled code calls back into Python, where an exception would be lost or end the process. So a signal is recorded,
+    and takes effect at the next safe point; a second one takes effect at once.
     """
 
     folder: Path
@@ -200,100 +199,100 @@ class _Work:
     def __init__(self) -> None:
         self._signal = 0
 
-    def end(self, number: int, _: object) -> None:
-        """A signal has come."""
+    def on_signal(self, number: int, _: object) -> None:
+        """Record a signal."""
         if self._signal:
             self.check()
         self._signal = number
 
     def check(self) -> None:
-        """End if a signal has come."""
+        """Exit if a signal was recorded."""
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
         if self._signal:
             sys.exit(128 + self._signal)
 
-    def minding(self, report: Callable[..., object]) -> Callable[..., None]:
-        """What reports progress, and so is called again and again, with that check."""
+    def reporting(self, report: Callable[..., object]) -> Callable[..., None]:
+        """Wrap a progress callback with the check for signals."""
 
-        def told(*facts: object) -> None:
+        def checked(*progress: object) -> None:
             self.check()
-            report(*facts)
+            report(*progress)
 
-        return told
+        return checked
 
-    def heeding(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the pieces of a document, with that check."""
-        for piece in pieces:
+    def interruptible(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the chunks of a document, with the check for signals before each."""
+        for chunk in chunks:
             self.check()
-            yield piece
+            yield chunk
 
 
 @contextmanager
-def _workplace() -> Iterator[_Work]:
-    """Where something is read; an error of the domain within becomes one in the API's words.
+def _workspace() -> Iterator[_Workspace]:
+    """Create a workspace; errors of the domain become an `ApiError`.
 
-    Signals that would end this process at once, and leave gigabytes behind, end it in order.
+    Signals that would end the process at once end it after the folder is deleted.
     """
     from service.trace.errors import DiskFull, TracedockError
 
-    work = _Work()
+    work = _Workspace()
     defaults = {
         signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
     }  # fmt: skip
     caught = {number: default for number, default in defaults.items() if signal.getsignal(number) is default}
     for number in caught:
-        signal.signal(number, work.end)
+        signal.signal(number, work.on_signal)
     try:
         with tempfile.TemporaryDirectory(prefix="tracedock-") as folder:
             work.folder = Path(folder)
             yield work
             work.check()
     except DiskFull as error:
-        detail = f"There is no room in {work.folder.parent} for what is read; TMPDIR names another folder."
-        raise ApiError(error.code, error.title, detail, _UNREADABLE) from error
+        detail = f"There is no space left in {work.folder.parent}; set TMPDIR to another folder."
+        raise ApiError(error.code, error.title, detail, _UNPROCESSABLE) from error
     except TracedockError as error:
-        raise ApiError.of_problem(error.as_dict(), _UNREADABLE) from error
+        raise ApiError.of_problem(error.as_dict(), _UNPROCESSABLE) from error
     finally:
         for number, default in caught.items():
             signal.signal(number, default)
 
 
 @contextmanager
-def _reading(
-    files: Sequence[Path], work: _Work, ranks: Sequence[int] | None = None
+def _ingested(
+    files: Sequence[Path], work: _Workspace, ranks: Sequence[int] | None = None
 ) -> Iterator[tuple[Stages, list[Source]]]:
-    """The traces of the files, with progress; afterwards it says what was repaired."""
+    """Ingest files, and yield their traces with progress; note at the end what was refused and repaired."""
     sources: list[Source] = []
     try:
         for at, file in enumerate(files):
             try:
-                with stages(keep=False) as shown:  # of many files, only the bar of one is seen
-                    sources.append(_read(file, work, ranks[at] if ranks else None, shown))
+                with stages(keep=False) as progress:  # one bar at a time
+                    sources.append(_ingest(file, work, ranks[at] if ranks else None, progress))
             except Exception:
                 if len(files) > 1:
-                    note(f"{file}:")  # the error tells of a place in a file, but not of which
+                    note(f"{file}:")  # the error does not contain the name of the file
                 raise
-        with stages(keep=False) as shown:
-            yield shown, sources
+        with stages(keep=False) as progress:
+            yield progress, sources
     finally:
         for source in sources:
-            if said := damage(source.summary):
-                note("\n  ".join([f"{source.name}: {said}", *lost(source.summary)]))
+            if report := damage(source.summary):
+                note("\n  ".join([f"{source.name}: {report}", *defects(source.summary)]))
 
 
-def _read(file: Path, work: _Work, rank: int | None, shown: Stages) -> Source:
+def _ingest(file: Path, work: _Workspace, rank: int | None, progress: Stages) -> Source:
     from service.cutting.source import Source
     from service.jobs.ingest import ingest
 
-    watch = work.minding(shown.ingesting(file.name))
+    watch = work.reporting(progress.ingesting(file.name))
     with file.open("rb") as original:
         size = os.fstat(original.fileno()).st_size
         digest = hashlib.file_digest(original, "sha256").hexdigest()
         original.seek(0)
 
-        def on_progress(now: Progress) -> None:
-            watch({"progress": {"bytes": now.bytes, "bytes_total": size, "events": now.events}})
+        def on_progress(current: Progress) -> None:
+            watch({"progress": {"bytes": current.bytes, "bytes_total": size, "events": current.events}})
 
         columns = work.folder / digest
         summary = asdict(ingest(original, columns, file.name, on_progress))
@@ -301,11 +300,11 @@ def _read(file: Path, work: _Work, rank: int | None, shown: Stages) -> Source:
     return Source(columns, file.name, summary, digest, rank)
 
 
-def write(pieces: Iterable[bytes], target: Path, shown: Stages) -> None:
-    """Write a file whole, with progress."""
-    writing, done = shown.writing(target.name), 0
-    with whole(target) as file:
-        for piece in pieces:
-            file.write(piece)
-            done += len(piece)
-            writing(done, 0)
+def write(chunks: Iterable[bytes], target: Path, progress: Stages) -> None:
+    """Write a file atomically, with progress."""
+    on_bytes, done = progress.writing(target.name), 0
+    with atomic(target) as file:
+        for chunk in chunks:
+            file.write(chunk)
+            done += len(chunk)
+            on_bytes(done, 0)

@@ -1,4 +1,4 @@
-"""The command `tracedock`: which commands there are, and what each way to fail means to a shell."""
+"""The command `tracedock`: its subcommands and exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import analyze, download, groups, imports, jobs, making, server, sessions, sql, tokens, traces
+from service.cli import analyze, download, groups, imports, jobs, server, sessions, split_merge, sql, tokens, traces
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -20,15 +20,15 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
 
 class Commands(TyperGroup):
-    """The one place where an exception becomes a message on stderr and an exit code."""
+    """Converts exceptions into messages on stderr and exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that the arguments name."""
+        """Run the command of the arguments."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a closed pipe can still be answered for
+            sys.stdout.flush()  # here, where a closed pipe can still become an exit code
         except BrokenPipeError as error:
-            _forget_stdout()  # the reader has seen enough, as in `tracedock ls | head`
+            _forget_stdout()  # the reader has closed the pipe, as in `tracedock ls | head`
             raise typer.Exit(PIPE_CLOSED) from error
         except ClientError as error:
             report(error)
@@ -48,11 +48,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Upload traces of torch.profiler, ask SQL of them, split and merge them, and open them in the Perfetto UI.\n\n"
-    "Where a command takes a TRACE, give its id, the start of its id, its name, or `latest`. split, merge, "
-    "download and analyze also take a file that is here, and then need no server. There, a TRACE with a path, like "
-    "./rank0.json, is the file. A bare name is a file if one has it here and no trace on the server does; where both "
-    "do, it is refused.",
+    help="Upload traces of torch.profiler, query them with SQL, split and merge them, and open them in the "
+    "Perfetto UI.\n\n"
+    "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download and analyze also accept a local "
+    "file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a file if "
+    "there is one and the server has no trace of that name; if both exist, the command is refused.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
 )
 
@@ -60,19 +60,17 @@ app = typer.Typer(
 @app.callback()
 def server_url(
     ctx: typer.Context,
-    url: Annotated[
-        str, typer.Option(envvar="TRACEDOCK_URL", metavar="URL", help="The server to talk to.")
-    ] = DEFAULT_URL,
+    url: Annotated[str, typer.Option(envvar="TRACEDOCK_URL", metavar="URL", help="URL of the server.")] = DEFAULT_URL,
     token: Annotated[
         str,
         typer.Option(
             envvar="TRACEDOCK_TOKEN",
             metavar="TOKEN",
-            help="What opens its doors; others on this machine can read it here, but not in the variable.",
+            help="API token; other users of this machine can see the option, but not the variable.",
         ),
     ] = "",
 ) -> None:
-    """Which server the commands talk to."""
+    """Create the client for the commands."""
     try:
         ctx.obj = ctx.with_resource(Client(url, token))
     except ValueError as exc:
@@ -84,8 +82,8 @@ app.command()(traces.upload)
 app.command("ls")(traces.list_traces)
 app.command()(traces.show)
 app.command()(download.download)
-app.command()(making.split)
-app.command()(making.merge)
+app.command()(split_merge.split)
+app.command()(split_merge.merge)
 app.command()(sql.query)
 app.command()(analyze.analyze)
 app.command("import")(imports.import_files)
@@ -100,23 +98,23 @@ app.add_typer(tokens.app, name="token")
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A name that the locale cannot spell must not end a listing half way.
+            # A name that the locale can't encode must not end a listing early.
             stream.reconfigure(errors="backslashreplace")
     code: str | int | None = 0
     try:
         app(prog_name="tracedock")
     except SystemExit as end:
         code = end.code
-    with suppress(OSError):  # who read it is gone
+    with suppress(OSError):  # the reader has closed the pipe
         if isinstance(code, str):
             print(code, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
     status = 1 if isinstance(code, str) else code or 0
-    os._exit(status)  # all is closed; an orderly end would look at every object of all modules, for a second or two
+    os._exit(status)  # all is closed; a regular exit would finalise all modules, which takes a second or two
 
 
 def _exit_code(error: ClientError) -> int:
@@ -126,7 +124,7 @@ def _exit_code(error: ClientError) -> int:
 
 
 def _forget_stdout() -> None:
-    """Let what is still buffered go nowhere, or the interpreter would complain about it at exit."""
+    """Discard buffered output, which the interpreter would fail to flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

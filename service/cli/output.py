@@ -1,4 +1,4 @@
-"""Files that a command writes."""
+"""Output files of commands."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STDOUT = Path("-")
 
 
 @contextmanager
-def whole(output: Path) -> Iterator[BinaryIO]:
-    """The file to write: it takes its name only once it is whole. A pipe or a device is written as it is."""
+def atomic(output: Path) -> Iterator[BinaryIO]:
+    """Open a file that gets its name only when it is complete; a pipe or a device is written directly."""
     if output.exists() and not output.is_file():
         with output.open("wb") as file:
             yield file
         return
-    target = output.resolve()  # a link stays a link
+    target = output.resolve()  # a symbolic link is kept
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("xb") as file:
@@ -30,13 +30,13 @@ def whole(output: Path) -> Iterator[BinaryIO]:
 
 
 def refuse_to_replace(target: Path, *, force: bool) -> None:
-    """Raise `FileExistsError` if there is such a file, and nobody asked to replace it."""
+    """Raise `FileExistsError` if the file exists, unless `force` is set."""
     if target.is_file() and not force:
         raise FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)}; --force replaces it", str(target))
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Raise an `OSError` if such a file can't be written, before anything that takes long is done for it."""
+    """Raise an `OSError` if the file can't be written; to check before long work."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
     refuse_to_replace(target, force=force)

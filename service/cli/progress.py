@@ -1,4 +1,4 @@
-"""How far an upload, an ingest, an engine or a job is, always on stderr: bars for a person, else a few lines."""
+"""Progress of uploads, ingests, engine loads and jobs, on stderr: bars on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -24,66 +24,66 @@ from service.cli.render import grouped, size, visible
 
 
 class Stage(Protocol):
-    """One thing under way. `total` is 0 while nobody knows it."""
+    """Display of one task's progress."""
 
     def update(self, done: int, total: int, note: str = "") -> None:
-        """Say how far it is; `note` is what else is known."""
+        """Show progress; `total` is 0 if unknown, `note` is a further text."""
 
 
 Unit = Callable[[int], str]
 
 
 def events(count: int) -> str:
-    """So many events."""
+    """Format a number of events."""
     return f"{grouped(count)} events"
 
 
 class Stages:
-    """Makes the callbacks that the client reports to; each stage is shown from its first report on."""
+    """Creates progress callbacks; each task is shown from its first report on."""
 
     def __init__(self, start: Callable[[str, Unit], Stage]) -> None:
         self._start = start
 
     def uploading(self, name: str) -> BytesSent:
-        """For `Client.upload(on_bytes=…)`."""
+        """Return a callback for `Client.upload(on_bytes=…)`."""
         return self._start(f"upload {visible(name)}", size).update
 
     def downloading(self, name: str) -> BytesReceived:
-        """For `Download.write_to(on_bytes=…)`."""
+        """Return a callback for `Download.write_to(on_bytes=…)`."""
         return self._start(f"download {visible(name)}", size).update
 
     def writing(self, name: str) -> BytesSent:
-        """Bytes of a file that is written here."""
+        """Return a callback for the bytes of a local file."""
         return self._start(f"write {visible(name)}", size).update
 
-    def making(self, what: str) -> Callable[[int, int], None]:
-        """Events that a split or a merge has written here, and how many there will be."""
-        return self._start(visible(what), events).update
+    def making(self, label: str) -> Callable[[int, int], None]:
+        """Return a callback for the events that a local split, merge or overlay writes, and their total."""
+        return self._start(visible(label), events).update
 
-    def following(self, what: str) -> Watcher:
-        """For `Client.follow_job`: events that the job has written, or of one that reads files their bytes."""
-        shown: Stage | None = None
+    def following(self, label: str) -> Watcher:
+        """Return a callback for `Client.follow_job`: bytes read by an import or an ingest, else events written."""
+        stage: Stage | None = None
 
         def watch(job: dict[str, Any]) -> None:
-            nonlocal shown
+            nonlocal stage
             unit = "bytes" if job["kind"] in {"import", "ingest"} else "events"
-            shown = shown or self._start(visible(what), size if unit == "bytes" else events)
-            shown.update(job["progress"][unit], job["progress"][f"{unit}_total"], job["state"])
+            stage = stage or self._start(visible(label), size if unit == "bytes" else events)
+            stage.update(job["progress"][unit], job["progress"][f"{unit}_total"], job["state"])
 
         return watch
 
     def ingesting(self, name: str) -> Watcher:
-        """For `Client.follow`: bytes of the file read, and events found in them."""
+        """Return a callback for `Client.follow`: bytes read of the file, and events in them."""
         stage = self._start(f"ingest {visible(name)}", size)
 
         def watch(trace: dict[str, Any]) -> None:
-            at = trace["progress"]
-            stage.update(at["bytes"], at["bytes_total"], events(at["events"]))
+            progress = trace["progress"]
+            stage.update(progress["bytes"], progress["bytes_total"], events(progress["events"]))
 
         return watch
 
     def loading(self, name: str) -> Watcher:
-        """For `Client.query(on_loading=…)`: bytes that the engine has taken in, of how many nobody knows."""
+        """Return a callback for `Client.query(on_loading=…)`: bytes that the engine has loaded, of an unknown total."""
         stage = self._start(f"load engine for {visible(name)}", size)
 
         def watch(session: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Stages:
 
 @contextmanager
 def stages(*, keep: bool = True) -> Iterator[Stages]:
-    """Show progress until the `with` ends; `keep` leaves the finished bars on the terminal."""
+    """Show progress within the context; `keep` leaves the finished bars on the terminal."""
     if not sys.stderr.isatty():
         yield Stages(_Lines)
         return
@@ -107,7 +107,7 @@ def stages(*, keep: bool = True) -> Iterator[Stages]:
         TextColumn("{task.fields[note]}", markup=False),
         console=Console(file=sys.stderr),
         transient=not keep,
-        redirect_stdout=False,  # the answer goes to stdout, and stdout may be a pipe
+        redirect_stdout=False,  # the result goes to stdout, which may be a pipe
     ) as progress:
         yield Stages(lambda label, unit: _Bar(progress, label, unit))
 
@@ -137,7 +137,7 @@ class _Bar:
 
 
 class _Lines:
-    """For a log: a line at the first report, and one whenever another tenth is done."""
+    """Progress as lines of a log: one at the first report, and one after each tenth."""
 
     def __init__(self, label: str, unit: Unit) -> None:
         self._label, self._unit, self._tenth = label, unit, -1

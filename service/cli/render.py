@@ -1,4 +1,4 @@
-"""Values for a reader: a drawn table on a terminal; on a pipe tab-separated lines, exact and without ANSI."""
+"""Output of values: drawn tables on a terminal; exact tab-separated lines without ANSI in a pipe."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _WIDEST_TABLE = 1_000_000
 
 
 def on_terminal() -> bool:
-    """Whether a person reads the standard output."""
+    """Return whether the standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def visible(text: str) -> str:
-    """The text on one line, with whatever does not print (ESC, newlines, lone surrogates) spelled out.
+    """Return the text with unprintable characters (ESC, newlines, lone surrogates) escaped.
 
-    Names in a trace are anyone's: they must not move a terminal's cursor or forge a line.
+    Names in a trace are untrusted: they must not move the cursor of a terminal or forge a line.
     """
     if text.isprintable():
         return text
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def plain(value: object) -> str:
-    r"""One field of a tab-separated line: NULL is `\N`, a backslash is doubled, floats round-trip."""
+    r"""Format a field of a tab-separated line: NULL is `\N`, a backslash is doubled, floats round-trip."""
     if value is None:
         return r"\N"
     if isinstance(value, str):
@@ -44,17 +44,17 @@ def plain(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """One cell of a drawn table."""
+    """Format a cell of a drawn table."""
     return visible(value) if isinstance(value, str) else plain(value)
 
 
 def dashed(value: object) -> str:
-    """Like `shown`, for fields where nothing is simply nothing."""
+    """Format a cell like `shown`, with a dash for None and empty text."""
     return "-" if value is None or value == "" else shown(value)
 
 
 def size(count: int) -> str:
-    """Bytes in decimal units: 816.5 kB."""
+    """Format bytes in decimal units: 816.5 kB."""
     if count < 1000:
         return f"{count} B"
     power = min((len(str(count)) - 1) // 3, 4)
@@ -62,19 +62,19 @@ def size(count: int) -> str:
 
 
 def grouped(count: int | None) -> str:
-    """An integer with a comma at every thousand."""
+    """Format an integer with thousands separators."""
     return "-" if count is None else f"{count:,}"
 
 
 def seconds(ns: int) -> str:
-    """Nanoseconds as seconds, to the last digit: 1.000000001 s."""
+    """Format nanoseconds as exact seconds: 1.000000001 s."""
     whole, rest = divmod(abs(ns), 1_000_000_000)
     return f"{'-' if ns < 0 else ''}{whole}.{rest:09d} s"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column's title, and how a person sees its values; a pipe gets them as they are."""
+    """Column of a table: its title, and its format on a terminal; a pipe receives raw values."""
 
     title: str
     right: bool = False
@@ -82,7 +82,7 @@ class Column:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
-    """The rows, drawn or tab-separated, on the standard output."""
+    """Print rows on the standard output, drawn or tab-separated."""
     if on_terminal():
         draw_table(columns, rows, sys.stdout)
     else:
@@ -90,12 +90,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Non
 
 
 def draw_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], to: TextIO) -> None:
-    """The rows, drawn for a person."""
+    """Draw rows for a terminal."""
     _draw(columns, ([column.person(v) for column, v in zip(columns, row, strict=True)] for row in rows), to)
 
 
 def print_facts(facts: Iterable[tuple[str, Any, str]]) -> None:
-    """Named values, one a line: (name, the value for a pipe, the text for a person)."""
+    """Print named values, one per line: (name, the value for a pipe, the text for a terminal)."""
     if not on_terminal():
         for name, value, _ in facts:
             print(name, plain(value), sep="\t")
@@ -107,7 +107,7 @@ def print_facts(facts: Iterable[tuple[str, Any, str]]) -> None:
 
 
 def print_result(table: dict[str, Any]) -> None:
-    """The answer of a query: `{"columns", "rows", …}`."""
+    """Print the result of a query: `{"columns", "rows", …}`."""
     names = [column["name"] for column in table["columns"]]
     if not on_terminal():
         write_lines(sys.stdout, names, table["rows"])
@@ -118,13 +118,13 @@ def print_result(table: dict[str, Any]) -> None:
 
 
 def print_json(document: object) -> None:
-    """One document; indented for a person. ASCII, so that any odd name survives any pipe."""
+    """Print a document as ASCII, so that any name survives any pipe; indented on a terminal."""
     json.dump(document, sys.stdout, indent=2 if on_terminal() else None)
     print()
 
 
 def write_lines(to: TextIO, names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A line of names, then a line a row, tab-separated (see `plain`)."""
+    """Write a line of names, then a line per row, tab-separated (see `plain`)."""
     to.write("\t".join(map(plain, names)) + "\n")
     to.writelines("\t".join(map(plain, row)) + "\n" for row in rows)
 
@@ -134,7 +134,7 @@ def _cell(value: object) -> str | Text:
 
 
 def _draw(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], to: TextIO) -> None:
-    """A table as wide as its cells are: the terminal may wrap its lines, but no digit is ever cut off."""
+    """Draw a table as wide as its cells: the terminal may wrap lines, but no digit is truncated."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(

@@ -1,4 +1,4 @@
-"""Messages for a person, on stderr: what went wrong, and what is worth knowing beside the answer."""
+"""Messages on stderr: errors and notes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from service.cli.render import Column, draw_table, visible
 
 
 def note(text: str) -> None:
-    """Something to know that is no part of the answer."""
+    """Print a note that is not part of the result."""
     print(_lines(text), file=sys.stderr, flush=True)
 
 
 def note_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
-    """A table of such things, for a person alone."""
+    """Print a table of notes, on a terminal only."""
     if sys.stderr.isatty():
         draw_table(columns, rows, sys.stderr)
 
 
 def report(error: Exception) -> None:
-    """Why it failed; of the server's refusals the title, detail, code and position."""
+    """Print an error; for a refusal of the server its title, detail, code and position."""
     if isinstance(error, ApiError):
         note(_refusal(error))
     elif isinstance(error, OSError) and error.filename is not None:
@@ -32,7 +32,7 @@ def report(error: Exception) -> None:
 
 
 def failure(trace: dict[str, Any]) -> ApiError | None:
-    """The error of a trace whose ingest failed."""
+    """Return the error of a trace whose ingest failed, else None."""
     if trace["state"] != "failed":
         return None
     return ApiError.of_problem(trace["error"] or {}, 200)

@@ -1,171 +1,136 @@
-"""The options that say what of a trace a command is about; shared by all commands that take a part of a trace."""
+"""Options that select a part of a trace, derived from the declaration of a selection's fields."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from service.cli.client import Json
 from service.cli.units import nanoseconds
+from service.trace.selection_fields import (
+    FIELDS,
+    VALUES_MAX,
+    Args,
+    SelectionField,
+    ValueKind,
+    id_or_name,
+    nested,
+)
 
-_VALUES_MAX = 10_000  # of one criterion, as the server has it; a range must not fill the memory before it is asked
 _RANGE = re.compile(r"(-?[0-9]{1,19})(?:-([0-9]{1,19}))?")
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
-_NUMBERS = re.compile(r"-?[0-9]{1,18}(?:/-?[0-9]{1,18})?(?:,-?[0-9]{1,18}(?:/-?[0-9]{1,18})?)*")
-
-
-class Straddle(StrEnum):
-    """What becomes of slices over an edge of the window."""
-
-    keep = "keep"
-    start = "start"
-    clip = "clip"
-
-
-class Args(StrEnum):
-    """Which arguments of events an engine has."""
-
-    all = "all"
-    essential = "essential"
-    none = "none"
-
+_IDS = re.compile(r"-?[0-9]{1,18}(?:/-?[0-9]{1,18})?(?:,-?[0-9]{1,18}(?:/-?[0-9]{1,18})?)*")
 
 ArgsOption = Annotated[
-    Args, typer.Option("--args", help="Which arguments of events the engine has; with fewer it loads sooner.")
+    Args, typer.Option("--args", help="Event arguments to load into the engine; with fewer it loads faster.")
 ]
+
+_JSON = inspect.Parameter(
+    "as_json_text",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            "--selection",
+            metavar="JSON",
+            help="The whole selection as JSON of the API, or @FILE; replaces the options above.",
+        ),
+    ],
+)
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `chosen`; it gets what they mean as its parameter ``selection``."""
+    """Add the options of a selection to a command, which receives their JSON as its parameter ``selection``."""
     own = inspect.signature(command, eval_str=True)
-    options = inspect.signature(chosen, eval_str=True).parameters
+    options = option_parameters(FIELDS)
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        told = {name: given.pop(name) for name in options}
-        command(**given, selection=chosen(**told))
+    def run(**arguments: Any) -> None:
+        values = {option.name: arguments.pop(option.name) for option in options}
+        command(**arguments, selection=selection_of(values))
 
-    parameters = [one for one in own.parameters.values() if one.name != "selection"] + list(options.values())
-    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
-    shown = cast("Any", run)
-    shown.__signature__ = own.replace(parameters=named)
-    shown.__annotations__ = {one.name: one.annotation for one in named}
+    parameters = [parameter for parameter in own.parameters.values() if parameter.name != "selection"] + options
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    runner = cast("Any", run)
+    runner.__signature__ = own.replace(parameters=keywords)
+    runner.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return run
 
 
-def chosen(  # noqa: PLR0913 - a parameter is an option
-    *,
-    steps: Annotated[
-        list[str] | None, typer.Option(metavar="N,…", help="Numbers of ProfilerSteps, also 3-7: the time they take.")
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="START..END",
-            help="A span of time in ns, or with a unit (1.5ms..2s), from the trace's start on; with @ before a number "
-            "(@5..@9) in the trace's own clock. Either side may be empty.",
-        ),
-    ] = None,
-    from_name: Annotated[
-        str | None, typer.Option("--from", metavar="NAME", help="Begin with the first slice of this name.")
-    ] = None,
-    to_name: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="End with the first slice of this name after that.")
-    ] = None,
-    streams: Annotated[
-        list[str] | None, typer.Option(metavar="DEVICE/STREAM,…", help="As the trace lists them: 0/7.")
-    ] = None,
-    devices: Annotated[list[str] | None, typer.Option(metavar="N,…", help="What runs on these devices.")] = None,
-    ranks: Annotated[list[str] | None, typer.Option(metavar="N,…", help="Ranks of a merged trace.")] = None,
-    threads: Annotated[
-        list[str] | None, typer.Option(metavar="TID,…", help="Tids, pid/tid, or a name; may be given again.")
-    ] = None,
-    processes: Annotated[
-        list[str] | None, typer.Option(metavar="PID,…", help="Pids, or a name; may be given again.")
-    ] = None,
-    categories: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,…", help="kernel, cpu_op, …; an empty one for events without.")
-    ] = None,
-    names: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Names of events, with * and ?, or re: and a regex; may be given again."),
-    ] = None,
-    phases: Annotated[list[str] | None, typer.Option(metavar="PH,…", help="X, i, C, …")] = None,
-    min_dur: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only slices that last so long: in ns, or 5us, 1.5ms, 2s.")
-    ] = None,
-    exclude_categories: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,…", help="Leave these out, whatever they belong to.")
-    ] = None,
-    exclude_names: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Likewise; may be given again.")
-    ] = None,
-    straddle: Annotated[
-        Straddle | None,
-        typer.Option(
-            help="Slices over an edge of the window: all (keep, as without it), those that begin in it, or cut to it."
-        ),
-    ] = None,
-    no_metadata: Annotated[bool, typer.Option("--no-metadata", help="Without names of processes and threads.")] = False,
-    no_flows: Annotated[bool, typer.Option("--no-flows", help="Without the arrows between kept slices.")] = False,
-    no_launches: Annotated[
-        bool, typer.Option("--no-launches", help="Without the launches and ops of kept kernels.")
-    ] = False,
-    no_kernels: Annotated[bool, typer.Option("--no-kernels", help="Without what kept launches started.")] = False,
-    no_annotations: Annotated[
-        bool, typer.Option("--no-annotations", help="Without the annotations that last longer than a window.")
-    ] = False,
-    as_given: Annotated[
-        str | None, typer.Option("--selection", metavar="JSON", help="All of it as the API takes it, or @FILE.")
-    ] = None,
-) -> Json | None:
-    """The selection that the options mean, as the API takes it; None without any. Raises `typer.BadParameter`."""
-    left_out = {
-        "metadata": no_metadata, "flows": no_flows, "launches": no_launches, "kernels": no_kernels,
-        "annotations": no_annotations,
-    }  # fmt: skip
-    told: dict[str, Any] = {
-        "window": _window(window, from_name, to_name),
-        "steps": _integers("--steps", steps),
-        "ranks": _integers("--ranks", ranks),
-        "devices": _integers("--devices", devices),
-        "streams": _words(streams),
-        "threads": _keys(threads),
-        "processes": _keys(processes),
-        "categories": _words(categories),
-        "names": names or None,
-        "phases": _words(phases),
-        "min_dur_ns": None if min_dur is None else _time("--min-dur", min_dur),
-        "exclude": _given({"categories": _words(exclude_categories), "names": exclude_names or None}),
-        "straddle": straddle and straddle.value,
-        "closure": {name: False for name, off in left_out.items() if off} or None,
-    }
-    parts = _given(told)
-    if as_given is None:
-        return _understood(parts, "the selection") if parts else None
-    if parts:
+def option_parameters(fields: Iterable[SelectionField]) -> list[inspect.Parameter]:
+    """Return a Typer parameter for each field that has an option, and one for the whole selection as JSON."""
+    return [*(_parameter(field) for field in fields if field.option), _JSON]
+
+
+def _parameter(field: SelectionField) -> inspect.Parameter:
+    kind: Any = str | None
+    if field.is_list:
+        kind = list[str] | None
+    elif field.choices:
+        kind = Literal[field.choices] | None
+    elif field.kind is ValueKind.OMISSION:
+        kind = bool
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if kind is bool else None,
+        annotation=Annotated[kind, typer.Option(field.option, metavar=field.metavar or None, help=_help(field))],
+    )
+
+
+def _help(field: SelectionField) -> str:
+    if field.kind is ValueKind.OMISSION:
+        return f"Do not add {field.description}."
+    text = field.description.replace("`", "")
+    return f"{text[0].upper()}{text[1:]}{_SYNTAX.get(field.kind, '')}."
+
+
+_SYNTAX = {
+    ValueKind.INTEGERS: " (ranges like 3-7 are allowed)",
+    ValueKind.IDS: " (repeatable)",
+    ValueKind.NAMES: " (repeatable)",
+    ValueKind.NANOSECONDS: " (in ns, or with a unit: 5us, 1.5ms, 2s)",
+}
+
+
+def selection_of(values: dict[str, Any], fields: Iterable[SelectionField] = FIELDS) -> Json | None:
+    """Return the JSON of the selection that the options' values mean; None for the whole trace.
+
+    Args:
+        values: of the options, by the names of their parameters.
+        fields: that have options.
+
+    Raises:
+        typer.BadParameter: a value is malformed, or the selection is invalid.
+    """
+    selection = nested(
+        (field, _PARSERS[field.kind](field.option, values[field.name])) for field in fields if field.option
+    )
+    text = values[_JSON.name]
+    if text is None:
+        return _validated(selection, "the selection") if selection else None
+    if selection:
         raise typer.BadParameter(
-            "it is all of the selection; no other option of it goes with it", param_hint="--selection"
+            "it is the whole selection; no other option of it is allowed", param_hint="--selection"
         )
-    return _understood(_text(as_given), "--selection")
+    return _validated(_read(text), "--selection")
 
 
 def as_text(selection: Json | None) -> str:
-    """A selection on one line; nothing for all of a trace."""
+    """Return a selection on one line; empty for the whole trace."""
     return json.dumps(selection, separators=(",", ":"), ensure_ascii=False) if selection else ""
 
 
-def _understood(value: str | Json, hint: str) -> Json | None:
-    """The selection without what is as it is anyway; None if that is all."""
-    from service.trace.errors import BadSelection  # noqa: PLC0415 - it takes long to import, and most commands don't
+def _validated(value: str | Json, hint: str) -> Json | None:
+    """Return the selection without defaults; None if nothing else is left."""
+    from service.trace.errors import BadSelection  # noqa: PLC0415 - slow to import, and most commands don't need it
     from service.trace.selection import Selection  # noqa: PLC0415
 
     try:
@@ -174,69 +139,84 @@ def _understood(value: str | Json, hint: str) -> Json | None:
         raise typer.BadParameter(error.detail, param_hint=hint) from error
 
 
-def _text(given: str) -> str:
-    if not given.startswith("@"):
-        return given
+def _read(text: str) -> str:
+    """Return the text, or the content of the file that it names after an @."""
+    if not text.startswith("@"):
+        return text
     try:
-        return Path(given[1:]).read_text(encoding="utf-8")
+        return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{given[1:]} can't be read: {error}", param_hint="--selection") from error
+        raise typer.BadParameter(f"{text[1:]} can't be read: {error}", param_hint="--selection") from error
 
 
-def _given(parts: dict[str, Any]) -> Json | None:
-    return {name: value for name, value in parts.items() if value is not None} or None
+# -- parsers of options' values ---------------------------------------------------------------------------------------
 
 
-def _window(span: str | None, from_name: str | None, to_name: str | None) -> Json | None:
-    told: dict[str, Any] = {"from": from_name, "to": to_name}
-    if span is not None:
-        start, dots, end = (side.strip() for side in span.partition(".."))
-        sides = [side for side in (start, end) if side]
-        if not dots or not sides:
-            raise typer.BadParameter(f"{span!r} is no START..END", param_hint="--window")
-        if len({side.startswith("@") for side in sides}) > 1:
-            raise typer.BadParameter("put an @ before both sides, or before neither", param_hint="--window")
-        edges = [_time("--window", side.removeprefix("@")) if side else None for side in (start, end)]
-        if edges[0] is not None and edges[1] is not None and edges[1] <= edges[0]:
-            raise typer.BadParameter(f"{span!r} does not end after its start", param_hint="--window")
-        told |= {"start_ns": edges[0], "end_ns": edges[1], "relative": None if sides[0].startswith("@") else True}
-    return _given(told)
+def _span(option: str, text: str | None) -> Json | None:
+    if text is None:
+        return None
+    start, dots, end = (side.strip() for side in text.partition(".."))
+    sides = [side for side in (start, end) if side]
+    if not dots or not sides:
+        raise typer.BadParameter(f"{text!r} is not START..END", param_hint=option)
+    if len({side.startswith("@") for side in sides}) > 1:
+        raise typer.BadParameter("put an @ before both sides, or before neither", param_hint=option)
+    first, last = (_time(option, side.removeprefix("@") or None) for side in (start, end))
+    if first is not None and last is not None and last <= first:
+        raise typer.BadParameter(f"{text!r} does not end after its start", param_hint=option)
+    window = {"start_ns": first, "end_ns": last, "relative": None if sides[0].startswith("@") else True}
+    return {name: value for name, value in window.items() if value is not None}
 
 
-def _time(option: str, text: str) -> int:
+def _time(option: str, text: str | None) -> int | None:
     try:
-        return nanoseconds(text)
+        return None if text is None else nanoseconds(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def numbers(option: str, text: str) -> Iterator[int]:
-    """The integers of ``3,4`` and ``5-7``; raises `typer.BadParameter`."""
-    for one in text.split(","):
-        found = _RANGE.fullmatch(one.strip())
-        if not found:
-            raise typer.BadParameter(f"{one!r} is no number, nor a range like 3-7", param_hint=option)
-        first, last = int(found[1]), int(found[2] or found[1])
+    """Yield the integers of ``3,4`` and ``5-7``; raise `typer.BadParameter` for other text."""
+    for item in text.split(","):
+        match = _RANGE.fullmatch(item.strip())
+        if not match:
+            raise typer.BadParameter(f"{item!r} is neither a number nor a range like 3-7", param_hint=option)
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise typer.BadParameter(f"{one!r} ends before it starts", param_hint=option)
-        if last - first >= _VALUES_MAX:
-            raise typer.BadParameter(f"{one!r} are more than {_VALUES_MAX}", param_hint=option)
+            raise typer.BadParameter(f"{item!r} ends before it starts", param_hint=option)
+        if last - first >= VALUES_MAX:  # a range must not fill the memory before the server refuses it
+            raise typer.BadParameter(f"{item!r} has more than {VALUES_MAX} values", param_hint=option)
         yield from range(first, last + 1)
 
 
 def _integers(option: str, texts: list[str] | None) -> list[int] | None:
-    return _each_once(one for text in texts or () for one in numbers(option, text))
+    return _distinct(number for text in texts or () for number in numbers(option, text))
 
 
-def _words(texts: list[str] | None) -> list[str] | None:
-    return _each_once(one.strip() for text in texts or () for one in text.split(","))
+def _words(_: str, texts: list[str] | None) -> list[str] | None:
+    return _distinct(word.strip() for text in texts or () for word in text.split(","))
 
 
-def _keys(texts: list[str] | None) -> list[int | str] | None:
-    """Ids, several of them with commas between, or a name, which may have commas of its own."""
-    each = (one for text in texts or () for one in (text.split(",") if _NUMBERS.fullmatch(text) else [text]))
-    return _each_once(int(one) if _NUMBER.fullmatch(one) else one for one in each)
+def _ids(_: str, texts: list[str] | None) -> list[int | str] | None:
+    """Return ids, of which one text may have several with commas between, and names, which may contain commas."""
+    items = (item for text in texts or () for item in (text.split(",") if _IDS.fullmatch(text) else [text]))
+    return _distinct(id_or_name(item) for item in items)
 
 
-def _each_once(values: Iterator[Any]) -> list[Any] | None:
+def _distinct(values: Iterator[Any]) -> list[Any] | None:
     return list(dict.fromkeys(values)) or None
+
+
+_PARSERS: dict[ValueKind, Callable[[str, Any], Any]] = {
+    ValueKind.INTEGERS: _integers,
+    ValueKind.IDS: _ids,
+    ValueKind.WORDS: _words,
+    ValueKind.NAMES: lambda _, texts: texts or None,
+    ValueKind.NANOSECONDS: _time,
+    ValueKind.SPAN: _span,
+    ValueKind.NAME: lambda _, text: text,
+    ValueKind.CHOICE: lambda _, choice: choice,
+    ValueKind.SWITCH: lambda _, on: on or None,
+    ValueKind.OMISSION: lambda _, omitted: False if omitted else None,
+}
+"""Parsers by kind; each takes the option's name, for its error, and its value, and returns None for none."""

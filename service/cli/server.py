@@ -1,6 +1,6 @@
-"""Commands about this machine's server: serve, doctor."""
+"""The commands `serve` and `doctor`, for a server on this machine."""
 
-# ruff: noqa: PLC0415 - these need the service, which takes long to import: `ls` must not pay for it
+# ruff: noqa: PLC0415 - only these commands need the service, which is slow to import
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any.")] = None,
     data: Annotated[
-        Path | None, typer.Option(file_okay=False, metavar="DIR", help="Where the traces are kept.")
+        Path | None, typer.Option(file_okay=False, metavar="DIR", help="Data folder of the server.")
     ] = None,
     perfetto_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Local port that ui.perfetto.dev looks for; 0 for none."),
+        typer.Option(min=0, max=65535, help="Local port for ui.perfetto.dev; 0 for none."),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, readable=True, metavar="FILE", help="Upload this once up."),
+        typer.Option(
+            exists=True, dir_okay=False, readable=True, metavar="FILE", help="Trace to upload once the server is ready."
+        ),
     ] = None,
 ) -> None:
-    """Run the server, until Ctrl-C."""
+    """Run the server until Ctrl-C."""
     from service.app import serve as run
 
     settings = settings_of(host=host, port=port, data=data, perfetto_port=perfetto_port)
@@ -45,22 +47,22 @@ def serve(
     def ready(url: str) -> None:
         print(f"Tracedock is ready at {url}" if on_terminal() else url, flush=True)
         if trace is not None:
-            # A daemon: it must not keep a server alive that was told to stop.
+            # A daemon thread, so that it does not keep a stopping server alive.
             token = settings.token.get_secret_value() if settings.token else None
-            Thread(target=_bring, args=(url, token, trace), name="upload", daemon=True).start()
+            Thread(target=_upload, args=(url, token, trace), name="upload", daemon=True).start()
 
     run(settings, on_ready=ready)
 
 
 def doctor(
     engine_path: Annotated[
-        bool, typer.Option("--engine-path", help="Only print where the trace_processor is.")
+        bool, typer.Option("--engine-path", help="Only print the path of the trace_processor.")
     ] = False,
 ) -> None:
-    """Check that this machine has what the server needs."""
+    """Check that this machine meets the server's requirements."""
     settings = settings_of()
     if engine_path:
-        from service.engine.provision import engine_path as path_of_engine
+        from service.engine.trace_processor.provision import engine_path as path_of_engine
 
         print(path_of_engine(settings))
         return
@@ -72,21 +74,21 @@ def doctor(
         raise typer.Exit(1)
 
 
-def settings_of(**given: Any) -> Settings:
-    """The settings, with what was given on the command line over the environment's."""
+def settings_of(**options: Any) -> Settings:
+    """Return the settings of the environment, with options of the command line over them."""
     from pydantic import ValidationError
 
     from service.settings import Settings
 
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as exc:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors())
-        raise typer.BadParameter(f"settings: {wrong}") from exc
+        faults = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
+        raise typer.BadParameter(f"settings: {faults}") from exc
 
 
-def _bring(url: str, token: str | None, file: Path) -> None:
-    """Upload the file to the server that has just come up, and print the link that opens it."""
+def _upload(url: str, token: str | None, file: Path) -> None:
+    """Upload a file to the server that is now ready, and print the link that opens it."""
     try:
         with Client(url, token) as client:
             trace = send(client, file, wait=True)
@@ -94,7 +96,7 @@ def _bring(url: str, token: str | None, file: Path) -> None:
             if failed:
                 report(failed)
             else:
-                note(f"{trace['name']} is ready as {trace['id']}. It opens at:")
+                note(f"{trace['name']} is ready as {trace['id']}. Open it at:")
                 print(client.perfetto_url(trace["id"]), flush=True)
     except (ClientError, OSError) as error:
         note(f"{file}:")

@@ -1,4 +1,4 @@
-"""Commands about the engines that a server holds: list them, close those of a trace."""
+"""The commands `sessions`: list the server's engines, and close those of a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.cli.report import note
 from service.cli.selection import as_text
 from service.cli.traces import AsJson, TraceArgument
 
-app = typer.Typer(help="List the engines that the server holds: with what in memory, and how much of it they show.")
+app = typer.Typer(help="List the server's engines, with their memory and the events that they show.")
 
 
 def _bytes(count: int | None) -> str:
@@ -37,45 +37,45 @@ _LISTED = (
 
 @app.callback(invoke_without_command=True)
 def list_sessions(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the engines that the server holds."""
+    """List the server's engines."""
     if ctx.invoked_subcommand is not None:
         return
     client: Client = ctx.obj
-    found = client.sessions()
+    status = client.sessions()
     if as_json:
-        print_json(found)
+        print_json(status)
         return
-    print_table(_LISTED, [_listed(session) for session in found["sessions"]])
+    print_table(_LISTED, map(_row, status["sessions"]))
     if on_terminal():
-        memory = found["memory"]
-        note(f"They and a spare one hold {size(memory['held_bytes'])} of {size(memory['budget_bytes'])} of memory.")
+        memory = status["memory"]
+        note(f"Engines use {size(memory['held_bytes'])} of {size(memory['budget_bytes'])} of memory.")
 
 
 @app.command()
 def close(ctx: typer.Context, trace: TraceArgument) -> None:
-    """Stop the engines on a trace and on parts of it; tables that clients created in them are gone."""
+    """Stop the engines of a trace and of its selections; tables that clients created in them are deleted."""
     client: Client = ctx.obj
-    found = client.find(trace)
-    mine = [session for session in client.sessions()["sessions"] if session["trace"] == found["id"]]
-    if not mine:
-        raise ApiError("not_ready", "No engine", f"No engine runs on {found['name']}.", 409)
-    for session in mine:
-        client.close_session(found["id"], selection=session["selection"], args=session["args"])
-        told = ("closed", found["id"], session["args"], visible(as_text(session["selection"])))
-        print(*told, sep="  " if on_terminal() else "\t")
+    resolved = client.find(trace)
+    sessions = [session for session in client.sessions()["sessions"] if session["trace"] == resolved["id"]]
+    if not sessions:
+        raise ApiError("not_ready", "No engine", f"No engine runs on {resolved['name']}.", 409)
+    for session in sessions:
+        client.close_session(resolved["id"], selection=session["selection"], args=session["args"])
+        row = ("closed", resolved["id"], session["args"], visible(as_text(session["selection"])))
+        print(*row, sep="  " if on_terminal() else "\t")
 
 
-def _listed(session: Json) -> tuple[Any, ...]:
+def _row(session: Json) -> tuple[Any, ...]:
     engine, account = session["engine"], session["account"] or {}
     return (
         session["trace"], session["args"], session["state"], engine["rss_bytes"], engine["predicted_bytes"],
-        session["clients"], session["idle_s"], account.get("shown"), account.get("events"), _noted(session),
+        session["clients"], session["idle_s"], account.get("shown"), account.get("events"), _problem(session),
         as_text(session["selection"]),
     )  # fmt: skip
 
 
-def _noted(session: Json) -> str | None:
-    """What is wrong with it, in a word or two."""
+def _problem(session: Json) -> str | None:
+    """Return the problem of a session in a word or two, or None."""
     if session["error"]:
         return str(session["error"]["code"])
     if session["account"] and not session["account"]["complete"]:

@@ -1,4 +1,4 @@
-"""The command `query`: SQL to a trace's engine, rows back in the shape that was asked for."""
+"""The command `query`: SQL on a trace's engine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client, Json
-from service.cli.output import whole
+from service.cli.output import atomic
 from service.cli.progress import stages
 from service.cli.render import on_terminal, print_result, write_lines
 from service.cli.report import note
-from service.cli.selection import Args, ArgsOption, selecting
+from service.cli.selection import ArgsOption, selecting
 from service.cli.traces import TraceArgument
 
-_ROWS_A_PERSON_READS = 1000
+_ROWS_ON_TERMINAL = 1000
 
 
 class Format(StrEnum):
-    """The shapes of an answer."""
+    """Formats of a result."""
 
     table = "table"
     json = "json"
@@ -57,38 +57,38 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         int | None,
         typer.Option(
             min=0,
-            help="At most so many rows; 0 for all. By default 1000 in a table on a terminal, 100000 in a "
-            "piped table or JSON, which say that they were cut; all in the other formats.",
+            help="Maximum number of rows; 0 for all. The default is 1000 for a table on a terminal, 100000 for a piped "
+            "table or JSON, which report truncation, and all for the other formats.",
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="0 for as long as it takes.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Timeout of the query; 0 for none.")
     ] = DEFAULT_TIMEOUT_S,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write here; the file appears when it is whole.")
+        Path | None, typer.Option("--output", "-o", help="Output file; it appears when it is complete.")
     ] = None,
-    args: ArgsOption = Args.all,
+    args: ArgsOption = "all",
 ) -> None:
-    """Ask SQL of a trace, or of the part of it that is selected."""
+    """Run SQL on a trace, or on a selection of it."""
     text = _sql(sql, file)
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     rows = _default_limit(form, output) if limit is None else limit or None
     client: Client = ctx.obj
-    found = client.find(trace)
-    with stages(keep=False) as shown:
-        ask: dict[str, Any] = {
+    resolved = client.find(trace)
+    with stages(keep=False) as progress:
+        options: dict[str, Any] = {
             "selection": selection,
-            "args": args.value,
+            "args": args,
             "limit": rows,
             "timeout_s": timeout or None,
-            "on_loading": shown.loading(found["name"]),
+            "on_loading": progress.loading(resolved["name"]),
         }
         if form is Format.table:
-            table = client.query(found["id"], text, **ask)
+            table = client.query(resolved["id"], text, **options)
         else:
-            chunks = client.export(found["id"], text, _ACCEPT[form], **ask)
-            first = next(chunks, b"")  # the bar has to go before the rows come
+            chunks = client.export(resolved["id"], text, _ACCEPT[form], **options)
+            first = next(chunks, b"")  # the progress bar must end before the rows begin
     if form is Format.table:
         write_table(table, output)
     else:
@@ -97,7 +97,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 
 def _sql(sql: str | None, file: Path | None) -> str:
     if (sql is None) == (file is None):
-        raise typer.BadParameter("give the query, or --file, and not both", param_hint="SQL")
+        raise typer.BadParameter("give either the query or --file", param_hint="SQL")
     text = file.read_text(encoding="utf-8") if file else sys.stdin.read() if sql == "-" else sql
     if not text or not text.strip():
         raise typer.BadParameter("the query is empty", param_hint="SQL")
@@ -105,29 +105,29 @@ def _sql(sql: str | None, file: Path | None) -> str:
 
 
 def _default_limit(form: Format, output: Path | None) -> int | None:
-    """No limit where the shape has no place to say that rows are missing."""
+    """Return the default limit; None for formats that can't report truncation."""
     if form in (Format.ndjson, Format.csv, Format.arrow):
         return None
-    a_person_reads = form is Format.table and output is None and on_terminal()
-    return _ROWS_A_PERSON_READS if a_person_reads else DEFAULT_LIMIT
+    is_drawn = form is Format.table and output is None and on_terminal()
+    return _ROWS_ON_TERMINAL if is_drawn else DEFAULT_LIMIT
 
 
 def write_table(table: dict[str, Any], output: Path | None) -> None:
-    """Write a table's rows, tab-separated into a file, as `print_result` does where none is named."""
+    """Write a table tab-separated into a file, or to the standard output as `print_result` does."""
     if output is None:
         print_result(table)
     else:
-        with whole(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+        with atomic(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
             write_lines(text, [column["name"] for column in table["columns"]], table["rows"])
     if table["truncated"]:
-        note(f"Cut after {len(table['rows'])} rows; there are more (--limit).")
+        note(f"Truncated after {len(table['rows'])} rows; see --limit.")
 
 
 def write_bytes(chunks: Iterable[bytes], output: Path | None) -> None:
-    """Write an answer as it came, into a file if one is named."""
+    """Write the bytes of a result into a file, or to the standard output."""
     if output is None:
         sys.stdout.buffer.writelines(chunks)
         sys.stdout.buffer.flush()
     else:
-        with whole(output) as file:
+        with atomic(output) as file:
             file.writelines(chunks)

@@ -1,4 +1,4 @@
-"""What is worth knowing of one trace, fact by fact."""
+"""Summary of a trace as named facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from service.cli.render import dashed, grouped, seconds, size, visible
 from service.cli.selection import as_text
 
-Fact: TypeAlias = tuple[str, Any, str]  # name, the exact value, the text for a person
+Fact: TypeAlias = tuple[str, Any, str]  # name, the exact value, the text for a terminal
 
 _PLAIN = ("id", "name", "state", "created_at")
 _ORIGIN = ("format", "rank", "world_size", "backend", "host", "group", "parent")
@@ -16,7 +16,7 @@ _MOST_COUNTS = 8
 
 
 def facts(trace: dict[str, Any]) -> Iterator[Fact]:
-    """Every fact of the trace that is there; a pipe sees whole lists, a person their beginning."""
+    """Yield the facts of a trace; a pipe receives complete lists, a terminal their beginning."""
     for name in _PLAIN:
         yield name, trace[name], dashed(trace[name])
     if trace["error"]:
@@ -37,47 +37,48 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
     if trace["bounds"]:
         yield from _times(trace)
     yield from _contents(trace)
-    for one in trace.get("ranks", []):
-        text = _aligned(one)
+    for rank in trace.get("ranks", []):
+        text = _alignment(rank)
         yield "merged_rank", text, visible(text)
-    for remark in trace["health"].get("notes", []):
-        yield from _noted(remark)
+    for note in trace["health"].get("notes", []):
+        yield from _defect(note)
 
 
 def damage(trace: dict[str, Any]) -> str | None:
-    """What was refused and repaired, in a few words; None of a file that was read as it came."""
+    """Summarise refused and repaired events in a few words; None without any."""
     health = trace["health"]
-    lost = health.get("refused", 0)
-    parts = [f"{grouped(lost)} refused"] if lost else []
-    if not lost and any(remark["kind"] == "refused" for remark in health.get("notes", [])):
+    refused = health.get("refused", 0)
+    parts = [f"{grouped(refused)} refused"] if refused else []
+    if not refused and any(note["kind"] == "refused" for note in health.get("notes", [])):
         parts.append("incomplete")
     if health.get("repaired"):
         parts.append(f"{grouped(health['repaired'])} repaired")
     return ", ".join(parts) or None
 
 
-def lost(trace: dict[str, Any]) -> Iterator[str]:
-    """Of what was refused and repaired, a line for each kind, and where it is first."""
-    for remark in trace["health"].get("notes", []):
-        if remark["kind"] != "oddity":
-            places = [one["offset"] for one in remark["examples"] if one["offset"] is not None]
-            where = f" First at byte {places[0]}." if places else ""
-            yield f"{grouped(remark['count'])} {remark['kind']} ({remark['code']}): {remark['detail']}{where}"
+def defects(trace: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each kind of refusal and repair, with its first place."""
+    for note in trace["health"].get("notes", []):
+        if note["kind"] != "oddity":
+            offsets = [example["offset"] for example in note["examples"] if example["offset"] is not None]
+            where = f" First at byte {offsets[0]}." if offsets else ""
+            yield f"{grouped(note['count'])} {note['kind']} ({note['code']}): {note['detail']}{where}"
 
 
-def _aligned(rank: dict[str, Any]) -> str:
-    """How a rank of a merged trace was put onto the common clock."""
-    apart = rank["residual_ns"]
-    said = f"{rank['rank']} shift {rank['shift_ns']} ns, {rank['collectives']} collectives"
-    residual = f", residual {apart['median']}, {apart['p95']}, {apart['max']} ns" if apart else ""
-    return f"{said}{residual}: {rank['name']}"
+def _alignment(rank: dict[str, Any]) -> str:
+    """Describe the clock alignment of a rank of a merged trace."""
+    residual = rank["residual_ns"]
+    text = f"{rank['rank']} shift {rank['shift_ns']} ns, {rank['collectives']} collectives"
+    if residual:
+        text += f", residual {residual['median']}, {residual['p95']}, {residual['max']} ns"
+    return f"{text}: {rank['name']}"
 
 
-def _noted(remark: dict[str, Any]) -> Iterator[Fact]:
-    """What was refused, repaired or odd, and below it the first places."""
-    said = f"({remark['code']}) {remark['detail']}"
-    yield remark["kind"], f"{remark['count']} {said}", f"{grouped(remark['count'])} {visible(said)}"
-    for example in remark["examples"]:
+def _defect(note: dict[str, Any]) -> Iterator[Fact]:
+    """Yield a case of refused, repaired or odd content, then its examples."""
+    description = f"({note['code']}) {note['detail']}"
+    yield note["kind"], f"{note['count']} {description}", f"{grouped(note['count'])} {visible(description)}"
+    for example in note["examples"]:
         offset, text = example["offset"], example["text"] or ""
         place = [] if offset is None else [f"byte {offset}:"]
         exact = " ".join([*place, text])

@@ -1,6 +1,9 @@
-"""Commands about the tokens of a data folder: add, ls, rm; a server that runs there heeds them at once."""
+"""The commands `token`: add, list and remove the API tokens of a data folder.
 
-# ruff: noqa: PLC0415 - as in `service.cli.server`: who asks for help must not wait for the service
+A running server applies changes at once.
+"""
+
+# ruff: noqa: PLC0415 - only these commands need the service, which is slow to import
 
 from __future__ import annotations
 
@@ -23,20 +26,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Make, list and revoke the tokens that open a server's doors. Where there is one, the server asks for it.",
+    help="Create, list and revoke API tokens. A server with any token requires one in each request.",
 )
 
 _LISTED = (Column("name"), Column("scope"), Column("created_at"))
 _REFUSED = 422
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: it stands in the audit log.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, for the audit log.")]
 Data = Annotated[
-    Path | None, typer.Option(file_okay=False, metavar="DIR", help="The server's folder, as `serve` is told it.")
+    Path | None, typer.Option(file_okay=False, metavar="DIR", help="Data folder of the server, as in `serve --data`.")
 ]
 
 
 class Scope(StrEnum):
-    """What a token may do."""
+    """Scopes of a token."""
 
     READ = "read"
     WRITE = "write"
@@ -45,40 +48,40 @@ class Scope(StrEnum):
 @app.command()
 def add(
     name: Name,
-    scope: Annotated[Scope, typer.Option(help="Whether uploads, deletions and the like are allowed.")],
+    scope: Annotated[Scope, typer.Option(help="`write` also allows uploads, deletions and other changes.")],
     data: Data = None,
 ) -> None:
-    """Make a token, and print it: it can't be shown again."""
+    """Create a token, and print it; it can't be shown again."""
     from service.store import tokens
 
-    with _tokens(data, change="add token", name=name, scope=scope) as found:
-        secret = found.add(name, tokens.Scope(scope))
+    with _tokens(data, change="add token", name=name, scope=scope) as tokens_of_folder:
+        secret = tokens_of_folder.add(name, tokens.Scope(scope))
     if on_terminal():
-        note("This is shown once. Keep it like a password; the commands take it from TRACEDOCK_TOKEN.")
+        note("The token is shown only once. Keep it like a password; commands read it from TRACEDOCK_TOKEN.")
     print(secret)
 
 
 @app.command("ls")
 def list_tokens(data: Data = None) -> None:
-    """List the tokens: their names, not they themselves."""
-    with _tokens(data) as found:
+    """List the names, scopes and times of the tokens, not the tokens themselves."""
+    with _tokens(data) as tokens:
         rows = [
-            (one.name, one.scope.value, f"{datetime.fromtimestamp(one.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}")
-            for one in found.all()
+            (token.name, token.scope.value, f"{datetime.fromtimestamp(token.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}")
+            for token in tokens.all()
         ]
     print_table(_LISTED, rows)
 
 
 @app.command("rm")
 def remove(name: Name, data: Data = None) -> None:
-    """Revoke a token: from now on it opens nothing, nor does a browser that was logged in with it."""
-    with _tokens(data, change="remove token", name=name) as found:
-        found.remove(name)
+    """Revoke a token, and end the browser sessions that logged in with it."""
+    with _tokens(data, change="remove token", name=name) as tokens:
+        tokens.remove(name)
 
 
 @contextmanager
 def _tokens(data: Path | None, *, change: str = "", **facts: str) -> Iterator[Tokens]:
-    """The tokens of the folder; a change of them that succeeds is noted in its audit log."""
+    """Open the tokens of a data folder, and log a successful change in its audit log."""
     from service.store import audit
     from service.store.folder import Folder
     from service.store.tokens import Tokens
@@ -86,8 +89,8 @@ def _tokens(data: Path | None, *, change: str = "", **facts: str) -> Iterator[To
 
     folder = Folder(settings_of(data=data).data)
     try:
-        with closing(Tokens(folder.tokens)) as found:
-            yield found
+        with closing(Tokens(folder.tokens)) as tokens:
+            yield tokens
     except TracedockError as error:
         raise ApiError(error.code, error.title, error.detail, _REFUSED) from error
     if change:

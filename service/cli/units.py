@@ -1,4 +1,4 @@
-"""Numbers with units, as a person types them: exact, or refused."""
+"""Numbers with units on the command line, converted exactly."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _NUMBER = re.compile(r"([+-]?[0-9]{1,40}(?:\.[0-9]{0,40})?) ?([^\W\d_]*)")
 
 
 def nanoseconds(text: str) -> int:
-    """The ns of ``1500``, ``1.5us``, ``10ms`` or ``2s``; `ValueError` of what is none, or no whole number of them."""
+    """Return the ns of ``1500``, ``1.5us``, ``10ms`` or ``2s``; raise ValueError unless it is a whole number of ns."""
     return _whole(text, _NS, "ns", "a time, like 1500 (ns), 5us, 1.5ms or 2s")
 
 
 def byte_count(text: str) -> int:
-    """The bytes of ``4096``, ``100MB`` or ``1.5GiB``; `ValueError` likewise."""
+    """Return the bytes of ``4096``, ``100MB`` or ``1.5GiB``; raise ValueError unless it is a whole number of bytes."""
     return _whole(text, _BYTES, "bytes", "a size, like 100MB or 1GiB")
 
 
-def _whole(text: str, units: Mapping[str, int], unit: str, like: str) -> int:
-    found = _NUMBER.fullmatch(text.strip())
-    factor = units.get(found[2].lower()) if found else None
-    if found is None or factor is None:
-        raise ValueError(f"{text!r} is not {like}")
-    exact = Fraction(found[1]) * factor
+def _whole(text: str, units: Mapping[str, int], unit: str, examples: str) -> int:
+    match = _NUMBER.fullmatch(text.strip())
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not {examples}")
+    exact = Fraction(match[1]) * factor
     if exact.denominator != 1:
-        raise ValueError(f"{text!r} is no whole number of {unit}")
+        raise ValueError(f"{text!r} is not a whole number of {unit}")
     return int(exact)

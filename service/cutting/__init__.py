@@ -1,1 +1,1 @@
-"""Traces made of traces: what a selection keeps, cut out, split into pieces, or merged from ranks."""
+"""Traces derived from traces: cuts, splits, merges of ranks, and overlays."""

@@ -1,4 +1,4 @@
-"""Slices cut at the edges of a selection's time: they begin and end within it, and tell where they began and ended."""
+"""Slices cut at the edges of a selection's time; an argument keeps their original start and duration."""
 
 from typing import Any
 
@@ -6,65 +6,65 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.cutting.criteria import Time
+from service.cutting.criteria import IntervalSet
 from service.store.columns import by_time
 from service.store.parts import Ints, Part
 from service.trace.text import Members, Number, read, with_member, written
 from service.trace.time import decimal, decimals_of
 
 MARK = "clipped"
-"""The argument of a cut slice: an object of the ``ts`` and the ``dur`` that it came with."""
+"""Argument of a cut slice: an object with its original ``ts`` and ``dur``."""
 
 _CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbatim")
 
 
-class Clip:
-    """Cuts the slices of events that come in order of time, and gives the events on in order of time again.
+class SliceClipper:
+    """Incremental clipper: takes events in order of time, and returns them in order of time with their slices cut.
 
-    Slices that share no time with it came along with others, and stay as they are.
+    Slices outside of the selection's intervals, which its closure added, stay unchanged.
     """
 
-    def __init__(self, time: Time) -> None:
+    def __init__(self, time: IntervalSet) -> None:
         self._time = time
-        self._later: pa.Table | None = None  # slices that now begin behind what has passed
+        self._pending: pa.Table | None = None  # slices whose new start lies after the events returned so far
 
-    def passed(self, table: pa.Table) -> pa.Table:
-        """The events of the next table, as far as no more can come between them."""
+    def clip(self, table: pa.Table) -> pa.Table:
+        """Clip the next table; return the events that no later event can precede."""
         part = Part(0, 0, table)
         starts, ends = part.starts, part.ends
         begins, stops = clipped_times(part, self._time)
         changed = np.flatnonzero((begins != starts) | (stops != ends))
-        if not len(changed) and self._later is None:
+        if not len(changed) and self._pending is None:
             return table
         cut = _cut(table, changed, begins[changed], (stops - begins)[changed])
-        ordered, times = by_time(pa.concat_tables([self._later, cut]) if self._later else cut)
-        passed = len(ordered)
-        if part.has("ts_ns").all():  # there may be more with a time
-            passed = int(np.searchsorted(times, starts[-1], "right"))
-        self._later = ordered.slice(passed) if passed < len(ordered) else None
-        return ordered.slice(0, passed)
+        ordered, times = by_time(pa.concat_tables([self._pending, cut]) if self._pending else cut)
+        ready = len(ordered)
+        if part.has("ts_ns").all():  # more timed events may follow
+            ready = int(np.searchsorted(times, starts[-1], "right"))
+        self._pending = ordered.slice(ready) if ready < len(ordered) else None
+        return ordered.slice(0, ready)
 
-    def rest(self) -> pa.Table | None:
-        """What has not been given on yet, once no more comes."""
-        return self._later
+    def flush(self) -> pa.Table | None:
+        """Return the remaining events, after the last table."""
+        return self._pending
 
 
-def clipped_times(part: Part, time: Time) -> tuple[Ints, Ints]:
-    """The start and the end of each event of a part in ns, those of slices that share time with `time` cut to it."""
+def clipped_times(part: Part, time: IntervalSet) -> tuple[Ints, Ints]:
+    """Return the start and the end of each event of a part in ns; slices that overlap `time` are cut to it."""
     begins, stops = part.starts.copy(), part.ends.copy()
     over = np.flatnonzero(part.slices & part.has("ts_ns") & time.meet(begins, stops))
     begins[over], stops[over] = time.clipped(begins[over], stops[over])
     return begins, stops
 
 
-def _cut(table: pa.Table, rows: Ints, starts: Ints, lasts: Ints) -> pa.Table:
-    """The table with other times, and the mark, in some rows."""
+def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table:
+    """Return the table with new times and the mark in the given rows."""
     if not len(rows):
         return table
     cells = {name: table[name].take(rows).to_pylist() for name in _CELLS}
     events = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
-    for event, start, last in zip(events, starts.tolist(), lasts.tolist(), strict=True):
-        event.update(_cut_event(event, start, last))
+    for event, start, duration in zip(events, starts.tolist(), durations.tolist(), strict=True):
+        event.update(_cut_event(event, start, duration))
     mask = np.zeros(len(table), np.bool_)
     mask[rows] = True
     for name in _CELLS:
@@ -75,21 +75,21 @@ def _cut(table: pa.Table, rows: Ints, starts: Ints, lasts: Ints) -> pa.Table:
     return table
 
 
-def _cut_event(event: dict[str, Any], start: int, last: int) -> dict[str, Any]:
-    """What changes in an event's cells where it begins at a time and lasts a time, in ns."""
-    changed: dict[str, Any] = {"ts_ns": start, "dur_ns": last}
+def _cut_event(event: dict[str, Any], start: int, duration: int) -> dict[str, Any]:
+    """Return the cells of an event that change with a new start and duration, in ns."""
+    changed: dict[str, Any] = {"ts_ns": start, "dur_ns": duration}
     if event["verbatim"]:
-        return changed | {"rest": _cut_text(event["rest"], start, last)}
-    was = {key: decimal(event[f"{key}_ns"], event[f"{key}_digits"]) for key in ("ts", "dur")}
-    mark = written(Members((key, Number(text)) for key, text in was.items()))
+        return changed | {"rest": _cut_text(event["rest"], start, duration)}
+    original = {key: decimal(event[f"{key}_ns"], event[f"{key}_digits"]) for key in ("ts", "dur")}
+    mark = written(Members((key, Number(text)) for key, text in original.items()))
     for key in ("ts", "dur"):
         changed[f"{key}_digits"] = max(event[f"{key}_digits"], decimals_of(changed[f"{key}_ns"]))
     return changed | {"args": with_member(event["args"] or "{}", MARK, mark)}
 
 
-def _cut_text(text: str, start: int, last: int) -> str:
-    """The text of an event likewise."""
-    times = {key: Number(decimal(ns, decimals_of(ns))) for key, ns in (("ts", start), ("dur", last))}
+def _cut_text(text: str, start: int, duration: int) -> str:
+    """Return the JSON text of an event with a new start and duration, in ns, and the mark."""
+    times = {key: Number(decimal(ns, decimals_of(ns))) for key, ns in (("ts", start), ("dur", duration))}
     event = read(text)
     mark = Members((key, value) for key, value in event if key in times)
     marked = Members((key, times.get(key, value)) for key, value in event)

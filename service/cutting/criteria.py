@@ -1,6 +1,6 @@
-"""A selection against a trace: its time in intervals, and its criteria as what they let pass of a part of the columns.
+"""Compiled selections: the intervals and the predicates that a selection means for a given trace.
 
-Which events come along with others is `service.cutting.rows`'s.
+`service.cutting.rows` adds the closure.
 """
 
 import difflib
@@ -13,26 +13,26 @@ from service.cutting.names import NamePatterns
 from service.cutting.steps import EventSteps
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
-from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, common, united, without
+from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, difference, intersection, union
 from service.trace.summary import GPU_CATEGORIES, Key
 
-Choice = TypeVar("Choice", int, str)
-Thing = TypeVar("Thing")
-Test = Callable[[Part], Flags]
+Value = TypeVar("Value", int, str)
+Entity = TypeVar("Entity")
+Predicate = Callable[[Part], Flags]
 
 SHOWN_MAX = 50
-"""Choices that an error lists."""
+"""Maximum of known values that an error lists."""
 _SHOWN_CHARACTERS_MAX = 256
 _COMPARED_MAX = 5000
 
-_ONE_OF = {
+_SINGULARS = {
     "steps": "step", "ranks": "rank", "devices": "device", "streams": "stream", "threads": "thread",
     "processes": "process", "categories": "category", "phases": "phase",
 }  # fmt: skip
 
 
-class Time:
-    """Some intervals of time, sorted and apart."""
+class IntervalSet:
+    """Intervals of time, sorted and disjoint."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         self.intervals = tuple(intervals)
@@ -40,112 +40,123 @@ class Time:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is time outside of them."""
+        """Return whether they leave out any time."""
         return self.intervals != (ALWAYS,)
 
     def may_meet(self, span: Interval) -> bool:
-        """Whether an event may be in them that is in a span, both of whose ends may be in it."""
+        """Return whether an event within a span may overlap them; both ends of the span are inclusive."""
         return bool(span[0] < self._ends[-1] and span[1] >= self._starts[0])
 
     def begins(self, starts: Ints) -> Flags:
-        """Which moments are in them."""
+        """Flag the moments that they contain."""
         return self.meet(starts, starts)
 
     def meet(self, starts: Ints, ends: Ints) -> Flags:
-        """Which spans share time with them, or, if they last no time, are in them."""
+        """Flag the spans that overlap them; an empty span overlaps if they contain it."""
         at = np.searchsorted(self._starts, ends - (ends > starts), "right") - 1
         flags: Flags = (at >= 0) & (self._ends[at] > starts)
         return flags
 
     def enclosed(self, starts: Ints, ends: Ints) -> Flags:
-        """Which spans have a whole interval within them."""
+        """Flag the spans that contain a whole interval."""
         at = np.minimum(np.searchsorted(self._starts, starts), len(self._starts) - 1)
         flags: Flags = (self._starts[at] >= starts) & (self._ends[at] <= ends)
         return flags
 
     def clipped(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Spans that share time with them, from the first interval that they meet to the last."""
+        """Cut spans that overlap them to the first and the last interval that they meet."""
         last = np.searchsorted(self._starts, ends - (ends > starts), "right") - 1
         first = np.searchsorted(self._ends, starts, "right")
         return np.maximum(starts, self._starts[first]), np.minimum(ends, self._ends[last])
 
 
-class Asked:
-    """What a selection asks of single events.
+class CompiledSelection:
+    """Predicates of a selection on single events of a trace.
 
     Args:
         parts: the trace's columns.
-        tracks: their tracks.
-        steps: of their events.
-        selection: what to keep.
-        summary: of the trace, as the catalog has it.
+        tracks: of the columns.
+        steps: of the events.
+        selection: to compile.
+        summary: of the trace, as in the catalog.
 
     Attributes:
         time: of the window, without that of the excluded window.
-        around: the window and the steps, which annotations that come along enclose; None where neither is given.
+        enclosable: the time of the window and the steps, which the closure's annotations enclose; None without either.
+        columns: that the predicates read.
 
     Raises:
-        BadSelection: its windows leave no time, or a pattern is none.
+        BadSelection: its windows leave no time, or a pattern is invalid.
         UnknownChoice: it names what the trace does not have.
     """
 
     def __init__(
         self, parts: Parts, tracks: Tracks, steps: EventSteps, selection: Selection, summary: Mapping[str, Any]
     ) -> None:
-        told, excluded = _Told(parts, tracks, steps, summary), selection.exclude
-        intervals = told.window(selection)
+        compiler, excluded = _CriteriaCompiler(parts, tracks, steps, summary), selection.exclude
+        intervals = compiler.window(selection)
         self.selection = selection
-        self._tests = told.tests(selection)
-        self._exclusions: list[Test] = []
+        self._predicates = compiler.predicates(selection)
+        self._exclusions: list[Predicate] = []
         if excluded:
-            lenient = _Told(parts, tracks, steps, summary, lenient=True)
+            lenient = _CriteriaCompiler(parts, tracks, steps, summary, lenient=True)
             if excluded.window:
-                intervals = without(intervals, lenient.window(excluded))
-            self._exclusions = lenient.tests(excluded)
+                intervals = difference(intervals, lenient.window(excluded))
+            self._exclusions = lenient.predicates(excluded)
         if not intervals:
             raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary["bounds"])
-        self.time = Time(intervals)
-        around = intervals if selection.steps is None else common(intervals, told.times_of_steps(selection.steps))
-        limited = around and around != [ALWAYS]
-        self.around = Time(around) if limited else None
-        self.columns = told.columns | (lenient.columns if excluded else set())
+        self.time = IntervalSet(intervals)
+        enclosable = intervals
+        if selection.steps is not None:
+            enclosable = intersection(intervals, compiler.times_of_steps(selection.steps))
+        is_limited = enclosable and enclosable != [ALWAYS]
+        self.enclosable = IntervalSet(enclosable) if is_limited else None
+        self.columns = compiler.columns | (lenient.columns if excluded else set())
         self._linked = None if selection.steps is None else steps.parts_with_linked(selection.steps)
 
     def may_meet(self, index: int, span: Interval) -> bool:
-        """Whether a part, whose events lie in a span of time, may have events that it asks for."""
+        """Return whether a part, whose events lie in a span of time, may have events that match."""
         if not self.time.may_meet(span):
             return False
-        return self._linked is None or index in self._linked or bool(self.around and self.around.may_meet(span))
+        return self._linked is None or index in self._linked or bool(self.enclosable and self.enclosable.may_meet(span))
 
     @property
     def is_everything(self) -> bool:
-        """Whether every event is asked for."""
-        return not (self.time.is_limited or self._tests or self._exclusions)
+        """Return whether every event matches."""
+        return not (self.time.is_limited or self._predicates or self._exclusions)
 
     @property
     def excludes(self) -> bool:
-        """Whether any event is to be left out whatever it belongs to."""
+        """Return whether it excludes events from the closure as well."""
         return bool(self._exclusions)
 
-    def of_kind(self, part: Part) -> Flags:
-        """Which events meet all criteria but the time."""
+    def matches_untimed(self, part: Part) -> Flags:
+        """Flag the events that meet all criteria except the window."""
         flags = ~self.excluded(part)
-        for test in self._tests:
-            flags &= test(part)
+        for predicate in self._predicates:
+            flags &= predicate(part)
         return flags
 
     def excluded(self, part: Part) -> Flags:
-        """Which events are to be left out."""
+        """Flag the events that an exclusion matches."""
         flags = np.zeros(len(part), np.bool_)
-        for test in self._exclusions:
-            flags |= test(part)
+        for predicate in self._exclusions:
+            flags |= predicate(part)
         return flags
 
 
-class _Told:
-    """Criteria against what is known of a trace; if `lenient`, what it does not have may be named.
+class _CriteriaCompiler:
+    """Compiles criteria into intervals and predicates.
 
-    `columns` are those that the tests made so far look at.
+    Args:
+        parts: the trace's columns.
+        tracks: of the columns.
+        steps: of the events.
+        summary: of the trace, as in the catalog.
+        lenient: ignore values that the trace does not have, instead of raising `UnknownChoice`.
+
+    Attributes:
+        columns: that the predicates made so far read.
     """
 
     def __init__(
@@ -158,10 +169,10 @@ class _Told:
         self._lenient = lenient
         self.columns: set[str] = set()
 
-    # -- time ---------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def window(self, criteria: Criteria) -> list[Interval]:
-        """The time of a window; all time where none is given."""
+        """Return the time of the criteria's window; all time without one."""
         if criteria.window is None:
             return [ALWAYS]
         try:
@@ -175,7 +186,7 @@ class _Told:
         bounds, zero = self._summary["bounds"], 0
         if window.relative:
             if bounds is None:
-                raise BadSelection("A window can't be relative to a trace in which nothing has a time.")
+                raise BadSelection("A window can't be relative to a trace without timed events.")
             zero = bounds["start_ns"]
         start = ALWAYS[0] if window.start_ns is None else zero + window.start_ns
         end = ALWAYS[1] if window.end_ns is None else zero + window.end_ns
@@ -189,34 +200,34 @@ class _Told:
         return max(start, ALWAYS[0]), min(end, ALWAYS[1])
 
     def _first_slice(self, name: str, since: int) -> Interval:
-        """The first slice of that name that begins at a time or later."""
+        """Return the span of the first slice of that name that begins at a time or later."""
         for index in range(len(self._parts)):
-            begins = self._parts.span(index, "ts_ns")
-            if begins is None or begins[1] < since:
+            span = self._parts.span(index, "ts_ns")
+            if span is None or span[1] < since:
                 continue
             for part in self._parts.read(("ph", "name", "ts_ns", "dur_ns"), [index]):
                 starts = part.starts
-                found = part.which("name", {name}.__contains__) & part.slices
-                found &= (starts >= since) & (starts != UNTIMED)
-                if found.any():
-                    first = int(found.argmax())
+                matches = part.which("name", {name}.__contains__) & part.slices
+                matches &= (starts >= since) & (starts != UNTIMED)
+                if matches.any():
+                    first = int(matches.argmax())
                     return int(starts[first]), max(int(part.ends[first]), int(starts[first]) + 1)
         later = f" that begins at {since} ns or later" if since != ALWAYS[0] else ""
         raise UnknownChoice(f"The trace has no slice {name[:100]!r}{later}.")
 
     def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
-        """From the start to the end of the annotations of some steps."""
-        return united(
+        """Return the time of the annotations of steps."""
+        return union(
             (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
             for step in self._summary["steps"]
             if step["number"] in numbers
         )
 
-    # -- all else -----------------------------------------------------------------------------------------------------
+    # -- predicates ----------------------------------------------------------------------------------------------------
 
-    def tests(self, criteria: Criteria) -> list[Test]:
-        """A test for each criterion but the window."""
-        makers: dict[str, Callable[[Any], Test]] = {
+    def predicates(self, criteria: Criteria) -> list[Predicate]:
+        """Return a predicate for each criterion except the window."""
+        compilers: dict[str, Callable[[Any], Predicate]] = {
             "steps": self._steps,
             "ranks": self._ranks,
             "devices": self._devices,
@@ -226,113 +237,121 @@ class _Told:
             "categories": lambda wanted: self._words("categories", "cat", wanted),
             "names": self._names,
             "phases": lambda wanted: self._words("phases", "ph", wanted),
-            "min_dur_ns": self._lasting,
+            "min_dur_ns": self._at_least,
         }
-        given = {name: getattr(criteria, name) for name in makers}
-        return [makers[name](value) for name, value in given.items() if value is not None]
+        values = {name: getattr(criteria, name) for name in compilers}
+        return [compilers[name](value) for name, value in values.items() if value is not None]
 
-    def _known(self, what: str, wanted: Iterable[Choice], there: Collection[Choice]) -> list[Choice]:
-        """Those of the wanted that there are; raises `UnknownChoice` if one is not, and names what is."""
-        unknown = [one for one in wanted if one not in there]
+    def _known(self, criterion: str, wanted: Iterable[Value], known: Collection[Value]) -> list[Value]:
+        """Return the wanted values that are known; raise `UnknownChoice`, with the known ones, for any other."""
+        unknown = [value for value in wanted if value not in known]
         if unknown and not self._lenient:
-            raise _unknown(what, unknown[0], there)
-        return [one for one in wanted if one in there]
+            raise _unknown(criterion, unknown[0], known)
+        return [value for value in wanted if value in known]
 
-    def _steps(self, wanted: list[int]) -> Test:
+    def _steps(self, wanted: list[int]) -> Predicate:
         numbers = self._known("steps", wanted, {step["number"] for step in self._summary["steps"]})
         self.columns.update(EventSteps.columns)
         return lambda part: np.isin(self._event_steps.of(part), numbers)
 
-    def _ranks(self, wanted: list[int]) -> Test:
+    def _ranks(self, wanted: list[int]) -> Predicate:
         merged = self._summary.get("ranks")
-        there = {one["rank"] for one in merged} if merged else {self._summary["rank"]} - {None}
-        ranks = self._known("ranks", wanted, there)
+        known = {rank["rank"] for rank in merged} if merged else {self._summary["rank"]} - {None}
+        ranks = self._known("ranks", wanted, known)
         if not merged:
             return lambda part: np.full(len(part), bool(ranks))
         self.columns.add("rank")
         return lambda part: part.has("rank") & np.isin(part.ints("rank"), ranks)
 
-    def _lasting(self, least: int) -> Test:
+    def _at_least(self, duration_ns: int) -> Predicate:
         self.columns.update(("ph", "dur_ns"))
-        return lambda part: part.slices & (np.maximum(part.ints("dur_ns"), 0) >= least)
+        return lambda part: part.slices & (np.maximum(part.ints("dur_ns"), 0) >= duration_ns)
 
-    def _devices(self, wanted: list[int]) -> Test:
-        chosen = self._known("devices", wanted, {one["id"] for one in self._summary["devices"] if one["events"]})
-        return self._placed([(device, None) for device in chosen])
+    def _devices(self, wanted: list[int]) -> Predicate:
+        known = {device["id"] for device in self._summary["devices"] if device["events"]}
+        return self._placed([(device, None) for device in self._known("devices", wanted, known)])
 
-    def _streams(self, wanted: list[str]) -> Test:
-        chosen = (one.split("/") for one in self._known("streams", wanted, self._summary["streams"]))
-        return self._placed([(int(device), int(stream)) for device, stream in chosen])
+    def _streams(self, wanted: list[str]) -> Predicate:
+        places = (stream.split("/") for stream in self._known("streams", wanted, self._summary["streams"]))
+        return self._placed([(int(device), int(stream)) for device, stream in places])
 
-    def _placed(self, places: list[tuple[int, int | None]]) -> Test:
-        """What its own device and stream place there; what tells none, where work that is there has its track.
+    def _placed(self, places: list[tuple[int, int | None]]) -> Predicate:
+        """Return the predicate of events on devices or streams.
+
+        An event without a device and a stream of its own matches if its track has work that is there.
 
         Args:
             places: devices and streams, or whole devices.
         """
         self.columns.update(("device", "stream", *Tracks.columns))
-        there: set[tuple[Key, Key]] = set()
-        placing = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
-        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), placing):
+        tracks: set[tuple[Key, Key]] = set()
+        with_devices = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
+        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), with_devices):
             work = part.which("cat", GPU_CATEGORIES.__contains__) & _is_placed(part, places)
-            there.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
+            tracks.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
 
-        def test(part: Part) -> Flags:
+        def predicate(part: Part) -> Flags:
             own = part.has("device") & part.has("stream")
-            on_track = self._tracks.where(part, there.__contains__)
+            on_track = self._tracks.where(part, tracks.__contains__)
             return np.where(own, _is_placed(part, places), on_track)
 
-        return test
+        return predicate
 
-    def _threads(self, wanted: list[Key]) -> Test:
+    def _threads(self, wanted: list[Key]) -> Predicate:
         threads = self._summary["threads"]
         names: dict[Key, list[tuple[Key, Key]]] = {}
-        for one in threads:
-            for name in {one["tid"], f"{one['pid']}/{one['tid']}", (one["name"] or "").strip()} - {""}:
-                names.setdefault(name, []).append((one["pid"], one["tid"]))
-        tracks = set(self._named("threads", wanted, names, [f"{one['pid']}/{one['tid']}" for one in threads]))
+        for thread in threads:
+            track = thread["pid"], thread["tid"]
+            for name in {thread["tid"], f"{track[0]}/{track[1]}", (thread["name"] or "").strip()} - {""}:
+                names.setdefault(name, []).append(track)
+        known = [f"{thread['pid']}/{thread['tid']}" for thread in threads]
+        tracks = set(self._named("threads", wanted, names, known))
         self.columns.update(Tracks.columns)
         return lambda part: self._tracks.where(part, tracks.__contains__)
 
-    def _processes(self, wanted: list[Key]) -> Test:
-        processes = [one for one in self._summary["processes"] if one["events"]]
+    def _processes(self, wanted: list[Key]) -> Predicate:
+        processes = [process for process in self._summary["processes"] if process["events"]]
         names: dict[Key, list[Key]] = {}
-        for one in processes:
-            for name in {one["pid"], (one["name"] or "").strip()} - {""}:
-                names.setdefault(name, []).append(one["pid"])
-        pids = set(self._named("processes", wanted, names, [one["pid"] for one in processes]))
+        for process in processes:
+            for name in {process["pid"], (process["name"] or "").strip()} - {""}:
+                names.setdefault(name, []).append(process["pid"])
+        pids = set(self._named("processes", wanted, names, [process["pid"] for process in processes]))
         self.columns.update(Tracks.columns)
         return lambda part: self._tracks.where(part, lambda track: track[0] in pids)
 
     def _named(
-        self, what: str, wanted: Iterable[Key], names: Mapping[Key, list[Thing]], shown: Collection[Key]
-    ) -> list[Thing]:
-        unknown = [one for one in wanted if one not in names]
+        self, criterion: str, wanted: Iterable[Key], names: Mapping[Key, list[Entity]], known: Collection[Key]
+    ) -> list[Entity]:
+        """Return the entities with the wanted names; raise `UnknownChoice`, with the known ones, without any."""
+        unknown = [name for name in wanted if name not in names]
         if unknown and not self._lenient:
-            raise _unknown(what, unknown[0], shown)
-        return [thing for one in wanted for thing in names.get(one, [])]
+            raise _unknown(criterion, unknown[0], known)
+        return [entity for name in wanted for entity in names.get(name, [])]
 
-    def _words(self, what: str, column: str, wanted: list[str]) -> Test:
-        """Words by which the summary counts events, as ``phase|category``."""
+    def _words(self, criterion: str, column: str, wanted: list[str]) -> Predicate:
+        """Return the predicate of a column whose words the summary counts, as ``phase|category``."""
         place = ("ph", "cat").index(column)
-        chosen = set(self._known(what, wanted, {key.split("|", 1)[place] for key in self._summary["counts"]}))
+        known = {key.split("|", 1)[place] for key in self._summary["counts"]}
+        words = set(self._known(criterion, wanted, known))
         self.columns.add(column)
-        return lambda part: part.which(column, lambda word: (word or "") in chosen)
+        return lambda part: part.which(column, lambda word: (word or "") in words)
 
-    def _names(self, wanted: list[str]) -> Test:
+    def _names(self, wanted: list[str]) -> Predicate:
         patterns = NamePatterns(wanted)
         self.columns.add("name")
 
-        def test(part: Part) -> Flags:
+        def predicate(part: Part) -> Flags:
             codes, names = part.coded("name")
-            flags: Flags = np.array([*patterns.match(names), False])[codes]  # the last is that of no name, coded -1
+            flags: Flags = np.array([*patterns.match(names), False])[
+                codes
+            ]  # the last is for events without a name, whose code is -1
             return flags
 
-        return test
+        return predicate
 
 
 def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
-    """Which events tell one of some devices and streams."""
+    """Flag the events whose own device and stream is one of the places."""
     flags = np.zeros(len(part), np.bool_)
     devices, streams = part.ints("device"), part.ints("stream")
     for device, stream in places:
@@ -341,13 +360,13 @@ def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
     return flags
 
 
-def _unknown(what: str, one: Key, there: Collection[Key]) -> UnknownChoice:
-    short = (other for other in there if len(str(other)) <= _SHOWN_CHARACTERS_MAX)
-    known = sorted(short, key=lambda other: (isinstance(other, str), other))
-    if len(known) > SHOWN_MAX:
-        compared = [str(other) for other in known[:_COMPARED_MAX]]  # to compare all could take minutes
-        near = difflib.get_close_matches(str(one)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
-        known = [other for other in known if str(other) in near]
-    some = ", ".join(str(other) for other in known[:8]) + (", …" if len(there) > 8 else "")
-    detail = f"The trace has no {_ONE_OF[what]} {str(one)[:100]!r}; it has {some or 'none'}."
-    return UnknownChoice(detail, **{f"known_{what}": known[:SHOWN_MAX]})
+def _unknown(criterion: str, value: Key, known: Collection[Key]) -> UnknownChoice:
+    short = (other for other in known if len(str(other)) <= _SHOWN_CHARACTERS_MAX)
+    shown = sorted(short, key=lambda other: (isinstance(other, str), other))
+    if len(shown) > SHOWN_MAX:
+        compared = [str(other) for other in shown[:_COMPARED_MAX]]  # to compare all could take minutes
+        near = difflib.get_close_matches(str(value)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
+        shown = [other for other in shown if str(other) in near]
+    listed = ", ".join(str(other) for other in shown[:8]) + (", …" if len(known) > 8 else "")
+    detail = f"The trace has no {_SINGULARS[criterion]} {str(value)[:100]!r}; it has {listed or 'none'}."
+    return UnknownChoice(detail, **{f"known_{criterion}": shown[:SHOWN_MAX]})

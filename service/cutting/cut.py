@@ -1,4 +1,4 @@
-"""What selections keep of a trace, read in one pass: as tables, or as a document."""
+"""Events that selections keep of a trace, read in one pass, as tables or as a document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.attribution.links import external_ids_shown
-from service.cutting.clip import Clip
-from service.cutting.envelope import whole_of, with_facts
-from service.cutting.rows import Rows, nothing_selected, rows_at
-from service.store.export import document_of, envelope
+from service.attribution.links import external_ids_in_summary
+from service.cutting.clip import SliceClipper
+from service.cutting.envelope import whole_id, with_facts
+from service.cutting.rows import RowSelector, nothing_selected, rows_at
+from service.store.export import document_from, envelope
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.store.parts import Parts
@@ -19,79 +19,81 @@ from service.trace.selection import Selection
 
 
 class Cuts:
-    """What some selections keep of a trace.
+    """Events that selections keep of a trace.
 
     Args:
         parts: the trace's columns.
-        selections: what to keep, at most `service.cutting.rows.AT_ONCE`.
-        summary: of the trace, as the catalog has it.
+        selections: at most `service.cutting.rows.AT_ONCE`.
+        summary: of the trace, as in the catalog.
+
+    Attributes:
+        counts: number of events that each selection keeps.
 
     Raises:
-        SelectionError: the trace has nothing of one, or one can't be understood.
+        SelectionError: a selection is invalid, or names what the trace does not have.
     """
 
     def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
         summary = whole_summary(summary, parts.folder)
         self._parts = parts
-        self._rows = Rows(parts, selections, summary)
-        self._clips = [
-            Clip(self._rows.time(place)) if selection.straddle == "clip" else None
+        self._rows = RowSelector(parts, selections, summary)
+        self._clippers = [
+            SliceClipper(self._rows.time(place)) if selection.straddle == "clip" else None
             for place, selection in enumerate(selections)
         ]
         self._bits = self._rows.kept()
         self.counts = [len(rows_at(self._bits, place)) for place in range(len(selections))]
-        """How many events each keeps."""
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the events, of each selection in order of time, with the place of their selection."""
+        """Yield tables of events, each selection's in order of time, with the index of their selection."""
         for place, table in self.uncut(self._parts.schema.names):
-            clip = self._clips[place]
-            if len(passed := clip.passed(table) if clip else table):
-                yield place, passed
-        for place, clip in enumerate(self._clips):
-            if clip and (rest := clip.rest()):
+            clipper = self._clippers[place]
+            if len(ready := clipper.clip(table) if clipper else table):
+                yield place, ready
+        for place, clipper in enumerate(self._clippers):
+            if clipper and (rest := clipper.flush()):
                 yield place, rest
 
     def uncut(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield some columns of the events likewise, but with their slices as they are."""
+        """Yield the given columns of the events in the same way, but without clipping slices."""
         for part in self._parts.read(columns, self._parts.holding(self._bits != 0)):
-            for place in range(len(self._clips)):
-                mine = rows_at(self._bits[part.rows], place)
-                if len(mine):
-                    yield place, part.table if len(mine) == len(part) else part.table.take(pa.array(mine))
+            for place in range(len(self._clippers)):
+                rows = rows_at(self._bits[part.rows], place)
+                if len(rows):
+                    yield place, part.table if len(rows) == len(part) else part.table.take(pa.array(rows))
 
 
 def cut_document(
     columns: Path, selection: Selection, summary: Mapping[str, Any], *, source: str, redact: bool = False
 ) -> Iterator[bytes]:
-    """Yield the document of what a selection keeps, by time, in pieces of a few MB.
+    """Yield the document of the events that a selection keeps, by time, in chunks of a few MB.
 
     Args:
-        columns: the folder that ingest made of the trace.
-        selection: what to keep.
-        summary: of the trace, as the catalog has it.
-        source: what tells the trace from all others.
+        columns: folder of the trace's columns.
+        selection: of the events to keep.
+        summary: of the trace, as in the catalog.
+        source: identity of the trace.
         redact: hide secrets, in the envelope and in events.
 
     Raises:
-        SelectionError: the trace has nothing of it, or it can't be understood; before anything is yielded.
+        SelectionError: the selection is invalid or matches no event; raised before the first chunk.
         ExportFailed: the columns can't be read.
     """
     text = part_envelope(envelope(columns, redact=redact), selection, source, summary)
     with closing(Parts(columns / EVENTS)) as parts:
-        yield from document_of(cut_tables(parts, selection, summary), text, columns, redact=redact)
+        yield from document_from(cut_tables(parts, selection, summary), text, columns, redact=redact)
 
 
 def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -> Iterator[pa.Table]:
-    """The events that a selection keeps, by time.
+    """Return the events that a selection keeps, by time.
 
     Args:
         parts: the trace's columns.
-        selection: what to keep.
-        summary: of the trace, as the catalog has it.
+        selection: of the events to keep.
+        summary: of the trace, as in the catalog.
 
     Raises:
-        SelectionError: the trace has nothing of it, or it can't be understood; at once.
+        SelectionError: the selection is invalid or matches no event; raised by the call itself.
     """
     cuts = Cuts(parts, [selection], summary)
     if not cuts.counts[0]:
@@ -100,13 +102,13 @@ def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -
 
 
 def part_envelope(text: bytes, selection: Selection, source: str, summary: Mapping[str, Any]) -> bytes:
-    """The envelope of a part of a trace; a part of a part is one of the whole.
+    """Return the envelope of a part of a trace; a part of a part refers to the whole trace.
 
-    It tells what External ids are: a part may have too little to show that.
+    It records the meaning of External ids, which a part may be too small to show.
     """
     part = {
-        "of": whole_of(text) or source,
+        "of": whole_id(text) or source,
         "selection": selection.as_dict(),
-        "external_ids": external_ids_shown(summary),
+        "external_ids": external_ids_in_summary(summary),
     }
     return with_facts(text, {"part": part})

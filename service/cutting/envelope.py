@@ -1,6 +1,6 @@
-"""What a trace made here says of itself: the member ``tracedock``, the first of its document.
+"""Provenance of a derived trace: the member ``tracedock``, the first of its document.
 
-``part`` tells of which trace it is a part, and which; ``merged`` tells of which ranks it was made.
+Its ``part`` identifies the whole trace and the selection of it; its ``merged`` lists the ranks of a merged trace.
 """
 
 import json
@@ -12,43 +12,43 @@ _FRONT = re.compile(rb'\s*\{\s*"tracedock"\s*:\s*')
 _BEHIND = re.compile(rb"\s*,?\s*")
 
 
-def made_of(envelope: bytes) -> dict[str, Any]:
-    """What a trace says of itself; nothing if it was not made here."""
-    told, _ = _split(envelope)
-    return told
+def provenance(envelope: bytes) -> dict[str, Any]:
+    """Return the provenance of a trace; empty for an original one."""
+    facts, _ = _split(envelope)
+    return facts
 
 
-def whole_of(envelope: bytes) -> str | None:
-    """What tells the trace of which one is a part, if it is one."""
-    part = made_of(envelope).get("part")
+def whole_id(envelope: bytes) -> str | None:
+    """Return the identity of the whole trace that a trace is a part of, else None."""
+    part = provenance(envelope).get("part")
     return str(part["of"]) if isinstance(part, dict) and "of" in part else None
 
 
 def without_fact(envelope: bytes, fact: str) -> bytes:
-    """The envelope, not saying one of the things that it says of itself."""
-    told, rest = _split(envelope)
-    if fact not in told:
+    """Return the envelope without one fact of its provenance."""
+    facts, rest = _split(envelope)
+    if fact not in facts:
         return envelope
-    del told[fact]
-    return with_facts(b"{" + rest, told) if told else b"{" + rest
+    del facts[fact]
+    return with_facts(b"{" + rest, facts) if facts else b"{" + rest
 
 
 def with_facts(envelope: bytes, facts: dict[str, Any]) -> bytes:
-    """The envelope, saying so of itself, beside what it says already; one that is no object says nothing."""
+    """Return the envelope with facts added to its provenance; an envelope that is not an object stays unchanged."""
     if not envelope.lstrip().startswith(b"{"):
         return envelope
-    told, rest = _split(envelope)
-    text = json.dumps(told | facts).encode()
+    present, rest = _split(envelope)
+    text = json.dumps(present | facts).encode()
     between = b"" if rest.lstrip().startswith(b"}") else b",\n"
     return b'{"%b": %b%b%b' % (MEMBER.encode(), text, between, rest)
 
 
 def _split(envelope: bytes) -> tuple[dict[str, Any], bytes]:
-    """What it says of itself, and its other members with the bracket that closes it."""
+    """Split an envelope into its provenance and its other members with the closing bracket."""
     front = _FRONT.match(envelope)
     if not front:
         return {}, envelope.lstrip()[1:]
     text = envelope[front.end() :].decode("utf-8", "surrogateescape")
-    told, end = json.JSONDecoder(strict=False).raw_decode(text)
+    facts, end = json.JSONDecoder(strict=False).raw_decode(text)
     rest = text[end:].encode("utf-8", "surrogateescape")
-    return told if isinstance(told, dict) else {}, rest[_BEHIND.match(rest).end() :]  # type: ignore[union-attr] # it matches always
+    return facts if isinstance(facts, dict) else {}, rest[_BEHIND.match(rest).end() :]  # type: ignore[union-attr] # it always matches

@@ -1,6 +1,6 @@
-"""One trace of several: of the ranks of a run, or of the parts of one trace.
+"""Merge of traces: of the ranks of a run, or of the parts of one trace.
 
-Each is in order of time, and a shift of its clock leaves it so: they are read side by side, a part of each at a time.
+Each trace is in order of time, and a shift of its clock keeps that order. So the traces are interleaved as streams.
 """
 
 import json
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.cutting.alignment import aligned, collective_ends
-from service.cutting.children import Child, Writing, described
+from service.cutting.alignment import align_clocks, collective_ends
+from service.cutting.children import Child, ColumnWriter, summarised
 from service.cutting.envelope import without_fact
-from service.cutting.renumber import Renumbered, new_pids, process_names
+from service.cutting.renumber import RankRenumberer, new_pids, process_names
 from service.cutting.source import Source
+from service.store.anomalies import EPOCH_NS
 from service.store.columns import MERGED, WORDS, by_time
 from service.store.folder import ENVELOPE, EVENTS, write_whole
-from service.store.oddities import EPOCH_NS
 from service.store.parts import Part, Parts, Tracks, Words, mixed
 from service.trace.errors import CannotMerge
 from service.trace.piece import Align
@@ -37,86 +37,86 @@ _INTS = ("ts_ns", "dur_ns", "id", "correlation", "external_id", "bytes", "pid", 
 def merge(
     sources: Sequence[Source], folder: Path, *, name: str, align: Align, on_written: Callable[[int, int], object]
 ) -> Child:
-    """Make one trace of several, in `folder`, which it makes; its name is the trace's id.
+    """Merge traces into a new one.
 
-    Parts of one trace become that trace again, each event once, however often it is in them. Ranks are told apart by
-    their processes, whose names tell the rank, and in the column ``rank``; ids that belong to several ranks are told
-    apart; the envelope of each is kept, and so is how its clock was aligned.
+    Parts of one trace become that trace again, with each event once. Traces of several ranks get distinct processes,
+    whose names contain the rank, distinct ids, and the column ``rank``. The new envelope has the envelope and the
+    clock alignment of each rank.
 
     Args:
         sources: at least two.
-        folder: where its columns are made.
-        name: of the trace.
-        align: ``none`` leaves all times as they are; ``base`` moves them onto one clock by what the traces tell of
-            theirs; ``collectives`` also by when these end.
-        on_written: is told now and then how many events are written, and of how many.
+        folder: to create for the columns; its name is the new trace's id.
+        name: of the new trace.
+        align: ``none`` keeps all times; ``base`` aligns clocks by the traces' base times; ``collectives`` also by
+            the ends of these.
+        on_written: receives the number of events written so far, and their total.
 
     Raises:
-        CannotMerge: two have the same rank, or one has none that is known.
-        DiskFull: there was no room.
+        CannotMerge: two traces have the same rank, or the rank of one is unknown.
+        DiskFull: the disk is full.
     """
     groups: dict[str, list[Source]] = {}
-    for place, one in enumerate(sources):
-        groups.setdefault(one.whole or f"#{place}", []).append(one.with_whole_lists())
+    for place, source in enumerate(sources):
+        groups.setdefault(source.whole_id or f"#{place}", []).append(source.with_whole_lists())
     with ExitStack() as stack:
-        ranks = [_Rank(some, stack) for some in groups.values()]
+        ranks = [_Rank(group, stack) for group in groups.values()]
         total = sum(rank.events for rank in ranks)
         if len(ranks) == 1:
             (only,) = ranks
-            text, told, schema = without_fact(only.sources[0].envelope, "part"), only.summary, only.parts[0].schema
+            text, summary, schema = without_fact(only.sources[0].envelope, "part"), only.summary, only.parts[0].schema
             tables = only.tables()
         else:
             _check(ranks)
             ranks.sort(key=lambda rank: rank.number)
             run = _Run(ranks, align)
-            text, told, schema, tables = run.envelope, run.summary, MERGED, run.tables()
+            text, summary, schema, tables = run.envelope, run.summary, MERGED, run.tables()
         on_written(0, total)
         threads = stack.enter_context(ThreadPoolExecutor(2, "merge"))
-        with Writing(folder, schema, threads) as writing:
+        with ColumnWriter(folder, schema, threads) as writer:
             for table in tables:
-                positions = pa.array(np.arange(writing.rows, writing.rows + len(table)))
-                writing.add(table.set_column(0, schema.field(0), positions))
-                on_written(min(writing.rows, total), total)
-            writing.finish()
+                positions = pa.array(np.arange(writer.rows, writer.rows + len(table)))
+                writer.add(table.set_column(0, schema.field(0), positions))
+                on_written(min(writer.rows, total), total)
+            writer.finish()
     write_whole(folder / ENVELOPE, text)
-    return described(writing, name, told, selection=None)
+    return summarised(writer, name, summary, selection=None)
 
 
 def _check(ranks: "Sequence[_Rank]") -> None:
-    """Raise `CannotMerge` unless each rank is known, and they differ."""
+    """Raise `CannotMerge` unless all ranks are known and distinct."""
     for rank in ranks:
         if rank.summary.get("ranks"):
-            raise CannotMerge(f"{rank.name} is merged of ranks already: merge these.", trace=rank.name)
-        if rank.told is None:
+            raise CannotMerge(f"{rank.name} is a merged trace; merge the traces of its ranks instead.", trace=rank.name)
+        if rank.known_number is None:
             raise CannotMerge(
-                f"Nothing tells the rank of {rank.name}: give the rank of each trace as `ranks`.", trace=rank.name
+                f"The rank of {rank.name} is unknown; give the rank of each trace as `ranks`.", trace=rank.name
             )
     counts = Counter(rank.number for rank in ranks)
     for rank in ranks:
         if counts[rank.number] > 1:
             same = [other.name for other in ranks if other.number == rank.number]
             raise CannotMerge(
-                f"{' and '.join(same[:3])} are both of rank {rank.number}, and not parts of one trace:"
+                f"{' and '.join(same[:3])} are both of rank {rank.number} and not parts of one trace;"
                 " give the rank of each trace as `ranks`.",
                 traces=same,
             )
 
 
 class _Rank:
-    """A rank: one trace, or parts of it."""
+    """Rank of a run, as one trace or parts of one."""
 
     def __init__(self, sources: Sequence[Source], stack: ExitStack) -> None:
         self.sources = sources
-        self.parts = [stack.enter_context(closing(Parts(one.columns / EVENTS))) for one in sources]
+        self.parts = [stack.enter_context(closing(Parts(source.columns / EVENTS))) for source in sources]
         self.summary = sources[0].summary
         self.name = sources[0].name
-        self.told = sources[0].rank if sources[0].rank is not None else self.summary["rank"]
-        self.number: int = self.told if self.told is not None else -1
+        self.known_number = sources[0].rank if sources[0].rank is not None else self.summary["rank"]
+        self.number: int = self.known_number if self.known_number is not None else -1
         self.events = sum(parts.rows for parts in self.parts)
 
     @property
     def base_ns(self) -> int | None:
-        """The zero of its clock, in ns since the epoch, where it is told or is the epoch itself."""
+        """The zero of its clock in ns since the epoch; None if unknown."""
         bounds = self.summary["bounds"]
         since_epoch = bounds is not None and bounds["start_ns"] >= EPOCH_NS
         base: int | None = 0 if self.summary["base_ns"] is None and since_epoch else self.summary["base_ns"]
@@ -124,16 +124,16 @@ class _Rank:
 
     @property
     def processes(self) -> list[dict[str, Any]]:
-        """All processes that its parts name or have events of."""
-        found: dict[Key, dict[str, Any]] = {}
-        for one in self.sources:
-            for process in one.summary["processes"]:
-                found.setdefault(process["pid"], process)
-        return list(found.values())
+        """The processes of all its parts."""
+        processes: dict[Key, dict[str, Any]] = {}
+        for source in self.sources:
+            for process in source.summary["processes"]:
+                processes.setdefault(process["pid"], process)
+        return list(processes.values())
 
     @property
     def pids(self) -> set[Key]:
-        """All pids that it has, also those that are only named."""
+        """All pids of its events, including metadata."""
         pids = {process["pid"] for process in self.processes}
         for parts in self.parts:
             tracks = Tracks()
@@ -143,69 +143,73 @@ class _Rank:
         return pids
 
     def tables(self) -> Tables:
-        """Its events in order of time, each once."""
+        """Return its events in order of time, without duplicates."""
         if len(self.parts) == 1:
             (parts,) = self.parts
             return (part.table for part in parts.read(parts.schema.names))
         streams = [(part.table for part in parts.read(parts.schema.names)) for parts in self.parts]
         words = Words()
-        return (by_time(pa.concat_tables(_each_once(tables, words)))[0] for tables in side_by_side(streams, whole=True))
+        return (
+            by_time(pa.concat_tables(_deduplicated(tables, words)))[0] for tables in interleave(streams, whole=True)
+        )
 
 
 class _Run:
-    """Ranks that become one trace, as what they are together."""
+    """Run of several ranks, which become one trace."""
 
     def __init__(self, ranks: Sequence[_Rank], align: Align) -> None:
         bases = [rank.base_ns for rank in ranks]
         known = [base for base in bases if base is not None]
         self._base = known[0] if known and align != "none" else None
         shifts = [base - self._base if base is not None and self._base is not None else 0 for base in bases]
-        found = aligned([collective_ends(rank.parts) for rank in ranks], shifts, refine=align == "collectives")
+        alignments = align_clocks(
+            [collective_ends(rank.parts) for rank in ranks], shifts, refine=align == "collectives"
+        )
         pids = new_pids(rank.pids for rank in ranks)
-        devices = [{one["id"] for one in rank.summary["devices"] if one["events"]} for rank in ranks]
+        devices = [{device["id"] for device in rank.summary["devices"] if device["events"]} for rank in ranks]
         names = [process_names(rank.number, rank.processes, ids) for rank, ids in zip(ranks, devices, strict=True)]
         self._ranks = ranks
-        self._renumbered = [
-            Renumbered(rank.number, place, len(ranks), pids[place], names[place], found[place].shift_ns)
+        self._renumberers = [
+            RankRenumberer(rank.number, place, len(ranks), pids[place], names[place], alignments[place].shift_ns)
             for place, rank in enumerate(ranks)
         ]
-        self._told = [
+        self._provenance = [
             {
                 "rank": rank.number,
                 "name": rank.name,
                 "base_ns": rank.base_ns,
-                **asdict(one),
+                **asdict(alignment),
                 "pids": [[new, old] for old, new in pids[place].items()],
             }
-            for place, (rank, one) in enumerate(zip(ranks, found, strict=True))
+            for place, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
         ]
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What is known of all ranks before their events are counted."""
-        each = [rank.summary for rank in self._ranks]
-        devices = {device["id"]: device for summary in reversed(each) for device in summary["devices"]}
+        """The facts of the run that do not depend on its events."""
+        summaries = [rank.summary for rank in self._ranks]
+        devices = {device["id"]: device for summary in reversed(summaries) for device in summary["devices"]}
         return {
             "rank": None,
-            "world_size": max((one["world_size"] for one in each if one["world_size"]), default=None),
-            "backend": next((one["backend"] for one in each if one["backend"]), None),
+            "world_size": max((summary["world_size"] for summary in summaries if summary["world_size"]), default=None),
+            "backend": next((summary["backend"] for summary in summaries if summary["backend"]), None),
             "host": None,
             "base_ns": self._base,
             "devices": list(devices.values()),
-            "ranks": self._told,
+            "ranks": self._provenance,
         }
 
     @property
     def envelope(self) -> bytes:
-        """A document that tells of the merge, with the envelope of each rank."""
-        members = [("tracedock", json.dumps({"merged": self._told}).encode()), ("schemaVersion", b"1")]
-        told = self.summary
-        if info := {key: told[key] for key in ("backend", "world_size") if told[key] is not None}:
+        """The envelope of the merged trace, with the envelope of each rank."""
+        members = [("tracedock", json.dumps({"merged": self._provenance}).encode()), ("schemaVersion", b"1")]
+        summary = self.summary
+        if info := {key: summary[key] for key in ("backend", "world_size") if summary[key] is not None}:
             members.append(("distributedInfo", json.dumps(info).encode()))
         properties = [
-            {"id": one["id"], "name": one["name"], "totalGlobalMem": one["memory_bytes"]}
-            for one in told["devices"]
-            if one["name"] or one["memory_bytes"] is not None
+            {"id": device["id"], "name": device["name"], "totalGlobalMem": device["memory_bytes"]}
+            for device in summary["devices"]
+            if device["name"] or device["memory_bytes"] is not None
         ]
         if properties:
             members.append(("deviceProperties", json.dumps(properties).encode()))
@@ -218,46 +222,47 @@ class _Run:
         return b"{%b}\n" % b",\n".join(b'"%b": %b' % (key.encode(), value) for key, value in members)
 
     def tables(self) -> Tables:
-        """The events of all ranks in order of time."""
-        streams = [map(one.table, rank.tables()) for one, rank in zip(self._renumbered, self._ranks, strict=True)]
-        for tables in side_by_side(streams, whole=False):
+        """Yield the events of all ranks in order of time."""
+        pairs = [*zip(self._renumberers, self._ranks, strict=True)]
+        streams = [map(renumberer.renumber, rank.tables()) for renumberer, rank in pairs]
+        for tables in interleave(streams, whole=False):
             yield by_time(pa.concat_tables(tables))[0]
-        for one, rank in zip(self._renumbered, self._ranks, strict=True):
+        for renumberer, rank in pairs:
             missing = [process["pid"] for process in rank.processes if process["events"] and process["name"] is None]
             if missing:
-                yield one.names(missing, MERGED)
+                yield renumberer.naming_events(missing, MERGED)
 
 
-def side_by_side(streams: Sequence[Tables], *, whole: bool) -> Iterator[list[pa.Table]]:
-    """Yield what each of some streams, in order of time, has of one span of time after the other.
+def interleave(streams: Sequence[Tables], *, whole: bool) -> Iterator[list[pa.Table]]:
+    """Yield the tables of sorted streams span by span: the tables of one list precede those of the next in time.
 
     Args:
-        streams: tables with the column ``ts_ns``, null at the end.
-        whole: whether all events of one time are to be given together.
+        streams: of tables with the column ``ts_ns``, with null last.
+        whole: whether one list must have all events of the same time.
     """
     heads = [next(stream, None) for stream in streams]
     while any(head is not None for head in heads):
         limit = min(_last(head) for head in heads if head is not None)
         if whole:
-            heads = [head and _to_behind(limit, head, stream) for head, stream in zip(heads, streams, strict=True)]
+            heads = [head and _extended(limit, head, stream) for head, stream in zip(heads, streams, strict=True)]
             limit = min(limit, *(_last(head) for head in heads if head is not None))
-        taken = []
+        tables = []
         for place, head in enumerate(heads):
             if head is None:
                 continue
             times = head["ts_ns"].fill_null(_LAST).to_numpy()
             size = int(np.searchsorted(times, limit, "right"))
             if size:
-                taken.append(head.slice(0, size))
+                tables.append(head.slice(0, size))
             rest: pa.Table | None = head.slice(size)
             while rest is not None and not len(rest):
                 rest = next(streams[place], None)
             heads[place] = rest
-        yield taken
+        yield tables
 
 
-def _to_behind(time: int, head: pa.Table, stream: Tables) -> pa.Table:
-    """The events with more of them, until some are behind a time or there are no more."""
+def _extended(time: int, head: pa.Table, stream: Tables) -> pa.Table:
+    """Return the events extended from the stream until one lies after a time, or the stream ends."""
     while _last(head) <= time and (more := next(stream, None)) is not None:
         head = pa.concat_tables([head, more])
     return head
@@ -268,32 +273,32 @@ def _last(table: pa.Table) -> int:
     return _LAST if last is None else int(last)
 
 
-def _each_once(tables: Sequence[pa.Table], words: Words) -> list[pa.Table]:
-    """The tables, without what one before had as well: of equal events, as many stay as there are in one of them."""
+def _deduplicated(tables: Sequence[pa.Table], words: Words) -> list[pa.Table]:
+    """Drop events that an earlier table has; of equal events, as many stay as one table has at most."""
     keys = [_keys(table, words) for table in tables]
-    different, counts = np.unique(np.concatenate([np.unique(one) for one in keys]), return_counts=True)
+    different, counts = np.unique(np.concatenate([np.unique(column) for column in keys]), return_counts=True)
     shared = different[counts > 1]
     seen: Counter[tuple[Any, ...]] = Counter()
-    kept = []
+    distinct = []
     for table, key in zip(tables, keys, strict=True):
         rows = np.flatnonzero(np.isin(key, shared))
-        stays = np.ones(len(table), np.bool_)
-        here: Counter[tuple[Any, ...]] = Counter()
+        keep = np.ones(len(table), np.bool_)
+        own: Counter[tuple[Any, ...]] = Counter()
         for row, event in zip(rows.tolist(), _events(table.take(pa.array(rows))), strict=True):
-            here[event] += 1
-            stays[row] = here[event] > seen[event]
-        seen |= here
-        kept.append(table if stays.all() else table.filter(pa.array(stays)))
-    return kept
+            own[event] += 1
+            keep[row] = own[event] > seen[event]
+        seen |= own
+        distinct.append(table if keep.all() else table.filter(pa.array(keep)))
+    return distinct
 
 
 def _events(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """All cells of each event but its position."""
+    """Yield all cells of each event except its position."""
     return zip(*(table[name].to_pylist() for name in table.schema.names if name != "position"), strict=True)
 
 
 def _keys(table: pa.Table, words: Words) -> Any:
-    """A number for each event, equal for equal ones."""
+    """Return a hash for each event."""
     part = Part(0, 0, table)
     coded = [name for name in WORDS if pa.types.is_dictionary(table.schema.field(name).type)]
     return mixed(*(part.ints(name) for name in _INTS), *(words.of(part, name) for name in coded))

@@ -1,4 +1,4 @@
-"""Name patterns of a selection, matched in time linear in each name, whatever the pattern.
+"""Name patterns of a selection, matched in time linear in each name.
 
 Regular expressions are RE2's, which never backtracks: https://github.com/google/re2/wiki/Syntax. It has neither
 look-around nor back-references, and bounds its own memory.
@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.trace.errors import BadSelection
-from service.trace.selection import REGEX, is_pattern
+from service.trace.selection_fields import REGEX, is_pattern
 
 
 class NamePatterns:
-    """Names, and patterns of names, of which any may match.
+    """Set of names and name patterns; a name matches if any of them does.
 
     Args:
-        wanted: as `Criteria.names` has them.
+        wanted: as in `Criteria.names`.
 
     Raises:
         BadSelection: a pattern is not a regular expression of RE2.
@@ -30,7 +30,7 @@ class NamePatterns:
         self._matches: dict[str, bool] = {}
 
     def match(self, names: Sequence[str]) -> list[bool]:
-        """Whether each name matches; a name is only looked at when it is new."""
+        """Return whether each name matches; a name is evaluated only once."""
         new = [name for name in names if name not in self._matches]
         matching = {name for name in new if name in self._names}
         if new and self._regexes:
@@ -43,12 +43,12 @@ class NamePatterns:
 
 
 def _regex(pattern: str) -> str:
-    """The regular expression of a pattern, once RE2 has accepted it."""
+    """Return the regular expression of a pattern; raise `BadSelection` unless RE2 accepts it."""
     if pattern.startswith(REGEX):
         regex = pattern[len(REGEX) :]
     else:
         words = re.findall(r"\*+|\?|[^*?]+", pattern)
-        regex = rf"(?s)\A{''.join(map(_translated, words))}\z"
+        regex = rf"(?s)\A{''.join(map(_translate, words))}\z"
     try:
         pc.match_substring_regex(pa.array([""]), regex)
     except (pa.ArrowInvalid, UnicodeEncodeError) as error:
@@ -57,8 +57,8 @@ def _regex(pattern: str) -> str:
     return regex
 
 
-def _translated(word: str) -> str:
-    """A part of a pattern as a regular expression: stars, a question mark, or text without either."""
+def _translate(word: str) -> str:
+    """Return the regular expression of a token of a pattern: stars, a question mark, or plain text."""
     if word.startswith("*"):
         return ".*"
     return "." if word == "?" else re.escape(word)

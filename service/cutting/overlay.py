@@ -1,4 +1,4 @@
-"""A trace, or what is selected of it, with further events: a trace of its own."""
+"""Overlay: a new trace of a source's events, or a selection of them, and further events."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from service.cutting.children import Child, Writing, described
+from service.cutting.children import Child, ColumnWriter, summarised
 from service.cutting.cut import Cuts
 from service.cutting.envelope import with_facts
-from service.cutting.merge import side_by_side
+from service.cutting.merge import interleave
 from service.cutting.rows import nothing_selected
 from service.cutting.source import Source
 from service.store.columns import by_time
@@ -30,20 +30,20 @@ def write_overlay(
     kind: str,
     on_written: Callable[[int, int], object],
 ) -> Child:
-    """Make a trace of what a selection keeps of another and of further events.
+    """Write a trace of the events that a selection keeps of another, and of further events.
 
     Args:
         source: the trace.
-        folder: where to make the columns; its name is the new trace's id.
-        selection: what to keep; of nothing given, all.
-        events: the further ones, in order of time, with the columns of a trace; they get positions behind all others.
+        folder: for the columns; its name is the new trace's id.
+        selection: of the events to keep; an empty one keeps all.
+        events: to add, in order of time, with the columns of a trace; they get positions after all others.
         name: of the new trace.
-        kind: what the events are, which the new trace tells of itself.
-        on_written: is told now and then how many events are written, and of how many.
+        kind: of the added events, for the new trace's provenance.
+        on_written: receives the number of events written so far, and their total.
 
     Raises:
-        SelectionError: the trace has nothing of the selection.
-        DiskFull: there was no room.
+        SelectionError: the selection is invalid or matches no event.
+        DiskFull: the disk is full.
     """
     source = source.with_whole_lists()
     with closing(Parts(source.columns / EVENTS)) as parts:
@@ -52,19 +52,19 @@ def write_overlay(
             raise nothing_selected(source.summary)
         total = cuts.counts[0] + len(events)
         on_written(0, total)
-        further = _behind(events, parts)
-        with ThreadPoolExecutor(2, "overlay") as threads, Writing(folder, parts.schema, threads) as writing:
-            for tables in side_by_side([(table for _, table in cuts.tables()), iter([further])], whole=False):
-                writing.add(by_time(pa.concat_tables(tables))[0])
-                on_written(min(writing.rows, total), total)
-            writing.finish()
-    told = {"overlay": {"kind": kind, "of": source.source, "selection": selection.as_dict()}}
-    write_whole(folder / ENVELOPE, with_facts(source.envelope, told))
-    return described(writing, name, source.summary, selection=selection.as_dict())
+        further = _appended(events, parts)
+        with ThreadPoolExecutor(2, "overlay") as threads, ColumnWriter(folder, parts.schema, threads) as writer:
+            for tables in interleave([(table for _, table in cuts.tables()), iter([further])], whole=False):
+                writer.add(by_time(pa.concat_tables(tables))[0])
+                on_written(min(writer.rows, total), total)
+            writer.finish()
+    facts = {"overlay": {"kind": kind, "of": source.source, "selection": selection.as_dict()}}
+    write_whole(folder / ENVELOPE, with_facts(source.envelope, facts))
+    return summarised(writer, name, source.summary, selection=selection.as_dict())
 
 
-def _behind(events: pa.Table, parts: Parts) -> pa.Table:
-    """The events with positions behind all others, and all columns of these."""
+def _appended(events: pa.Table, parts: Parts) -> pa.Table:
+    """Return the events with positions after those of the parts, and with all columns of these."""
     spans = (parts.span(index, "position") for index in range(len(parts)))
     first = 1 + max((span[1] for span in spans if span), default=-1)
     positions = pa.array(np.arange(first, first + len(events)))

@@ -1,7 +1,7 @@
-"""The events of a rank, as they stand beside those of other ranks: no id means two things.
+"""Renumbering of a rank's events for a merge, so that ids of different ranks do not collide.
 
-A number by which events belong together, the id of an arrow, a correlation or an External id, gets the rank's place as
-more digits at its end; a process gets a new pid; times move to the common clock.
+Ids of flow arrows, correlations and External ids get the rank's index as further digits at their end. Processes get new
+pids. Times are shifted to the common clock.
 """
 
 import json
@@ -20,55 +20,55 @@ from service.trace.text import Members, Number, read, written
 from service.trace.time import decimal, decimals_of
 
 KEPT_PIDS = 100
-"""Pids below this, which are devices, are the last digits of the new ones."""
+"""Pids below this are devices; their new pids end with the same digits."""
 
 _IDS = ("correlation", "External id", "external id")
 _ZERO = r'("(?:correlation|[Ee]xternal id)"\s*:\s*)0(\s*[,}])'
 _OTHER = r'("(?:correlation|[Ee]xternal id)"\s*:\s*-?[1-9][0-9]*)(\s*[,}])'
 _NESTED = r"^.[^{]*\{"  # an object within an object
-_WHOLE = 10**18  # integers from here on are text, in the columns of any trace
+_WHOLE = 10**18  # the columns of any trace hold integers from here on as text
 
 
 def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
-    """New pids for those of each rank, none twice."""
-    each = [sorted(set(one), key=lambda pid: (isinstance(pid, str), pid)) for one in pids]
-    stride = 10 ** len(str(KEPT_PIDS + max(map(len, each), default=0)))
-    found: list[dict[Key, int]] = []
-    for place, keys in enumerate(each):
+    """Return a new pid, unique among all ranks, for each pid of each rank."""
+    ranks = [sorted(set(keys), key=lambda pid: (isinstance(pid, str), pid)) for keys in pids]
+    stride = 10 ** len(str(KEPT_PIDS + max(map(len, ranks), default=0)))
+    mappings: list[dict[Key, int]] = []
+    for place, keys in enumerate(ranks):
         kept = [pid for pid in keys if isinstance(pid, int) and 0 <= pid < KEPT_PIDS]
         others = [pid for pid in keys if pid not in kept]
         numbers = {pid: pid for pid in kept} | {pid: KEPT_PIDS + at for at, pid in enumerate(others)}
-        found.append({pid: (place + 1) * stride + number for pid, number in numbers.items()})
-    return found
+        mappings.append({pid: (place + 1) * stride + number for pid, number in numbers.items()})
+    return mappings
 
 
 def process_names(rank: int, processes: Iterable[Mapping[str, Any]], devices: Iterable[int]) -> dict[Key, str]:
-    """What each process of a rank is called beside those of other ranks."""
+    """Return a name with the rank for each process of a rank."""
     names: dict[Key, str] = {}
-    for one in processes:
-        label = one["labels"] or ""
-        own = label if label.startswith("GPU") else one["name"]
-        names.setdefault(one["pid"], f"rank {rank} · {own or _called(one['pid'], devices)}")
+    for process in processes:
+        label = process["labels"] or ""
+        own = label if label.startswith("GPU") else process["name"]
+        names.setdefault(process["pid"], f"rank {rank} · {own or _default_name(process['pid'], devices)}")
     return names
 
 
-def _called(pid: Key, devices: Iterable[int]) -> str:
-    """What a process without a name is called."""
+def _default_name(pid: Key, devices: Iterable[int]) -> str:
+    """Return the name of a process that has none."""
     if isinstance(pid, str):
         return pid or "no process"
     return f"GPU {pid}" if pid in devices else f"process {pid}"
 
 
-class Renumbered:
-    """Makes the events of a rank such.
+class RankRenumberer:
+    """Renumbers the events of a rank.
 
     Args:
-        rank: which.
-        place: of the rank among `count`.
-        count: how many ranks there are.
+        rank: its number.
+        place: its index among all ranks.
+        count: number of ranks.
         pids: its new pids.
         names: of its processes.
-        shift_ns: what to add to its times.
+        shift_ns: to add to its times.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Renumbered:
         self._tracks = Tracks()
         self._ranks = dict.fromkeys(pids.values(), rank)
 
-    def table(self, table: pa.Table) -> pa.Table:
-        """The events with other numbers, and with their rank."""
+    def renumber(self, table: pa.Table) -> pa.Table:
+        """Return the events with their new ids, times and rank."""
         part = Part(0, 0, table)
         self._tracks = Tracks()  # it remembers parts by their index
         tracks = self._tracks.of(part)
@@ -108,8 +108,8 @@ class Renumbered:
             table = table.set_column(place, kind, values.cast(kind.type) if values.type != kind.type else values)
         return with_ranks(table, self._ranks)
 
-    def names(self, missing: Iterable[Key], schema: pa.Schema) -> pa.Table:
-        """Events that name processes which no event names."""
+    def naming_events(self, missing: Iterable[Key], schema: pa.Schema) -> pa.Table:
+        """Return metadata events that name the given processes."""
         rows = [
             {
                 "position": 0, "ph": "M", "name": "process_name", "pid": self._pids[pid], "tid": 0,
@@ -124,21 +124,21 @@ class Renumbered:
 
     def _numbers(self, part: Part, column: str) -> pa.Array:
         values = part.ints(column)
-        told = part.has(column) & ~self._outgrows(values)
-        return pa.array(values * self._factor + np.where(values >= 0, self._place, -self._place), mask=~told)
+        valid = part.has(column) & ~self._overflows(values)
+        return pa.array(values * self._factor + np.where(values >= 0, self._place, -self._place), mask=~valid)
 
-    def _outgrows(self, values: npt.NDArray[Any]) -> Flags:
-        """Which numbers become larger than the columns have them."""
-        most = _WHOLE // self._factor
-        flags: Flags = (values >= most) | (values <= -most)
+    def _overflows(self, values: npt.NDArray[Any]) -> Flags:
+        """Flag the numbers whose new value is too large for a column of integers."""
+        limit = _WHOLE // self._factor
+        flags: Flags = (values >= limit) | (values <= -limit)
         return flags
 
     def _texts(self, part: Part) -> pa.Array:
-        """Ids that are no integers: strings, and numbers that are none or too large."""
+        """Return the ids that are not integers: strings, and numbers that are fractional or too large."""
         codes, words = part.coded("id_text")
         texts = [self._text(word) for word in words]
         ids = part.ints("id")
-        large = np.flatnonzero(part.has("id") & self._outgrows(ids))
+        large = np.flatnonzero(part.has("id") & self._overflows(ids))
         if len(large):
             codes = codes.copy()
             codes[large] = np.arange(len(texts), len(texts) + len(large))
@@ -157,46 +157,46 @@ class Renumbered:
         return word + suffix if word.strip("-0") else str(self._place)
 
     def _args(self, part: Part) -> pa.Array:
-        """The arguments, with their ids told as the columns tell them."""
+        """Return the arguments, with the same new ids as the columns."""
         args = part.table["args"].combine_chunks()
         naming = part.which("ph", METADATA) & part.which("name", {"process_name"}.__contains__)
         if naming.any():
             pids = [pid for pid, _ in (self._tracks.keys[track] for track in self._tracks.of(part)[naming].tolist())]
-            told = zip(args.filter(pa.array(naming)).to_pylist(), pids, strict=True)
+            pairs = zip(args.filter(pa.array(naming)).to_pylist(), pids, strict=True)
             args = pc.replace_with_mask(
-                args, naming, pa.array([self._named(text, pid) for text, pid in told], args.type)
+                args, naming, pa.array([self._named(text, pid) for text, pid in pairs], args.type)
             )
-        chosen = part.has("correlation") | part.has("external_id")
-        if not chosen.any():
+        with_ids = part.has("correlation") | part.has("external_id")
+        if not with_ids.any():
             return args
-        came = args.filter(pa.array(chosen))
-        texts = pc.replace_substring_regex(came, _OTHER, rf"\1{self._place:0{self._digits}}\2")
+        originals = args.filter(pa.array(with_ids))
+        texts = pc.replace_substring_regex(originals, _OTHER, rf"\1{self._place:0{self._digits}}\2")
         texts = pc.replace_substring_regex(texts, _ZERO, rf"\1{self._place}\2")
-        nested = pc.match_substring_regex(came, _NESTED).fill_null(False)
-        if nested.true_count:  # the same keys further inside mean something else
-            each = [written(self._arguments(read(text))) for text in came.filter(nested).to_pylist()]
-            texts = pc.replace_with_mask(texts, nested, pa.array(each, texts.type))
-        return pc.replace_with_mask(args, chosen, texts)
+        nested = pc.match_substring_regex(originals, _NESTED).fill_null(False)
+        if nested.true_count:  # the same keys in inner objects are not ids
+            exact = [written(self._arguments(read(text))) for text in originals.filter(nested).to_pylist()]
+            texts = pc.replace_with_mask(texts, nested, pa.array(exact, texts.type))
+        return pc.replace_with_mask(args, with_ids, texts)
 
     def _named(self, args: str | None, pid: Key) -> str:
-        """The arguments of an event that names a process, with the name that it gets."""
-        told = read(args) if args else Members()
-        members = told if isinstance(told, Members) else Members()
+        """Return the arguments of an event that names a process, with its new name."""
+        arguments = read(args) if args else Members()
+        members = arguments if isinstance(arguments, Members) else Members()
         name = self._names.get(pid) or f"rank {self._rank} · {dict(members).get('name', pid)}"
         return written(Members([("name", name), *((key, value) for key, value in members if key != "name")]))
 
     def _times(self, part: Part) -> dict[str, pa.Array]:
-        has = part.has("ts_ns")
+        has_time = part.has("ts_ns")
         times = part.ints("ts_ns") + self._shift
-        known = part.has("ts_digits")
+        has_digits = part.has("ts_digits")
         digits = np.maximum(part.ints("ts_digits"), decimals_of(self._shift))
         return {
-            "ts_ns": pa.array(times, mask=~has),
-            "ts_digits": pa.array(digits.astype(np.int8), mask=~known),
+            "ts_ns": pa.array(times, mask=~has_time),
+            "ts_digits": pa.array(digits.astype(np.int8), mask=~has_digits),
         }
 
     def _rests(self, part: Part, rows: npt.NDArray[Any], pids: npt.NDArray[Any]) -> pa.Array:
-        """The rest, where it is all of an event with those changes too, or has a pid that is none."""
+        """Return the column ``rest`` with the new values, where it holds a whole event or a malformed pid."""
         rest = part.table["rest"].combine_chunks()
         is_whole, tracks = part.table["verbatim"].to_numpy(), self._tracks.of(part)
         naming = part.which("ph", METADATA) & part.which("name", {"process_name"}.__contains__)
@@ -213,7 +213,7 @@ class Renumbered:
             for key, value in event:
                 if key == "ts" and part.has("ts_ns")[row]:
                     changed.append((key, Number(decimal(time, decimals_of(time)))))
-                elif key == "id" and isinstance(value, str):  # or a number
+                elif key == "id" and isinstance(value, str):  # `Number` is one, too
                     changed.append((key, read(self._text(written(value)))))
                 elif key == "args" and naming[row]:
                     changed.append((key, read(self._named(written(value), self._tracks.keys[tracks[row]][0]))))

@@ -1,18 +1,26 @@
-"""A trace that others are made of."""
+"""Source of a derived trace."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from service.cutting.envelope import whole_of
+from service.cutting.envelope import whole_id
 from service.store.export import envelope
 from service.store.lists import whole_summary
 
 
 @dataclass(frozen=True)
 class Source:
-    """A trace: its columns, its name and summary, what tells it from all others, and the rank to give it in a merge."""
+    """Trace to derive others from.
+
+    Attributes:
+        columns: folder of its columns.
+        name: of the trace.
+        summary: as in the catalog.
+        source: its identity.
+        rank: to give it in a merge, instead of its own.
+    """
 
     columns: Path
     name: str
@@ -22,14 +30,14 @@ class Source:
 
     @cached_property
     def envelope(self) -> bytes:
-        """What stands around its events."""
+        """The text of its document around the events."""
         return envelope(self.columns, redact=False)
 
     def with_whole_lists(self) -> "Source":
-        """The same trace, whose summary has all entries of its lists."""
+        """Return the same trace with the complete lists of its summary."""
         return replace(self, summary=dict(whole_summary(self.summary, self.columns)))
 
     @property
-    def whole(self) -> str | None:
-        """What tells the trace of which it is a part, if it is one."""
-        return whole_of(self.envelope)
+    def whole_id(self) -> str | None:
+        """The identity of the whole trace that it is a part of, else None."""
+        return whole_id(self.envelope)

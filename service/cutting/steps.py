@@ -1,4 +1,4 @@
-"""The steps of events: of those on devices by what launched them, of all others by when they begin."""
+"""Steps of events: GPU work belongs to the step of its launch, all other events to the step in which they begin."""
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -13,31 +13,31 @@ from service.store.parts import UNTIMED, Ints, Part, Parts, Tracks
 
 
 class EventSteps:
-    """Tells the step of each event of a trace.
+    """Lookup of the step of each event of a trace.
 
     Args:
         parts: the trace's columns.
-        tracks: their tracks.
-        summary: of the trace, as the catalog has it.
+        tracks: of the columns.
+        summary: of the trace, as in the catalog.
     """
 
     columns = ("ph", "ts_ns", *Tracks.columns)
-    """What `of` reads of a part."""
+    """Columns that `of` reads of a part."""
 
     def __init__(self, parts: Parts, tracks: Tracks, summary: Mapping[str, Any]) -> None:
         self._parts = parts
         self._tracks = tracks
         self._summary = summary
         self._clock = StepClock(summary)
-        self._last: tuple[int, Ints] | None = None  # several selections ask for the same part in turn
+        self._last: tuple[int, Ints] | None = None  # several selections read the same part one after the other
 
     @cached_property
     def links(self) -> Links:
-        """The links of what devices do."""
+        """Links between GPU work, launches and operators."""
         return links_of(self._parts.folder, self._summary)
 
     def of(self, part: Part) -> Ints:
-        """The number of the step of each event of a part, `NO_STEP` for none."""
+        """Return the number of the step of each event of a part; `NO_STEP` outside of steps."""
         if self._last is None or self._last[0] != part.index:
             self._last = part.index, self._read(part)
         return self._last[1]
@@ -51,7 +51,7 @@ class EventSteps:
         return numbers
 
     def parts_with_linked(self, numbers: Collection[int]) -> set[int]:
-        """The parts in which something on a device is of one of some steps."""
+        """Return the indexes of the parts that have GPU work of one of the steps."""
         rows = np.zeros(self._parts.rows, np.bool_)
         rows[self.links.rows[np.isin(self.links.steps, list(numbers))]] = True
         return set(self._parts.holding(rows))

@@ -1,1 +1,1 @@
-"""The managed trace_processor: found and verified, started on a trace, spoken to over its pipe, shared, stopped."""
+"""SQL engines on traces: started, loaded, queried, shared by all clients and stopped."""

@@ -1,15 +1,15 @@
-"""``python -m service.engine``: fetch the engine and the UI into this environment, and say what was done."""
+"""``python -m service.engine``: install the engine and the UI into this environment, and print where they are."""
 
 import sys
 import time
 
-from service.engine.provision import provide
+from service.engine.trace_processor.provision import provide
 from service.settings import Settings
 from service.trace.errors import EngineUnavailable
 
 
 def main() -> int:
-    """Fetch what is missing; 1 if it could not be had."""
+    """Fetch what is missing; returns 1 if that fails."""
     started = time.monotonic()
     try:
         engine, ui = provide(Settings())

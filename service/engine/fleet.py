@@ -1,4 +1,4 @@
-"""All engines: one for each trace that is asked, no more than there is memory for, none alive that nobody needs."""
+"""All engines: one for each trace in use, within a limit on their number and a budget of memory."""
 
 import asyncio
 import logging
@@ -6,72 +6,76 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from service.engine import provision, sql
-from service.engine.deaths import Blame, Deaths, load_refused
-from service.engine.memory import BASE_BYTES, MemoryModel, cap
-from service.engine.process import EngineProcess
+from service.engine.breakers import CircuitBreaker, RequestBreakers, load_refused
+from service.engine.engine import Engine, EngineDriver
+from service.engine.memory import BASE_BYTES, MemoryModel, memory_limit
+from service.engine.resources import machine_memory
 from service.engine.session import EngineLimits, Load, Session, SessionState
-from service.engine.spare import Launch, Spare
 from service.engine.spool import SpoolBudget
-from service.engine.watch import machine_memory
+from service.engine.warm import WarmEngine
 from service.settings import Settings
 from service.store.room import Room
-from service.trace.errors import EngineError, EngineOutgrew, EngineUnavailable, TooLargeForEngine, TracedockError
+from service.trace.errors import EngineError, EngineOutOfMemory, EngineUnavailable, TooLargeForEngine, TracedockError
+from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
 
-TEND_EVERY_S = 1.0
-LEAK_IDLE_S = 60.0  # an engine that has grown keeps what clients made in it for so long
+MAINTENANCE_EVERY_S = 1.0
+LEAK_IDLE_S = 60.0  # an engine that has grown keeps the tables of its clients for this time after the last request
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
-IMPATIENT_S = 5.0
-"""Seconds after which a load that stands still makes room for others."""
+STALL_TOLERANCE_S = 5.0
+"""Seconds after which a stalled load makes room for other loads."""
 RESTARTS_MAX = 100  # that are counted
 
 
 class Fleet:
-    """The sessions, by a key that tells the trace and what of it.
+    """The sessions, by a key that identifies the trace and the selected part of it.
 
     Args:
-        binary: finds the engine; may raise `EngineUnavailable`.
-        limits: the bounds of each engine.
-        max_engines: how many may be alive.
+        driver: finds the engine's program and starts it.
+        limits: the limits of each engine.
+        max_engines: engines that may run at the same time.
         idle_s: seconds after which an unused engine is closed.
-        memory_bytes: what all engines together may take; a share of the machine's by default.
-        deaths: how often within ten minutes engines may die of the load of a key, or of alike statements.
-        launch: starts an engine.
+        memory_bytes: memory for all engines together; a share of the machine's by default.
+        crashes_max: crashes of engines on one load, or on similar statements, within ten minutes.
     """
 
     def __init__(
         self,
-        binary: Callable[[], Path],
+        driver: EngineDriver,
         limits: EngineLimits,
         *,
         max_engines: int,
         idle_s: float,
         memory_bytes: int | None = None,
-        deaths: int = 3,
-        launch: Launch = EngineProcess.start,
+        crashes_max: int = 3,
     ) -> None:
-        self._binary = binary
+        self._driver = driver
         self._limits = limits
         self._max = max_engines
         self._idle_s = idle_s
         self.budget_bytes = memory_bytes or int(machine_memory() * SHARE_OF_MACHINE)
         self._model = MemoryModel()
-        self._deaths = Deaths(deaths)
-        self._restarts = Deaths(max(deaths, RESTARTS_MAX))
-        self._blame = Blame(deaths)
-        self._spare = Spare(launch, limits.stop_s)
+        self._load_breaker = CircuitBreaker(crashes_max)
+        self._restarts = CircuitBreaker(max(crashes_max, RESTARTS_MAX))
+        self._request_breakers = RequestBreakers(crashes_max)
+        self._warm = WarmEngine(driver, limits.stop_s)
         self._sessions: dict[str, Session] = {}
-        self._leaving: dict[Session, asyncio.Task[None]] = {}
-        self._tending: asyncio.Task[None] | None = None
+        self._closing: dict[Session, asyncio.Task[None]] = {}
+        self._maintenance: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, scratch: Path, room: Room | None = None) -> "Fleet":
-        """A fleet as it is set; large results lie in `scratch`, as far as there is room."""
+    def of(cls, settings: Settings, driver: EngineDriver, scratch: Path, room: Room | None = None) -> "Fleet":
+        """Return a fleet with the limits of the settings.
+
+        Args:
+            settings: the settings.
+            driver: the kind of engine.
+            scratch: the folder of large results.
+            room: limits the data folder.
+        """
         limits = EngineLimits(
             load_timeout_s=settings.engine_load_timeout_s,
             stop_s=settings.engine_stop_s,
@@ -82,49 +86,49 @@ class Fleet:
             queue=settings.engine_queue,
         )
         return cls(
-            lambda: provision.engine_path(settings), limits,
+            driver,
+            limits,
             max_engines=settings.max_engines,
             idle_s=settings.engine_idle_s,
             memory_bytes=settings.engine_memory_bytes,
-            deaths=settings.engine_deaths,
-            launch=partial(EngineProcess.start, package=sql.PACKAGE, sandbox=settings.engine_sandbox != "off"),
-        )  # fmt: skip
+            crashes_max=settings.engine_deaths,
+        )
 
     def start(self) -> None:
-        """Begin to look after the engines, and start one that waits for its trace."""
-        self._tending = asyncio.create_task(self._tend())
+        """Start the regular maintenance, and the first warm engine."""
+        self._maintenance = asyncio.create_task(self._maintain())
         try:
-            self._spare.prepare(self._binary())
+            self._warm.prepare(self._driver.binary())
         except EngineUnavailable as error:
             log.warning("no engine yet: %s", error.detail)
 
     async def close(self) -> None:
-        """Stop every engine."""
-        if self._tending:
-            self._tending.cancel()
+        """Stop all engines."""
+        if self._maintenance:
+            self._maintenance.cancel()
         for session in self.sessions():
-            self._retire(session)
-        await asyncio.gather(self._spare.close(), *self._leaving.values())
+            self._close(session)
+        await asyncio.gather(self._warm.close(), *self._closing.values())
 
     def sessions(self) -> list[Session]:
-        """The sessions that are alive, and those that failed and have not been asked again."""
+        """Return the sessions that are open, and those that failed and were not replaced."""
         return list(self._sessions.values())
 
     def find(self, key: str) -> Session | None:
-        """The session of that key, if there is one."""
+        """Return the session with that key, if there is one."""
         return self._sessions.get(key)
 
     @property
     def held_bytes(self) -> int:
-        """Memory that counts as taken: by all engines, those that are about to load or to end among them."""
-        return sum(session.held_bytes for session in self._all()) + self._spare.memory_bytes
+        """Memory that counts as used: by all engines, including those that are about to load or to end."""
+        return sum(session.held_bytes for session in self._all()) + self._warm.memory_bytes
 
-    def open(  # noqa: PLR0913 - all of it tells one load from another
+    def open(  # noqa: PLR0913 - together they define a load
         self,
         key: str,
         trace_id: str,
         source: Callable[[], AsyncGenerator[bytes]],
-        selection: dict[str, Any] | None = None,
+        selection: Selection | None = None,
         *,
         args: str = "all",
         events: int = 0,
@@ -132,114 +136,119 @@ class Fleet:
         after_load: Callable[[Session], Awaitable[None]] | None = None,
         client: Hashable = None,
     ) -> Session:
-        """The session of that key, begun if there is none that can be used.
+        """Return the session with that key; a new one if there is none, or if it is over.
 
         Args:
-            key: what tells it from others: the trace, and what of it.
+            key: identifies the trace and the selected part of it.
             trace_id: the trace.
-            source: what yields its document.
-            selection: what of the trace it is on, where that is not all, as JSON values.
-            args: how much of the events' arguments the document has: `all`, `essential` or `none`.
-            events: how many events the document has, as far as it is known.
-            events_max: how many it has at most, where that is not the same.
-            after_load: is run once the engine has the trace, before anyone may ask.
-            client: the identity of the client that needs it.
+            source: yields its document.
+            selection: the selected part; None for the whole trace.
+            args: which arguments of events the document has: `all`, `essential` or `none`.
+            events: expected number of events in the document.
+            events_max: upper limit of that number, if it is higher.
+            after_load: called once the engine has loaded the document, before clients may ask.
+            client: the identity of the client that needs the session.
 
         Raises:
             EngineUnavailable: no engine is installed, or those in use leave no room for another.
-            TooLargeForEngine: the trace would take more memory than all engines may.
-            EngineFailed: its engine has died too often lately.
-            EnginesKilled: the client has ended too many engines lately.
+            TooLargeForEngine: the load would exceed the memory for all engines.
+            EngineFailed: too many engines have crashed on this load.
+            ClientBlocked: the client has crashed too many engines.
         """
         session = self._sessions.get(key)
         if session and not session.over:
             return session
-        self._deaths.check(key, load_refused)
-        self._blame.check_client(client)
-        binary = self._binary()
-        predicted = self._model.predicted(args, events)
+        self._load_breaker.check(key, load_refused)
+        self._request_breakers.check_client(client)
+        binary = self._driver.binary()
+        predicted = self._model.predict(args, events)
         if predicted > self.budget_bytes:
             raise TooLargeForEngine(
                 f"An engine on all of this would take about {predicted >> 20} MiB of memory, and all engines may take"
                 f" {self.budget_bytes >> 20} MiB: select less of the trace, or load it with args=essential or none.",
                 predicted_bytes=predicted, budget_bytes=self.budget_bytes, args=args, events=events,
             )  # fmt: skip
-        for leaving in self._to_make_room(predicted, client):
-            log.info("the engine of trace %s makes room for trace %s", leaving.trace_id, trace_id)
-            self._make_way(leaving)
+        for evicted in self._evictions(predicted, client):
+            log.info("the engine of trace %s makes room for trace %s", evicted.trace_id, trace_id)
+            self._evict(evicted)
         if session:
-            self._retire(session)
-        load = Load(trace_id, source, selection, args, events, partial(self._loaded, after_load), client)
+            self._close(session)
+        load = Load(trace_id, source, selection, args, events, partial(self._on_loaded, after_load), client)
         session = self._sessions[key] = Session(
             load,
-            partial(self._engine, binary),
+            partial(self._start_engine, binary),
             self._limits,
+            rpc=self._driver.rpc,
             predicted_bytes=predicted,
-            most_bytes=cap(self._model.predicted(args, max(events, events_max)), self.budget_bytes),
+            memory_limit_bytes=memory_limit(self._model.predict(args, max(events, events_max)), self.budget_bytes),
             restarts=self._restarts.count(key),
-            on_failed=partial(self._failed, key),
-            admit=lambda exchange: self._blame.check(exchange.request, exchange.owner),
+            on_failed=partial(self._on_failed, key),
+            admit=self._request_breakers.admit,
         )
         return session
 
-    async def shut(self, key: str) -> None:
-        """Close the session of that key, if there is one; what its loads died of is forgotten."""
-        self._deaths.forget(key)
-        self._restarts.forget(key)
+    async def close_session(self, key: str) -> None:
+        """Close the session with that key, if there is one, and forget the crashes on its load."""
+        self._load_breaker.reset(key)
+        self._restarts.reset(key)
         if session := self._sessions.get(key):
-            await asyncio.shield(self._retire(session))
+            await asyncio.shield(self._close(session))
 
-    async def shut_all(self, trace_id: str, reason: TracedockError | None = None) -> None:
-        """Close all sessions of a trace; their clients are told the reason."""
-        closing = [self._retire(session, reason) for session in self.sessions() if session.trace_id == trace_id]
-        if closing:
-            await asyncio.shield(asyncio.gather(*closing))
+    async def close_trace(self, trace_id: str, reason: TracedockError | None = None) -> None:
+        """Close all sessions of a trace; their requests end with the reason."""
+        tasks = [self._close(session, reason) for session in self.sessions() if session.trace_id == trace_id]
+        if tasks:
+            await asyncio.shield(asyncio.gather(*tasks))
 
     # -- room --------------------------------------------------------------------------------------------------
 
     def _all(self) -> list[Session]:
-        return [*self._sessions.values(), *self._leaving]
+        return [*self._sessions.values(), *self._closing]
 
-    def _to_make_room(self, needed_bytes: int, client: Hashable) -> list[Session]:
-        """The sessions without which there is room for a client; raises `EngineUnavailable`.
+    def _evictions(self, needed_bytes: int, client: Hashable) -> list[Session]:
+        """Return the sessions to close so that there is room for a client's load; raises `EngineUnavailable`.
 
-        Idle ones go first, those idle longest before others; then loads that stand still; then loads of a client that
-        has more engines than this one would have.
+        Idle sessions go first, those idle longest before others; then stalled loads; then loads of a client that has
+        more engines than this client would have.
         """
-        alive = [session for session in self._sessions.values() if not session.over]
-        held, count, chosen = sum(session.held_bytes for session in alive), len(alive), list[Session]()
+        running = [session for session in self._sessions.values() if not session.over]
+        held, count, evicted = sum(session.held_bytes for session in running), len(running), list[Session]()
         while count >= self._max or held + needed_bytes > self.budget_bytes:
-            left = [session for session in alive if session not in chosen]
-            leaving = _longest_idle(left) or _longest_stalled(left) or _load_beyond_share(left, client)
-            if not leaving:
-                raise self._full(alive, needed_bytes)
-            chosen.append(leaving)
-            held -= leaving.held_bytes
+            left = [session for session in running if session not in evicted]
+            candidate = _longest_idle(left) or _longest_stalled(left) or _load_beyond_share(left, client)
+            if not candidate:
+                raise self._no_room(running, needed_bytes)
+            evicted.append(candidate)
+            held -= candidate.held_bytes
             count -= 1
-        return chosen
+        return evicted
 
-    def _make_way(self, session: Session) -> None:
-        """Close a session for another one; whoever waits for its load learns why."""
-        if session.stalled_s > IMPATIENT_S:
+    def _evict(self, session: Session) -> None:
+        """Close a session to make room for another; those that wait for its load get the reason."""
+        if session.stalled_s > STALL_TOLERANCE_S:
             error: EngineError = session.stuck(f"{session.stalled_s:.0f} s while others waited")
-            for key in [key for key, known in self._sessions.items() if known is session]:
-                self._deaths.note(key, error)
+            for key in [key for key, other in self._sessions.items() if other is session]:
+                self._load_breaker.record(key, error)
             session.error = error
         elif session.busy:
             detail = "The load made room for another client; others load for you. Try again when they are done."
             session.error = EngineUnavailable(detail, retry_after_s=RETRY_AFTER_S)
-        self._retire(session)
+        self._close(session)
 
-    def _full(self, alive: list[Session], needed_bytes: int) -> EngineUnavailable:
-        if len(alive) >= self._max:
-            why = f"All {self._max} engines are in use"
+    def _no_room(self, running: list[Session], needed_bytes: int) -> EngineUnavailable:
+        if len(running) >= self._max:
+            reason = f"All {self._max} engines are in use"
         else:
-            why = f"The engines in use leave less than the {needed_bytes >> 20} MiB of memory that this takes"
+            reason = f"The engines in use leave less than the {needed_bytes >> 20} MiB of memory that this takes"
         return EngineUnavailable(
-            f"{why}; close one or try again.",
+            f"{reason}; close one or try again.",
             in_use=[
-                {"trace": one.trace_id, "memory_bytes": one.memory_bytes, "predicted_bytes": one.predicted_bytes}
-                for one in alive
+                {
+                    "trace": session.trace_id,
+                    "memory_bytes": session.memory_bytes,
+                    "predicted_bytes": session.predicted_bytes,
+                }
+                for session in running
             ],
             needed_bytes=needed_bytes,
             budget_bytes=self.budget_bytes,
@@ -247,79 +256,79 @@ class Fleet:
         )
 
     def _has_room(self) -> bool:
-        """Whether there is room for all that were let in, by now."""
-        taking = [one for one in self._all() if not one.gone]
-        held = sum(one.held_bytes for one in taking)
-        return len(taking) <= self._max and held <= self.budget_bytes
+        """Return whether all open sessions are within the limits by now."""
+        remaining = [session for session in self._all() if not session.gone]
+        held = sum(session.held_bytes for session in remaining)
+        return len(remaining) <= self._max and held <= self.budget_bytes
 
-    async def _engine(self, binary: Path, session: Session) -> EngineProcess:
-        """An engine for a session, once those that make room for it are gone."""
-        while not self._has_room() and (ending := [one for one in self._all() if one.over and not one.gone]):
+    async def _start_engine(self, binary: Path, session: Session) -> Engine:
+        """Return an engine for a session, once evicted engines have ended."""
+        while not self._has_room() and (ending := [other for other in self._all() if other.over and not other.gone]):
             session.state = SessionState.WAITING
             await ending[0].ended()
-        engine = await self._spare.take(binary)
-        if session.most_bytes is not None:
-            engine.limit_memory(session.most_bytes)  # a statement that asks for more fails, and the engine lives on
+        engine = await self._warm.take(binary)
+        if session.memory_limit_bytes is not None:
+            engine.limit_memory(session.memory_limit_bytes)  # a statement that needs more fails, not the engine
         return engine
 
-    # -- what becomes of sessions ------------------------------------------------------------------------------
+    # -- outcomes of sessions ----------------------------------------------------------------------------------
 
-    async def _loaded(self, after_load: Callable[[Session], Awaitable[None]] | None, session: Session) -> None:
+    async def _on_loaded(self, after_load: Callable[[Session], Awaitable[None]] | None, session: Session) -> None:
         if after_load:
             await after_load(session)
-        if session.selection is None:  # of a selection, the events are a guess
+        if session.selection is None:  # the number of events of a selection is only an estimate
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0)
         if self.held_bytes + BASE_BYTES <= self.budget_bytes:
-            self._spare.prepare(self._binary())
+            self._warm.prepare(self._driver.binary())
 
-    def _failed(self, key: str, session: Session, error: TracedockError) -> None:
-        if isinstance(error, EngineError):  # not a selection that the trace has nothing of
-            self._restarts.note(key, error)
-            self._accuse(key, session, error)
-        if isinstance(error, EngineOutgrew) and session.selection is None:
+    def _on_failed(self, key: str, session: Session, error: TracedockError) -> None:
+        if isinstance(error, EngineError):  # other errors, such as an empty selection, are not the engine's
+            self._restarts.record(key, error)
+            self._record_crash(key, session, error)
+        if isinstance(error, EngineOutOfMemory) and session.selection is None:
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
-    def _accuse(self, key: str, session: Session, error: TracedockError) -> None:
-        """Count a death where its cause lies: in the request, or in what could not be loaded."""
-        if culprit := session.culprit:
-            log.warning("the engine of trace %s died of a request of %s", session.trace_id, culprit.owner)
-            self._blame.note(culprit.request, culprit.owner, error)
+    def _record_crash(self, key: str, session: Session, error: TracedockError) -> None:
+        """Count a crash for its cause: the request, or the load."""
+        if fatal := session.fatal_request:
+            log.warning("the engine of trace %s died of a request of %s", session.trace_id, fatal.owner)
+            self._request_breakers.record(fatal.request.statement, fatal.owner, error)
         elif session.load_s is None:
-            self._deaths.note(key, error)
+            self._load_breaker.record(key, error)
 
-    def _retire(self, session: Session, reason: TracedockError | None = None) -> asyncio.Task[None]:
-        for key in [key for key, one in self._sessions.items() if one is session]:
+    def _close(self, session: Session, reason: TracedockError | None = None) -> asyncio.Task[None]:
+        for key in [key for key, other in self._sessions.items() if other is session]:
             del self._sessions[key]
-        task = self._leaving[session] = asyncio.create_task(session.close(reason))
-        task.add_done_callback(lambda _: self._leaving.pop(session))
+        task = self._closing[session] = asyncio.create_task(session.close(reason))
+        task.add_done_callback(lambda _: self._closing.pop(session))
         return task
 
-    async def _tend(self) -> None:
-        """Close engines that are idle for long or leak, and keep them all within their memory."""
+    async def _maintain(self) -> None:
+        """Close engines that are idle for long or leak, and keep all engines within their memory."""
         while True:
-            await asyncio.sleep(min(self._idle_s / 4, TEND_EVERY_S))
+            await asyncio.sleep(min(self._idle_s / 4, MAINTENANCE_EVERY_S))
             for session in self.sessions():
                 if session.idle_s > self._idle_s:
                     log.info("closing the idle engine of trace %s", session.trace_id)
-                    self._retire(session)
+                    self._close(session)
                 elif session.leaks and session.idle_s > LEAK_IDLE_S:
                     log.warning("closing the idle engine of trace %s: it has grown", session.trace_id)
-                    self._retire(session)
+                    self._close(session)
             await self._keep_within_budget()
 
     async def _keep_within_budget(self) -> None:
-        """Engines grow after they were let in: one that is idle has to go, or the one that has grown most."""
-        if self.held_bytes <= self.budget_bytes or self._leaving or any(one.ending for one in self.sessions()):
-            return  # to give much memory back takes a while, in which no other engine has to go
-        if self._spare.memory_bytes:
-            await self._spare.close()
+        """If engines have grown beyond the budget, close an idle one, or kill the one that has grown most."""
+        if self.held_bytes <= self.budget_bytes or self._closing or any(other.ending for other in self.sessions()):
+            return  # an engine that ends frees its memory only after a while; until then no other has to go
+        if self._warm.memory_bytes:
+            await self._warm.close()
             return
-        alive = [session for session in self._sessions.values() if session.memory_bytes]
-        if idle := [session for session in alive if not session.busy]:
-            self._retire(max(idle, key=lambda session: session.idle_s))
-        elif alive:
-            grown = max(alive, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
-            grown.condemn(grown.outgrown(grown.memory_bytes or 0))
+        running = [session for session in self._sessions.values() if session.memory_bytes]
+        if idle := [session for session in running if not session.busy]:
+            self._close(max(idle, key=lambda session: session.idle_s))
+        elif running:
+            largest = max(running, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
+            largest.kill(largest.outgrown(largest.memory_bytes or 0))
 
 
 def _longest_idle(sessions: list[Session]) -> Session | None:
@@ -328,13 +337,13 @@ def _longest_idle(sessions: list[Session]) -> Session | None:
 
 
 def _longest_stalled(sessions: list[Session]) -> Session | None:
-    stalled = [session for session in sessions if session.stalled_s > IMPATIENT_S]
+    stalled = [session for session in sessions if session.stalled_s > STALL_TOLERANCE_S]
     return max(stalled, key=lambda session: session.stalled_s, default=None)
 
 
 def _load_beyond_share(sessions: list[Session], client: Hashable) -> Session | None:
-    """The last load of the client with most engines, if that still has no fewer than the other one after it."""
+    """Return the last load of the client with most engines, if that client then still has as many as the other gets."""
     engines = Counter(session.load.client for session in sessions)
     loads = [session for session in sessions if session.state in (SessionState.WAITING, SessionState.LOADING)]
-    spare = [session for session in loads if engines[session.load.client] > engines[client] + 1]
-    return max(reversed(spare), key=lambda session: engines[session.load.client], default=None)
+    surplus = [session for session in loads if engines[session.load.client] > engines[client] + 1]
+    return max(reversed(surplus), key=lambda session: engines[session.load.client], default=None)

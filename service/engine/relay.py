@@ -1,181 +1,83 @@
-"""One foreign client of a session: a Perfetto UI tab, whose byte stream is cut into requests that take turns.
-
-What would change the shared trace under the others is answered here and never reaches the engine.
-"""
+"""The stream of a UI that shares a session's engine: split into requests, which are scheduled and answered in order."""
 
 import asyncio
-import textwrap
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import aclosing
-from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from service.engine import wire
+from service.engine.engine import RpcRequest
+from service.engine.scheduler import Exchange
 from service.engine.session import Session
-from service.engine.turns import Exchange
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
 REQUEST_MAX = 5 << 20
 """Bytes of a request."""
 FILE_PIECE_MAX = 33 << 20
-"""Bytes of a request of a UI that opens a file: it sends 32 MiB at a time, and is to be told why it may not."""
-
-_RESULTS = {
-    wire.QUERY_STREAMING: "query_result",
-    wire.COMPUTE_METRIC: "metric_result",
-    wire.SUMMARIZE_TRACE: "trace_summary_result",
-}
-"""Where the answer to a request says what went wrong with it."""
-
-_FORWARDED = {
-    *(wire.QUERY_STREAMING, wire.COMPUTE_METRIC, wire.GET_METRIC_DESCRIPTORS, wire.SUMMARIZE_TRACE),
-    *(wire.CREATE_SUMMARIZER, wire.UPDATE_SUMMARIZER_SPEC, wire.QUERY_SUMMARIZER, wire.DESTROY_SUMMARIZER),
-    *(wire.ENABLE_METATRACE, wire.DISABLE_AND_READ_METATRACE),
-}
-"""What an engine is asked: it answers each once, or as `wire.is_last` tells."""
-
-NO_OTHER_FILE = (
-    "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
-    ' and answer "NO, Use builtin WASM"; or upload the file to Tracedock.'
-)
-_DIALOG_WIDTH = 80
-_SHOWN = f"{textwrap.fill(NO_OTHER_FILE, _DIALOG_WIDTH)}\n(ERR:ws)"
-"""The UI shows an error with that mark in a dialog, lines as they are; without, it asks to file a bug."""
-
-
-def status(session: Session | None, trace_name: str = "") -> Any:
-    """Describe the engine as its clients ask for it; nothing of its version if there is no session.
-
-    Args:
-        session: whose engine.
-        trace_name: the name under which the UI offers the trace; the UI asks nothing if it is empty.
-    """
-    if session is None:
-        return wire.StatusResult(loaded_trace_name=trace_name, api_version=wire.API_VERSION)
-    return wire.StatusResult(
-        loaded_trace_name=trace_name,
-        human_readable_version=session.version,
-        api_version=wire.API_VERSION,
-        version_code=session.version_code,
-    )
+"""Bytes of a request of a UI that opens a file: it sends 32 MiB at a time, and must learn why it is refused."""
 
 
 async def ask(
-    session: Session, request: Any, *, client: Hashable = None, bulk: bool = True, owner: Hashable = None
-) -> AsyncGenerator[Any]:
-    """Send a request to the engine when its turn comes, and yield the responses; a reader that leaves stops it.
+    session: Session, request: RpcRequest, *, client: Hashable = None, bulk: bool = True, owner: Hashable = None
+) -> AsyncGenerator[bytes]:
+    """Schedule a request and yield the responses; the request is abandoned when the caller closes the generator.
 
-    What is wrong with the request alone, its deadline among that, is told in a response where it has a place there.
+    An error of the request alone, such as its deadline, is yielded as a response if responses have a place for it.
 
     Args:
-        session: whose engine.
+        session: the session to ask.
         request: the request.
-        client: who asks; clients take turns.
-        bulk: whether it can wait for those that someone looks at.
+        client: the connection that asks; clients take turns.
+        bulk: whether requests of UIs go first.
         owner: the identity of the client; see `Exchange`.
 
     Raises:
-        EngineFailed: the engine ended, or the reader fell too far behind it, as `Backlogs` tells.
-        EngineError: anything else, of a request whose responses have no place for it.
+        EngineFailed: the engine ended, or the caller reads so slowly that a limit of `ResponseBuffers` is exceeded.
+        EngineError: any other error of a request whose responses have no place for it.
     """
-    responses: asyncio.Queue[Any] = asyncio.Queue()
+    responses: asyncio.Queue[bytes | TracedockError | None] = asyncio.Queue()
 
-    def give_up() -> None:
+    def overflow() -> None:
         exchange.abandon()
         while not responses.empty():
             responses.get_nowait()
-        responses.put_nowait((0, EngineFailed("The client does not read its answer.")))
+        responses.put_nowait(EngineFailed("The client does not read its answer."))
 
-    backlog = session.limits.backlogs.opened(give_up)
+    buffer = session.limits.response_buffers.open(overflow)
 
-    def deliver(message: Any) -> None:
-        size = message.ByteSize()
-        if backlog.grew(size):
-            responses.put_nowait((size, message))
+    def deliver(response: bytes) -> None:
+        if buffer.add(len(response)):
+            responses.put_nowait(response)
 
-    def end(error: TracedockError | None) -> None:
-        responses.put_nowait((0, error))
-
-    exchange = Exchange(request, deliver, end, client=client, bulk=bulk, owner=owner)
-    exchange.stop_after(session.limits.ui_timeout_s)
+    exchange = Exchange(request, deliver, responses.put_nowait, client=client, bulk=bulk, owner=owner)
+    exchange.set_deadline(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
-        while True:
-            size, message = await responses.get()
-            backlog.shrank(size)
-            if message is None:
-                return
-            if not isinstance(message, TracedockError):
-                yield message
-            elif isinstance(message, EngineFailed) or request.request not in _RESULTS:
-                raise message
-            else:
-                yield told(request.request, message)
-                return
+        while (response := await responses.get()) is not None:
+            if isinstance(response, bytes):
+                buffer.subtract(len(response))
+                yield response
+                continue
+            last = None if isinstance(response, EngineFailed) else request.error_response(response)
+            if last is None:
+                raise response
+            yield last
+            return
     finally:
-        backlog.close()
+        buffer.close()
         exchange.abandon()
 
 
-def told(method: int, error: TracedockError) -> Any:
-    """The last response to a request, which says why it has no better one."""
-    if method == wire.QUERY_STREAMING:
-        result = wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)])
-        return wire.Rpc(response=method, query_result=result)
-    response = wire.Rpc(response=method)
-    getattr(response, _RESULTS[method]).error = error.detail
-    return response
-
-
-def refusal(method: int) -> Any | None:
-    """The response to a request that would change the shared trace; None for any other request."""
-    response = wire.Rpc(response=method)
-    if method == wire.APPEND_TRACE_DATA:
-        response.append_result.error = _SHOWN
-    elif method == wire.FINALIZE_TRACE_DATA:
-        response.finalize_data_result.error = _SHOWN
-    elif method == wire.RESET_TRACE_PROCESSOR:
-        response.fatal_error = _SHOWN
-    else:
-        return None
-    return response
-
-
-def answer_here(session: Session, request: Any, trace_name: str = "") -> Any | None:
-    """The response to a request that is none of the engine's business; None for one that is."""
-    method = request.request
-    if refused := refusal(method):
-        return refused
-    if method == wire.RESTORE_INITIAL_TABLES:  # it would drop what the other clients have created
-        return wire.Rpc(response=method)
-    if method == wire.GET_STATUS:
-        return wire.Rpc(response=method, status=status(session, trace_name))
-    if method not in _FORWARDED:  # an engine may answer it in a way that would shift all later answers
-        return wire.Rpc(response=method, invalid_request=method)
-    return None
-
-
-def without_time(response: Any) -> Any:
-    """Clear how long the engine took for a query: UIs before v54 don't know the field, and warn of each.
-
-    Returns:
-        The response itself.
-    """
-    if response.HasField("query_result"):
-        response.query_result.ClearField("elapsed_time_ms")
-    return response
-
-
 class Relay:
-    """Turns one client's bytes into framed answers, in the order of its requests.
+    """Turns the bytes of one UI into framed responses, in the order of its requests.
 
     Args:
-        session: the session it shares.
+        session: the session that the UI shares.
         owner: the identity of the client; see `Exchange`.
-        trace_name: the trace's name in answers to GET_STATUS; see `status`.
-        resumable: whether the client may go on with a stream that it began on a connection before this one.
+        trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask the user.
+        resumable: whether the client may continue a stream that it began on an earlier connection.
         request_max: bytes of a request.
+
+    Raises:
+        RequestRefused: UIs can't attach to the session's engine.
     """
 
     def __init__(
@@ -187,44 +89,44 @@ class Relay:
         resumable: bool = True,
         request_max: int = REQUEST_MAX,
     ) -> None:
+        if session.rpc is None:
+            raise RequestRefused("No UI can attach to the engine of this trace.")
         self._session = session
         self._owner = owner
         self.client = object()
         self.request_max = request_max
         self._trace_name = trace_name
-        self._may_go_on = resumable
-        self._deframer = wire.Deframer(request_max)
+        self._may_continue = resumable
+        self._codec = session.rpc
+        self._frames = session.rpc.frame_reader(request_max)
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of a request whose end has not come."""
-        return self._deframer.unfinished_bytes
+        """Bytes of a request whose end has not arrived."""
+        return self._frames.unfinished_bytes
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
         """Yield the frames that answer the requests which `data` completes.
 
         Raises:
-            BadFrame: the client doesn't speak the protocol.
+            BadFrame: the client breaks the protocol.
             EngineFailed: the engine ended.
-            RequestRefused: the client goes on with an earlier stream, and may not.
+            RequestRefused: the client continues an earlier stream without permission.
         """
-        for payload in self._deframer.feed(data):
-            try:
-                request = wire.Rpc.FromString(payload)
-            except DecodeError as error:
-                raise wire.BadFrame(f"A frame holds no RPC message: {error}.") from error
-            self._check_beginning(request)
-            here = answer_here(self._session, request, self._trace_name)
-            if here is not None:
-                yield wire.frame(here)
+        for message in self._frames.feed(data):
+            request = self._codec.request(message)
+            self._check_continuity(request)
+            local = request.local_response(self._session.version, self._trace_name)
+            if local is not None:
+                yield self._codec.frame(local)
                 continue
-            asked = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
-            async with aclosing(asked) as responses:
+            answer = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
+            async with aclosing(answer) as responses:
                 async for response in responses:
-                    yield wire.frame(without_time(response))
+                    yield self._codec.frame(response)
 
-    def _check_beginning(self, request: Any) -> None:
-        """Refuse a first request that is not the first of its client: a UI numbers them from 0 and reconnects."""
-        if request.seq and not self._may_go_on:
+    def _check_continuity(self, request: RpcRequest) -> None:
+        """Refuse a connection whose first request continues an earlier stream, as a UI does that reconnects."""
+        if request.continues_stream and not self._may_continue:
             raise RequestRefused("The connection to the trace was lost. Reload this tab.")
-        self._may_go_on = True
+        self._may_continue = True

@@ -1,7 +1,7 @@
-"""A query's result: taken off the engine at the engine's own speed, kept in bounded memory, read at the client's.
+"""The result of a query: stored at the engine's speed in bounded memory, read at the client's speed.
 
-The engine serves all clients of a trace, so a slow reader must not hold it: batches go to a buffer that moves to
-a temporary file when it grows, and readers follow behind.
+All clients of a trace share one engine, so a slow reader must not block it: rows go to a buffer that moves to a
+temporary file when it grows, and readers follow.
 """
 
 import asyncio
@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.engine import wire
+from service.engine.engine import PackedCells, QueryResponse
 from service.engine.spool import Spool, SpoolBudget
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge, TracedockError
 
-_SELECTS_NOTHING = "SELECT 0 WHERE 0"  # what the engine runs in place of its own statements, as INCLUDE
 _HEADER = struct.Struct("<QQ")
 
 NULL, INTEGER, DOUBLE, STRING, BLOB = 1, 2, 3, 4, 5
-"""`QueryResult.CellsBatch.CellType`."""
+"""Types of cells, numbered as in Perfetto's `QueryResult.CellsBatch.CellType`."""
 
 _INT64_END = 2.0**63
 TYPE_NAMES = {INTEGER: "int", DOUBLE: "double", STRING: "string", BLOB: "blob", NULL: "null"}
@@ -30,38 +29,40 @@ Places = npt.NDArray[np.int32]
 
 
 class Batch:
-    """Some rows of a result, as the engine packs them: cells in row order, their values by type.
+    """Some rows of a result.
 
     Args:
-        batch: a ``CellsBatch``.
+        cells: the rows' cells, as the engine packs them.
         width: the number of columns.
-        rows: the number of rows to take of it; all by default.
+        rows: the number of rows to keep; all by default.
+
+    Raises:
+        EngineFailed: the cells do not fill rows of that width.
     """
 
-    def __init__(self, batch: Any, width: int, rows: int | None = None) -> None:
-        cells = np.asarray(batch.cells, np.uint8)
-        if width and len(cells) % width:
-            raise EngineFailed(f"The engine sent {len(cells)} cells for rows of {width}.")
-        self._batch = batch
-        self._cells = cells.reshape(-1, width) if width else cells.reshape(0, 0)
-        self.rows = len(self._cells) if rows is None else min(rows, len(self._cells))
+    def __init__(self, cells: PackedCells, width: int, rows: int | None = None) -> None:
+        types = cells.types()
+        if width and len(types) % width:
+            raise EngineFailed(f"The engine sent {len(types)} cells for rows of {width}.")
+        self._cells = cells
+        self._types = types.reshape(-1, width) if width else types.reshape(0, 0)
+        self.packed_rows = len(self._types)
+        self.rows = self.packed_rows if rows is None else min(rows, self.packed_rows)
 
     def kinds(self) -> list[set[int]]:
-        """The cell types that occur in each column."""
-        return [set(np.flatnonzero(np.bincount(column)).tolist()) for column in self._cells[: self.rows].T]
+        """Return the cell types that occur in each column."""
+        return [set(np.flatnonzero(np.bincount(column)).tolist()) for column in self._types[: self.rows].T]
 
     def numbers(self, kind: int) -> Any:
-        """The values of `INTEGER` or `DOUBLE` cells, as an array."""
-        batch = self._batch
-        return np.asarray(batch.varint_cells, np.int64) if kind == INTEGER else np.asarray(batch.float64_cells, float)
+        """Return the values of `INTEGER` or `DOUBLE` cells, as an array."""
+        return self._cells.integers() if kind == INTEGER else self._cells.doubles()
 
     def text(self) -> bytes:
-        """The values of `STRING` cells as UTF-8, each with a NUL behind it."""
-        joined = self._batch.string_cells  # protobuf hands over bytes where they are not UTF-8
-        return (joined if isinstance(joined, str) else joined.decode("utf-8", "replace")).encode()
+        """Return the values of `STRING` cells as UTF-8, each followed by a NUL."""
+        return self._cells.text()
 
     def integers_fit_doubles(self, column: int) -> bool:
-        """Tell whether each integer in a column is the same number as a double."""
+        """Return whether each integer in a column is exact as a double."""
         places = self.places(INTEGER, len(self.numbers(INTEGER)))[:, column]
         integers = self.numbers(INTEGER)[places[places >= 0]]
         doubles = integers.astype(float)
@@ -69,24 +70,28 @@ class Batch:
         return bool(in_range.all() and (doubles.astype(np.int64) == integers).all())
 
     def blobs(self) -> list[bytes]:
-        """The values of `BLOB` cells."""
-        return list(self._batch.blob_cells)
+        """Return the values of `BLOB` cells."""
+        return self._cells.blobs()
 
     def places(self, kind: int, values: int) -> Places:
-        """Of each cell, row by row, which of the values of a type is its; -1 where it is of another type.
+        """Return for each cell, row by row, the index of its value among the values of a type; -1 for other types.
+
+        Args:
+            kind: the type.
+            values: the number of values of that type.
 
         Raises:
-            EngineFailed: there are more such cells than values.
+            EngineFailed: there are more cells of that type than values.
         """
-        mine = self._cells == kind
-        order = np.cumsum(mine, dtype=np.int32).reshape(mine.shape)
+        is_kind = self._types == kind
+        order = np.cumsum(is_kind, dtype=np.int32).reshape(is_kind.shape)
         if order.size and order[-1, -1] > values:
             raise EngineFailed(f"The engine sent {values} values for {order[-1, -1]} cells.")
-        return np.where(mine, order - 1, -1)[: self.rows]
+        return np.where(is_kind, order - 1, -1)[: self.rows]
 
     def columns(self) -> list[list[Cell]]:
-        """The values of each column."""
-        kept = np.full((self.rows, self._cells.shape[1]), None, dtype=object)
+        """Return the values of each column."""
+        table = np.full((self.rows, self._types.shape[1]), None, dtype=object)
         for kind in set().union(*self.kinds()) - {NULL}:
             of_kind: Any = (
                 self.numbers(kind).tolist() if kind in {INTEGER, DOUBLE}
@@ -96,21 +101,21 @@ class Batch:
             values = np.empty(len(of_kind), dtype=object)
             values[:] = of_kind
             places = self.places(kind, len(values))
-            kept[places >= 0] = values[places[places >= 0]]
-        return [column.tolist() for column in kept.T]
+            table[places >= 0] = values[places[places >= 0]]
+        return [column.tolist() for column in table.T]
 
 
 class Result:
     """One query's rows, from the engine's first batch to its last.
 
-    The producer calls `take` for each response and `finish` once; readers `await first()`, then `follow` or, where
-    they need all column types first, `await complete()` and then `follow`. `close` it when done.
+    The producer calls `add` for each response and `finish` once. Readers await `first`, then iterate over `follow`;
+    those that need all column types first await `complete` instead of `first`. The owner calls `close` at the end.
 
     Args:
         limit: rows to keep; None keeps all.
         max_bytes: the largest result, as the engine packs it.
-        on_enough: is called once when nothing more is wanted.
-        budget: of all results on disk; none by default.
+        on_enough: called once when the result needs no more rows.
+        budget: of all results on disk; unlimited by default.
     """
 
     def __init__(
@@ -125,10 +130,11 @@ class Result:
         self._max_bytes = max_bytes
         self._on_enough = on_enough
         self._spool = Spool(budget or SpoolBudget())
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._started = time.perf_counter()
         self._enough = False
         self._kinds: list[set[int]] = []
+        self._packing: type[PackedCells] | None = None
         self.names: list[str] = []
         self.rows = 0
         self.truncated = False
@@ -136,26 +142,27 @@ class Result:
         self.error: TracedockError | None = None
         self.elapsed_ms = 0.0
 
-    def take(self, query_result: Any) -> None:
-        """Keep the rows of one response, as far as they are wanted."""
-        if query_result.column_names and query_result.last_statement_sql != _SELECTS_NOTHING:
-            self.names = list(query_result.column_names)
+    def add(self, response: QueryResponse) -> None:
+        """Store the rows of one response, as far as the result needs them."""
+        if response.columns:
+            self.names = list(response.columns)
             self._kinds = [set() for _ in self.names]
-        for packed in query_result.batch if not self._enough else ():
-            room = None if self._limit is None else self._limit - self.rows
-            batch = Batch(packed, len(self.names), room)
-            if room is not None and len(packed.cells) > room * len(self.names):
+        for cells in response.batches if not self._enough else ():
+            rows_left = None if self._limit is None else self._limit - self.rows
+            batch = Batch(cells, len(self.names), rows_left)
+            if rows_left is not None and batch.packed_rows > rows_left:
                 self.truncated = True
-            self._keep(packed, batch)
+            self._store(cells, batch)
             if self.truncated:
                 self._stop()
         self._announce()
 
-    def _keep(self, packed: Any, batch: Batch) -> None:
+    def _store(self, cells: PackedCells, batch: Batch) -> None:
         if not batch.rows:
             return
+        self._packing = type(cells)
         self._kinds = [seen | new for seen, new in zip(self._kinds, batch.kinds(), strict=True)]
-        data = packed.SerializeToString()
+        data = cells.pack()
         if self._spool.size + len(data) > self._max_bytes:
             self.error = ResultTooLarge(
                 f"The result is larger than the limit of {self._max_bytes} bytes.", limit=self._max_bytes
@@ -175,7 +182,7 @@ class Result:
         self._on_enough()
 
     def finish(self, error: TracedockError | None = None) -> None:
-        """No more comes; an error counts only where the result had not all that was wanted."""
+        """Mark the result as complete; an error counts only if the result still needed rows."""
         if error and not self._enough:
             self.error = error
         self.done = True
@@ -183,49 +190,49 @@ class Result:
         self._announce()
 
     def _announce(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def first(self) -> None:
-        """Wait until there are rows, or none will come; raises the query's error if it has one by then."""
+        """Wait for the first rows or the end; raises the query's error if it has failed by then."""
         while not (self.done or self.rows):
-            await self._news.wait()
+            await self._changed.wait()
         if self.error:
             raise self.error
 
     async def complete(self) -> None:
-        """Wait until the last row is there; raises the query's error."""
+        """Wait for the end; raises the query's error."""
         while not self.done:
-            await self._news.wait()
+            await self._changed.wait()
         if self.error:
             raise self.error
 
-    def mixtures(self) -> list[frozenset[int]]:
-        """The cell types other than NULL of each column; final when done."""
+    def column_types(self) -> list[frozenset[int]]:
+        """Return the cell types other than NULL of each column; final when done."""
         return [frozenset(kinds - {NULL}) for kinds in self._kinds]
 
     async def follow(self) -> AsyncIterator[Batch]:
-        """Yield the rows in order, also while more arrive; raises the query's error where it happened."""
+        """Yield the rows in order, also while more arrive; raises the query's error after the rows before it."""
         position = 0
         while True:
-            if position < self._spool.size:
+            if self._packing and position < self._spool.size:
                 length, rows = _HEADER.unpack(self._spool.read(position, _HEADER.size))
-                packed = wire.CellsBatch.FromString(self._spool.read(position + _HEADER.size, length))
+                cells = self._packing.unpack(self._spool.read(position + _HEADER.size, length))
                 position += _HEADER.size + length
-                yield Batch(packed, len(self.names), rows)
+                yield Batch(cells, len(self.names), rows)
             elif self.done:
                 if self.error:
                     raise self.error
                 return
             else:
-                await self._news.wait()
+                await self._changed.wait()
 
     def abandon(self) -> None:
-        """Nobody waits for it any more: a query that still runs is stopped."""
+        """Stop the query if it still runs, for its client has left."""
         if not self.done:
             self._stop()
 
     def close(self) -> None:
-        """Give up what the result holds."""
+        """Stop the query and release the stored rows."""
         self.abandon()
         self._spool.close()

@@ -1,41 +1,41 @@
-"""One engine on one trace, shared by all who ask: requests take turns, and each can be left or run out of time."""
+"""One engine on one trace, shared by all clients: requests take turns, and each can be abandoned or time out."""
 
 import asyncio
 import logging
 import re
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
-from service.engine import statements, wire
-from service.engine.backlogs import Backlogs
-from service.engine.names import Names, built_in_names
-from service.engine.process import EngineProcess
+from service.engine.engine import Engine, EngineVersion, LoadProgress, QueryResponse, RpcCodec
+from service.engine.load_report import LoadReport
+from service.engine.names import Names
+from service.engine.response_buffers import ResponseBuffers
 from service.engine.result import Result
+from service.engine.scheduler import AnyExchange, Exchange, RequestScheduler
 from service.engine.spool import SpoolBudget
-from service.engine.turns import Exchange, Turns
-from service.engine.watch import LoadWatch, reading
-from service.trace.errors import EngineBusy, EngineFailed, EngineOutgrew, EngineStuck, SqlError, TracedockError
+from service.engine.stall import StallDetector
+from service.engine.statements import check_sql
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutOfMemory, EngineStalled, TracedockError
+from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
 
-INTERRUPT_EVERY_S = 0.2  # an interrupt that comes before the statement has begun is lost, so it is repeated
-STUCK_AFTER_S = 10.0
+INTERRUPT_EVERY_S = 0.2  # an interrupt that arrives before the statement begins has no effect, so it is repeated
+INTERRUPT_TIMEOUT_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
-_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses
-_POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
-_NO_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
+_EXTERNAL_KILLS = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses
+_OUT_OF_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
 
 class SessionState(StrEnum):
-    """What has become of a session."""
+    """The state of a session."""
 
-    WAITING = "waiting"  # for engines that make room to be gone
+    WAITING = "waiting"  # for evicted engines to end
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
@@ -44,17 +44,17 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """The bounds of each engine.
+    """The limits of each engine.
 
     Args:
-        load_timeout_s: seconds in which it must have loaded its trace.
-        stop_s: grace of each step when it is stopped.
-        max_result_bytes: how large a result may get.
-        spool: what all results may take on disk.
-        stall_s: processor seconds that it may burn on a load without coming further.
-        ui_timeout_s: the deadline of requests that name none: those of UIs and of Perfetto's client.
-        queue: requests that may wait for it.
-        backlogs: what clients have not read, of all engines.
+        load_timeout_s: seconds in which the engine must have loaded its trace.
+        stop_s: grace of each step when the engine is stopped.
+        max_result_bytes: size of the largest result.
+        spool: bytes of all results on disk.
+        stall_s: processor seconds that a load may use without progress.
+        ui_timeout_s: deadline of requests that have none of their own: those of UIs and of Perfetto's client.
+        queue: requests that may wait.
+        response_buffers: bytes of all responses that clients have not read.
     """
 
     load_timeout_s: float
@@ -64,84 +64,106 @@ class EngineLimits:
     stall_s: float = 30.0
     ui_timeout_s: float = 300.0
     queue: int = 256
-    backlogs: Backlogs = field(default_factory=Backlogs)
+    response_buffers: ResponseBuffers = field(default_factory=ResponseBuffers)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What an engine is to load.
+    """The trace, or the part of a trace, that an engine loads.
 
     Args:
         trace_id: the trace.
         source: yields its document.
-        selection: what of the trace it is, where that is not all, as JSON values.
-        args: how much of the events' arguments it has: `all`, `essential` or `none`.
-        events: how many events it has.
-        after_load: is run once the engine has it, before anyone may ask.
-        client: the identity of the client that it was begun for.
+        selection: the selected part; None for the whole trace.
+        args: which arguments of events the document has: `all`, `essential` or `none`.
+        events: number of events.
+        after_load: called once the engine has loaded the document, before clients may ask.
+        client: the identity of the client that asked for the load.
     """
 
     trace_id: str
     source: Callable[[], AsyncGenerator[bytes]]
-    selection: dict[str, Any] | None = None
+    selection: Selection | None = None
     args: str = "all"
     events: int = 0
     after_load: "Callable[[Session], Awaitable[None]] | None" = None
     client: Hashable = None
 
 
+@dataclass
+class Query:
+    """A request to run SQL; see `Request`."""
+
+    sql: str
+
+    @property
+    def statement(self) -> str:
+        """The SQL."""
+        return self.sql
+
+    def check(self, names: Names, client: Hashable) -> None:
+        """Check the SQL, and write the client's own names into it; raises `SqlRefused` or `SqlError`."""
+        self.sql = check_sql(self.sql, names, client)
+
+    def send(self, engine: Engine) -> AsyncIterator[QueryResponse]:
+        """Run the SQL on the engine."""
+        return engine.query(self.sql)
+
+
 class Session:
     """An engine on a trace.
 
     Args:
-        load: what it is on.
-        start: gives the engine, once there is room for it.
-        limits: its bounds.
+        load: the trace.
+        start: returns the engine once there is room for it.
+        limits: the engine's limits.
+        rpc: the protocol in which UIs speak with the engine; None if they can't.
         predicted_bytes: memory that the load is expected to take.
-        most_bytes: memory beyond which the engine is ended; none by default.
-        restarts: engines on the same that died lately.
-        on_failed: is told why it failed, should it.
-        admit: raises `TracedockError` for a request that is not to be run.
+        memory_limit_bytes: memory beyond which the engine is ended; unlimited by default.
+        restarts: recent crashes of engines on the same load.
+        on_failed: called with the error if the session fails.
+        admit: raises `TracedockError` for a request that must not run.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is made of, by name
+    def __init__(  # noqa: PLR0913 - keyword arguments
         self,
         load: Load,
-        start: "Callable[[Session], Awaitable[EngineProcess]]",
+        start: "Callable[[Session], Awaitable[Engine]]",
         limits: EngineLimits,
         *,
+        rpc: RpcCodec | None = None,
         predicted_bytes: int = 0,
-        most_bytes: int | None = None,
+        memory_limit_bytes: int | None = None,
         restarts: int = 0,
         on_failed: "Callable[[Session, TracedockError], None] | None" = None,
-        admit: Callable[[Exchange], None] = lambda _: None,
+        admit: Callable[[AnyExchange], None] = lambda _: None,
     ) -> None:
         self.load = load
         self.limits = limits
+        self.rpc = rpc
         self.predicted_bytes = predicted_bytes
-        self.most_bytes = most_bytes
+        self.memory_limit_bytes = memory_limit_bytes
         self.restarts = restarts
         self.state = SessionState.LOADING
         self.error: TracedockError | None = None
-        self.version = ""
-        self.version_code = ""
+        self.version = EngineVersion()
         self.load_s: float | None = None
-        self.account: dict[str, Any] | None = None  # of what it has, once loaded; see `service.engine.account`
+        self.load_report: LoadReport | None = None
         self.clients = 0
         self.queries = 0
         self.names = Names()
-        self.culprit: Exchange | None = None  # the request that the engine died of
+        self.fatal_request: AnyExchange | None = None  # the request that crashed the engine
         self._start = start
         self._on_failed = on_failed
         self._admit = admit
-        self._engine: EngineProcess | None = None
-        self._verdict: TracedockError | None = None  # why we ended the engine
-        self._turns = Turns(limits.queue)
-        self._current: Exchange | None = None
-        self._bloated = False
+        self._engine: Engine | None = None
+        self._kill_reason: TracedockError | None = None
+        self._scheduler = RequestScheduler(limits.queue)
+        self._current: AnyExchange | None = None
+        self._was_leaking = False
         self._settled = asyncio.Event()
-        self._introduced = asyncio.Event()
-        self._expected = 0  # by how many, until it is settled
+        self._version_known = asyncio.Event()
+        self._waiters = 0  # callers of `settled`
         self._peak_bytes = 0
         self._loaded_memory_bytes = 0
         self._last_used = time.monotonic()
@@ -153,8 +175,8 @@ class Session:
         return self.load.trace_id
 
     @property
-    def selection(self) -> dict[str, Any] | None:
-        """What of the trace it is on, where that is not all, as JSON values."""
+    def selection(self) -> Selection | None:
+        """The selected part of the trace; None for the whole trace."""
         return self.load.selection
 
     @property
@@ -165,140 +187,147 @@ class Session:
     @property
     def loaded_bytes(self) -> int:
         """Bytes of the document that the engine has taken."""
-        return self._engine.loaded_bytes if self._engine else 0
+        return self._progress.loaded_bytes
+
+    @property
+    def _progress(self) -> LoadProgress:
+        return self._engine.progress if self._engine else LoadProgress()
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which the engine has not taken the piece of the document that it was given; 0 once it has all."""
-        engine = self._engine
-        return engine.waited_s if engine and self.state is SessionState.LOADING and not engine.fed else 0.0
+        """Seconds since the engine received a piece of the document that it has not taken; 0 once it has all pieces."""
+        progress = self._progress
+        return progress.waited_s if self.state is SessionState.LOADING and not progress.is_fed else 0.0
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
-        return len(self._turns)
+        """Requests in the queue."""
+        return len(self._scheduler)
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory that the engine takes now; None where there is none, or the system does not tell."""
-        found = reading(self._engine.pid) if self._engine and self._engine.running else None
-        if found:
-            self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
-        return found.resident_bytes if found else None
+        """Memory that the engine takes; None if it does not run, or the system has no data."""
+        usage = self._engine.usage() if self._engine and self._engine.running else None
+        if usage:
+            self._peak_bytes = max(self._peak_bytes, usage.peak_bytes)
+        return usage.resident_bytes if usage else None
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that the engine has taken, as far as it was seen."""
+        """The most memory that the engine was seen to take."""
         _ = self.memory_bytes
         return self._peak_bytes or None
 
     @property
     def held_bytes(self) -> int:
-        """Memory to count for it: what it takes; until it has loaded, at least what that is expected to take."""
+        """Memory to count for the session: what its engine takes, and at least the prediction until it has loaded."""
         if self.gone:
             return 0
-        taken = self.memory_bytes
-        if taken is None:
+        memory = self.memory_bytes
+        if memory is None:
             return self.predicted_bytes if self._engine or not self.over else 0
-        return taken if self.state is SessionState.READY or self.over else max(taken, self.predicted_bytes)
+        return memory if self.state is SessionState.READY or self.over else max(memory, self.predicted_bytes)
 
     @property
     def leaks(self) -> bool:
-        """Whether the engine has grown half the way from what it took once loaded to what it may take."""
-        if self.state is not SessionState.READY or self.most_bytes is None:
+        """Whether the engine's memory has grown halfway from its size after the load to its limit."""
+        if self.state is not SessionState.READY or self.memory_limit_bytes is None:
             return False
-        return (self.memory_bytes or 0) > self._bloated_bytes
+        return (self.memory_bytes or 0) > self._leak_threshold_bytes
 
     @property
-    def _bloated_bytes(self) -> float:
-        """Half the way from what the engine took once loaded to what it may take."""
-        return (self._loaded_memory_bytes + (self.most_bytes or 0)) / 2
+    def _leak_threshold_bytes(self) -> float:
+        return (self._loaded_memory_bytes + (self.memory_limit_bytes or 0)) / 2
 
     @property
     def over(self) -> bool:
-        """Whether it can't be used any more."""
+        """Whether the session has failed or is closed."""
         return self.state in (SessionState.FAILED, SessionState.CLOSED)
 
     @property
     def gone(self) -> bool:
-        """Whether it is over and its engine has ended."""
+        """Whether the session is over and its engine has ended."""
         return self._main.done()
 
     @property
     def ending(self) -> bool:
-        """Whether its engine is about to end, and may take memory until then."""
-        return not self.gone and (self.over or self._verdict is not None)
+        """Whether the engine is being ended, and may take memory until then."""
+        return not self.gone and (self.over or self._kill_reason is not None)
 
     @property
     def busy(self) -> bool:
-        """Whether someone uses it or waits for it."""
+        """Whether the session loads, or clients use it or wait for it."""
         if self.over:
             return False
-        in_use = self.clients or self._expected or self._current or len(self._turns)
+        in_use = self.clients or self._waiters or self._current or len(self._scheduler)
         return self.state is not SessionState.READY or bool(in_use)
 
     @property
     def idle_s(self) -> float:
-        """Seconds since it was last used; 0 while it is."""
+        """Seconds since the session was last used; 0 while it is busy."""
         return 0.0 if self.busy else time.monotonic() - self._last_used
 
     async def settled(self, within_s: float | None = None) -> bool:
-        """Wait until the trace is loaded; False if it is still loading after `within_s`. Raises why it is over."""
-        self._expected += 1
+        """Wait until the trace is loaded; returns False if it still loads after `within_s` seconds.
+
+        Raises:
+            TracedockError: the session is over, and why.
+        """
+        self._waiters += 1
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await self._settled.wait()
         finally:
-            self._expected -= 1
+            self._waiters -= 1
         if self.over:
-            raise self._reason()
+            raise self._end_reason()
         return self._settled.is_set()
 
-    async def introduced(self, within_s: float) -> None:
-        """Wait until the engine has told its version, which it does before it loads; at most `within_s`."""
+    async def version_known(self, within_s: float) -> None:
+        """Wait until the engine has reported its version, which it does before it loads; at most `within_s` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._introduced.wait()
+                await self._version_known.wait()
 
     async def close(self, reason: TracedockError | None = None) -> None:
-        """Stop the engine; whoever waits for an answer, or asks later, gets an error, `reason` if it is given."""
+        """Stop the engine. Current and later requests end with an error: `reason` if it is given."""
         if not self.over:
             self.state, self.error = SessionState.CLOSED, reason or self.error
-            self._release_all()
-            self._main.cancel()  # once: a second time would keep it from seeing the engine to its end
+            self._end_requests()
+            self._main.cancel()  # only once: a second cancellation would interrupt the engine's shutdown
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until it is over and its engine has ended."""
+        """Wait until the session is over and its engine has ended."""
         await asyncio.wait([self._main])
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, exchange: Exchange, *, trusted: bool = False) -> None:
-        """Put a request into the queue; one that can't be there ends with the reason.
+    def submit(self, exchange: AnyExchange, *, trusted: bool = False) -> None:
+        """Put a request into the queue; if that fails, the exchange ends with the error.
 
         Args:
             exchange: the request.
-            trusted: whether it is the service's own, whose SQL may be any.
+            trusted: whether the service itself asks, whose SQL is not checked.
         """
         self._last_used = time.monotonic()
         try:
             if self.over:
-                raise self._reason()
+                raise self._end_reason()
             if not trusted:
-                statements.check(exchange.request, self.names, exchange.client)
+                exchange.request.check(self.names, exchange.client)
             self._admit(exchange)
-            self._turns.put(exchange)
+            self._scheduler.put(exchange)
         except TracedockError as error:
             exchange.end(error)
 
     def forget(self, client: Hashable) -> None:
-        """Drop the tables and views of a client that is gone."""
+        """Drop the tables and views of a client that has left."""
         self._drop_next(self.names.left_by(client))
 
     def _drop_next(self, drops: dict[str, str]) -> None:
-        """Have the first statement run, then the others: they take one place in the queue."""
+        """Run the first statement, then the others one by one, so that they take one place in the queue."""
         if self.over or not drops:
             return
         name = next(iter(drops))
@@ -307,39 +336,38 @@ class Session:
             self.names.release(name)
             self._drop_next(drops)
 
-        request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=drops.pop(name)))
         try:
-            self._turns.put(Exchange(request, lambda _message: None, end))
+            self._scheduler.put(Exchange(Query(drops.pop(name)), lambda _response: None, end))
         except EngineBusy:
-            log.warning("%d names of a client that is gone stay in the engine of trace %s", len(drops), self.trace_id)
+            log.warning("%d tables of a client that left stay in the engine of trace %s", len(drops), self.trace_id)
 
     def query(
         self, sql: str, *, limit: int | None, timeout_s: float, client: Hashable = None, owner: Hashable = None
     ) -> Result:
-        """Start a query; its result fills as the engine answers.
+        """Start a query; its result fills as the engine responds.
 
         Args:
             sql: one or more statements; the last one's rows are the result.
             limit: rows to keep; the engine is stopped beyond them.
-            timeout_s: seconds until it is stopped, waiting for its turn included.
-            client: who asks; clients take turns.
+            timeout_s: seconds until the query is stopped, including the time in the queue.
+            client: the connection that asks; clients take turns.
             owner: the identity of the client; see `Exchange`.
         """
         self.queries += 1
-        exchange, result = self._question(sql, limit, client, owner)
-        exchange.stop_after(timeout_s)
+        exchange, result = self._exchange(sql, limit, client, owner)
+        exchange.set_deadline(timeout_s)
         self.submit(exchange)
         return result
 
     async def run(self, sql: str) -> Result:
-        """Ask something of the service's own and wait for its rows; the caller closes the result.
+        """Run SQL of the service itself and wait for its rows; the caller closes the result.
 
-        It works also before the session is ready, for `Load.after_load` and for no one else.
+        While the session loads, only `Load.after_load` may call it.
         """
-        exchange, result = self._question(sql, limit=None)
+        exchange, result = self._exchange(sql, limit=None)
         try:
             if self.state is SessionState.LOADING:
-                await self._answer(exchange)
+                await self._execute(exchange)
             else:
                 self.submit(exchange, trusted=True)
             await result.complete()
@@ -348,22 +376,21 @@ class Session:
             raise
         return result
 
-    def _question(
+    def _exchange(
         self, sql: str, limit: int | None, client: Hashable = None, owner: Hashable = None
-    ) -> tuple[Exchange, Result]:
-        def deliver(message: Any) -> None:
-            if message.query_result.error:
-                result.error = result.error or sql_error(message.query_result.error)
+    ) -> tuple[Exchange[QueryResponse], Result]:
+        def deliver(response: QueryResponse) -> None:
+            if response.error:
+                result.error = result.error or response.error
             else:
-                result.take(message.query_result)
+                result.add(response)
 
         def end(error: TracedockError | None) -> None:
             if result.truncated:
-                result.error = None  # it says "interrupted", which is what we asked for
+                result.error = None  # the engine reports our own interrupt
             result.finish(error or result.error)
 
-        request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
-        exchange = Exchange(request, deliver, end, client=client, owner=owner)
+        exchange = Exchange(Query(sql), deliver, end, client=client, owner=owner)
         result = Result(
             limit=limit,
             max_bytes=self.limits.max_result_bytes,
@@ -372,25 +399,25 @@ class Session:
         )
         return exchange, result
 
-    # -- the engine's side -------------------------------------------------------------------------------------
+    # -- the engine --------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         watches: list[asyncio.Task[None]] = []
         try:
             engine = self._engine = await self._start(self)
             self.state = SessionState.LOADING
-            watches = [asyncio.create_task(self._watch(engine)), asyncio.create_task(self._notice_end(engine))]
+            watches = [asyncio.create_task(self._watch(engine)), asyncio.create_task(self._report_end(engine))]
             async with asyncio.timeout(self.limits.load_timeout_s):
                 await self._load(engine)
             self._loaded_memory_bytes = self.memory_bytes or 0
             self.state, self._last_used = SessionState.READY, time.monotonic()
             self._settled.set()
             while True:
-                await self._answer(await self._turns.next())
+                await self._execute(await self._scheduler.next())
         except TimeoutError:
             self._fail(EngineFailed(f"The trace was not loaded in {self.limits.load_timeout_s:g} s."))
         except TracedockError as error:
-            self._fail(self._verdict or self._explained(error))
+            self._fail(self._kill_reason or self._with_cause(error))
         except OSError as error:
             self._fail(EngineFailed(f"The trace's file can't be read: {error.strerror}."))
         except Exception as error:
@@ -402,134 +429,126 @@ class Session:
             if self._engine:
                 await self._engine.stop(self.limits.stop_s)
 
-    def condemn(self, error: TracedockError) -> None:
-        """End the engine at once, and its session for this reason."""
-        self._verdict = error
+    def kill(self, reason: TracedockError) -> None:
+        """Kill the engine, which fails the session with this reason."""
+        self._kill_reason = reason
         if self._engine:
             self._engine.kill()
 
     def _fail(self, error: TracedockError) -> None:
         log.warning("session of trace %s failed: %s", self.trace_id, error.detail)
-        if self.state is SessionState.READY:  # it was fine: another engine may well answer
+        if self.state is SessionState.READY:  # the trace can be loaded, so another engine may well answer
             error.extra.setdefault("retry_after_s", RETRY_AFTER_S)
-            if self._died_of_current(error):
-                self.culprit = self._current
+            if self._crashed_by_current(error):
+                self.fatal_request = self._current
         self.state, self.error = SessionState.FAILED, error
-        self._release_all()
+        self._end_requests()
         if self._on_failed:
             self._on_failed(self, error)
 
-    def _died_of_current(self, error: TracedockError) -> bool:
-        """Whether the engine died of the request that it worked on, and not by the hand of somebody outside."""
-        if self._current is None or self._bloated:
+    def _crashed_by_current(self, error: TracedockError) -> bool:
+        """Return whether the engine died of its current request, not of earlier requests or of a foreign signal."""
+        if self._current is None or self._was_leaking:
             return False
-        if isinstance(error, EngineOutgrew) and self._verdict:  # perhaps because all engines together took too much
-            return bool(error.extra["memory_bytes"] > self._bloated_bytes)
-        return bool(self._verdict) or error.extra.get("exit_status") not in _FROM_OUTSIDE
+        if (
+            isinstance(error, EngineOutOfMemory) and self._kill_reason
+        ):  # the budget of all engines may have been exceeded
+            return bool(error.extra["memory_bytes"] > self._leak_threshold_bytes)
+        return bool(self._kill_reason) or error.extra.get("exit_status") not in _EXTERNAL_KILLS
 
-    def _explained(self, error: TracedockError) -> TracedockError:
-        """The error, or what it comes from where the system refused the engine more memory."""
-        return self.outgrown(self.peak_bytes or 0) if _NO_MEMORY.search(error.detail) else error
+    def _with_cause(self, error: TracedockError) -> TracedockError:
+        """Return the error, or `EngineOutOfMemory` if the system refused the engine more memory."""
+        return self.outgrown(self.peak_bytes or 0) if _OUT_OF_MEMORY.search(error.detail) else error
 
-    def _reason(self) -> TracedockError:
-        """Why it is over."""
+    def _end_reason(self) -> TracedockError:
+        """Return why the session is over."""
         return self.error or EngineFailed("The engine was closed.", retry_after_s=RETRY_AFTER_S)
 
-    def _release_all(self) -> None:
-        """Tell everyone who waits that no more comes, before the engine is stopped: that may take seconds."""
+    def _end_requests(self) -> None:
+        """End all requests, before the engine is stopped, which may take seconds."""
         self._settled.set()
-        self._introduced.set()
-        waiting = [self._current] if self._current else []
+        self._version_known.set()
+        current = [self._current] if self._current else []
         self._current = None
-        for exchange in [*waiting, *self._turns.drain()]:
-            exchange.end(self._reason())
+        for exchange in [*current, *self._scheduler.drain()]:
+            exchange.end(self._end_reason())
 
-    async def _load(self, engine: EngineProcess) -> None:
+    async def _load(self, engine: Engine) -> None:
         started = time.monotonic()
-        status = await engine.status()
-        self.names.protect(await asyncio.to_thread(built_in_names, engine.binary))
-        self.version, self.version_code = status.human_readable_version, status.version_code
-        self._introduced.set()
+        version = await engine.version()
+        self.names.protect(await asyncio.to_thread(engine.built_in_names))
+        self.version = version
+        self._version_known.set()
         async with aclosing(self.load.source()) as pieces:
             await engine.feed(pieces)
         if self.load.after_load:
             await self.load.after_load(self)
         self.load_s = round(time.monotonic() - started, 3)
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _execute(self, exchange: AnyExchange) -> None:
         if exchange.ended:
             return
         if self._engine is None:
-            raise RuntimeError("requests are taken only once the engine runs")
-        self._bloated = self.leaks  # by earlier statements: then this one is not to blame
-        self._current, exchange.begun = exchange, True
-        watch = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
+            raise RuntimeError("requests are executed only once the engine runs")
+        self._was_leaking = self.leaks  # because of earlier statements: then this one is not the cause of a crash
+        self._current, exchange.started = exchange, True
+        interrupting = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
         try:
-            async for message in self._engine.exchange(exchange.request):
-                if not exchange.abandoned.is_set():
-                    exchange.deliver(message)
+            await exchange.run(self._engine)
         finally:
-            watch.cancel()
+            interrupting.cancel()
         self._current = None
         self._last_used = time.monotonic()
         exchange.end()
 
-    async def _interrupt_when_abandoned(self, exchange: Exchange, engine: EngineProcess) -> None:
-        """Stop a statement that nobody waits for; an engine that doesn't heed it is killed, and so ends its session."""
+    async def _interrupt_when_abandoned(self, exchange: AnyExchange, engine: Engine) -> None:
+        """Interrupt an abandoned statement; kill an engine that ignores it, which fails the session."""
         await exchange.abandoned.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(STUCK_AFTER_S):
+            async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
                 while True:
                     engine.interrupt()
                     await asyncio.sleep(INTERRUPT_EVERY_S)
-        log.error("engine %d of trace %s heeds no interrupt: killed", engine.pid, self.trace_id)
-        self.condemn(EngineFailed("The engine heeded no interrupt of a statement, and was ended."))
+        log.error("engine %s of trace %s ignores interrupts: killed", engine.pid, self.trace_id)
+        self.kill(EngineFailed("The engine ignored the interrupt of a statement, and was ended."))
 
-    async def _notice_end(self, engine: EngineProcess) -> None:
-        """An engine that dies while nobody asks it anything ends the session, too."""
+    async def _report_end(self, engine: Engine) -> None:
+        """Fail the session when the engine ends, also while no request runs."""
         await engine.ended()
-        self._turns.fail(await engine.failure())
+        self._scheduler.fail(await engine.failure())
 
-    async def _watch(self, engine: EngineProcess) -> None:
-        """End an engine that takes too much memory, or whose load stands still."""
-        load = LoadWatch(self.limits.stall_s)
+    async def _watch(self, engine: Engine) -> None:
+        """End an engine that takes too much memory, or whose load is stalled."""
+        stall = StallDetector(self.limits.stall_s)
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
-            found = reading(engine.pid)
-            if found is None:
+            usage = engine.usage()
+            if usage is None:
                 continue
-            self._peak_bytes = max(self._peak_bytes, found.peak_bytes)
-            if self.most_bytes is not None and found.resident_bytes > self.most_bytes:
-                self.condemn(self.outgrown(found.resident_bytes))
-            elif not engine.loaded and load.stuck(
-                engine.loaded_bytes, found.cpu_s, fed=engine.fed, waited_s=engine.waited_s
+            self._peak_bytes = max(self._peak_bytes, usage.peak_bytes)
+            progress = engine.progress
+            if self.memory_limit_bytes is not None and usage.resident_bytes > self.memory_limit_bytes:
+                self.kill(self.outgrown(usage.resident_bytes))
+            elif not progress.is_loaded and stall.is_stalled(
+                progress.loaded_bytes, usage.cpu_s, is_fed=progress.is_fed, waited_s=progress.waited_s
             ):
-                self.condemn(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
+                self.kill(self.stuck(f"{self.limits.stall_s:g} s of processor time or more"))
 
-    def stuck(self, how_long: str) -> EngineStuck:
-        """What to say of a load that stands still."""
-        return EngineStuck(
-            f"The engine came no further for {how_long}, after {self.loaded_bytes} bytes of this trace, and was ended.",
+    def stuck(self, duration: str) -> EngineStalled:
+        """Return the error of a stalled load."""
+        return EngineStalled(
+            f"The engine made no progress for {duration} after {self.loaded_bytes} bytes of this trace, and was ended.",
             loaded_bytes=self.loaded_bytes,
             stall_s=self.limits.stall_s,
-            fed=bool(self._engine and self._engine.fed),
+            fed=self._progress.is_fed,
         )
 
-    def outgrown(self, taken_bytes: int) -> EngineOutgrew:
-        """What to say of an engine that takes too much memory."""
-        return EngineOutgrew(
-            f"The engine outgrew the {(self.most_bytes or 0) >> 20} MiB of memory that it may take for this trace,"
-            f" having taken {taken_bytes >> 20} MiB, and ended.",
-            memory_bytes=taken_bytes,
-            limit_bytes=self.most_bytes,
+    def outgrown(self, memory_bytes: int) -> EngineOutOfMemory:
+        """Return the error of an engine that takes too much memory."""
+        return EngineOutOfMemory(
+            f"The engine exceeded the {(self.memory_limit_bytes or 0) >> 20} MiB of memory that it may take for this"
+            f" trace: it took {memory_bytes >> 20} MiB, and ended.",
+            memory_bytes=memory_bytes,
+            limit_bytes=self.memory_limit_bytes,
             predicted_bytes=self.predicted_bytes,
         )
-
-
-def sql_error(message: str) -> SqlError:
-    """The engine's complaint, with the line and column that it names last."""
-    positions = _POSITION.findall(message)
-    where: dict[str, int] = {}
-    if positions:
-        where = dict(zip(("line", "column"), map(int, positions[-1]), strict=True))
-    return SqlError(message.rsplit("\n", 1)[-1], message=message, **where)

@@ -1,33 +1,29 @@
-"""Which requests an engine is asked: those that read, and those that change nothing but names of their client's own.
+"""The policy for SQL of clients: statements may read, and may change only names that their client has created.
 
-SQL is cut as the engine cuts it (`service.engine.tokens`), each statement is known by its first words, and any kind
-that is not listed here is refused. Macros are expanded by the engine, so that neither their bodies nor their arguments
-may hold words that change something, and the name that a statement changes must stand there itself. The sandbox stops
-what gets by.
+SQL is split as the engine splits it (`service.engine.tokens`). The first words of a statement determine its kind; kinds
+that are not listed here are refused. The engine expands macros, so neither their bodies nor their arguments may contain
+words that change something, and a statement must spell out the name that it changes. The sandbox is the second line of
+defence.
 """
 
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from google.protobuf import text_format
-from google.protobuf.message import Message
-
-from service.engine import wire
 from service.engine.names import SCHEMAS, Change, Names
 from service.engine.tokens import Kind, Token, malformed, refusal, tokens
 from service.trace.errors import SqlError, SqlRefused
 
 FILES = "it works on files of the server"
 SHARED = "it changes the engine, which others share"
-READS = f"{SHARED}; only pragmas that read can be asked"
-HIDDEN = "it runs SQL that it gets as text, which must stand there as it is"
+READS = f"{SHARED}; only pragmas that read are allowed"
+HIDDEN = "it runs SQL from a text, which must be a literal"
 MISPLACED = "it changes something where SQL can only read; make it a statement of its own"
 
 NO_STATEMENT = (
-    "no statement that can be asked begins so: SELECT, WITH, VALUES, EXPLAIN, INCLUDE PERFETTO MODULE, CREATE or DROP"
+    "no allowed statement begins so: SELECT, WITH, VALUES, EXPLAIN, INCLUDE PERFETTO MODULE, CREATE or DROP"
     " of a table, view, index, function or macro, INSERT, UPDATE, DELETE"
 )
 
@@ -75,69 +71,74 @@ _VIRTUAL_TABLES = frozenset(
 
 
 class Write(NamedTuple):
-    """A name that a statement changes, what it does to it, and what that then is, such as `TABLE`."""
+    """A name that a statement changes.
+
+    Attributes:
+        name: the token of the name.
+        change: what the statement does to it.
+        kind: the kind of object that the name then has, such as `TABLE`.
+        is_text: whether the name stands in a string, and so is no token of the SQL.
+    """
 
     name: Token
     change: Change
     kind: str = ""
     is_text: bool = False
-    """Whether the name stands in a string, and so is no token of the SQL."""
 
 
-def check(request: Any, names: Names, client: Hashable = None) -> None:
-    """See that a request to an engine is one that it is asked; write the client's own names into its SQL.
-
-    Fields that are not known are taken out of it.
-
-    Args:
-        request: an RPC request.
-        names: those of the engine, and who has created them.
-        client: who asks.
-
-    Raises:
-        SqlRefused: its SQL is refused; `word`, `line` and `column` tell where.
-    """
-    request.DiscardUnknownFields()
-    if request.request == wire.QUERY_STREAMING:
-        request.query_args.sql_query = check_sql(request.query_args.sql_query, names, client)
-        return
-    for text in _texts(request):  # parts of statements, which the engine puts together
-        if mention := _MENTIONED.search(text):
-            word = mention["word"].upper()
-            raise refusal(text, mention.start(), word, (_BARE | _ENGINE_WORDS)[word])
+def check_part(text: str) -> None:
+    """Check a part of a statement that the engine assembles; raises `SqlRefused` for a word that changes something."""
+    if mention := _MENTIONED.search(text):
+        word = mention["word"].upper()
+        raise refusal(text, mention.start(), word, (_BARE | _ENGINE_WORDS)[word])
 
 
 def check_sql(sql: str, names: Names, client: Hashable = None) -> str:
-    """The statements as an engine is asked them: with the client's own names; raises `SqlRefused`."""
-    made = tokens(sql)
-    changes: list[Write] = []
-    for statement in _statements(sql, made):
-        changes += statement.changes()
-    for write in changes:
-        if why := names.claim(str(write.name.name), write.change, client, write.kind):
-            raise refusal(sql, write.name.start, write.name.text, why)
-    in_strings = [change.name for change in changes if change.is_text]
-    return names.written(
-        sql, sorted([*made, *in_strings], key=lambda token: token.start) if in_strings else made, client
-    )
+    """Check statements of a client.
+
+    Args:
+        sql: the statements.
+        names: the names in the engine, and their owners.
+        client: the connection that asks.
+
+    Returns:
+        The statements with the client's own names.
+
+    Raises:
+        SqlRefused: a statement is not allowed; `word`, `line` and `column` locate the cause.
+        SqlError: the SQL is malformed.
+    """
+    sql_tokens = tokens(sql)
+    writes: list[Write] = []
+    for statement in _statements(sql, sql_tokens):
+        writes += statement.writes()
+    for write in writes:
+        if reason := names.claim(str(write.name.name), write.change, client, write.kind):
+            raise refusal(sql, write.name.start, write.name.text, reason)
+    in_strings = [write.name for write in writes if write.is_text]
+    if in_strings:
+        sql_tokens = sorted([*sql_tokens, *in_strings], key=lambda token: token.start)
+    return names.substitute(sql, sql_tokens, client)
 
 
-def _statements(sql: str, made: list[Token]) -> Iterator["_Statement"]:
+def _statements(sql: str, sql_tokens: list[Token]) -> Iterator["_Statement"]:
     start = 0
-    for end, token in enumerate([*made, Token(Kind.MARK, ";", len(sql))]):
+    for end, token in enumerate([*sql_tokens, Token(Kind.MARK, ";", len(sql))]):
         if token.text == ";":
             if end > start:
-                yield _Statement(sql, made[start:end])
+                yield _Statement(sql, sql_tokens[start:end])
             start = end + 1
 
 
 @dataclass
 class _Statement:
-    """One statement, read from its first token on.
+    """A parser of one statement.
 
     Args:
-        sql: the text that it stands in, for the places of errors.
-        tokens: its own.
+        sql: the text around it, for the positions of errors.
+        tokens: the statement's tokens.
+        position: index of the next token.
+        functions: functions that the statement creates, as far as it is parsed.
     """
 
     sql: str
@@ -145,8 +146,8 @@ class _Statement:
     position: int = 0
     functions: list[Write] = dataclass_field(default_factory=list)
 
-    def changes(self) -> list[Write]:
-        """The names that it changes, each with what it does to it; raises `SqlRefused` for a kind that is not asked."""
+    def writes(self) -> list[Write]:
+        """Parse the statement and return the names that it changes; raises `SqlRefused` if its kind is not allowed."""
         self._check_parentheses()
         if self._skips("EXPLAIN") and self._skips("QUERY"):
             self._expects("PLAN")
@@ -222,7 +223,7 @@ class _Statement:
         self._kind("TABLE", "VIEW", "INDEX")
         if self._skips("IF"):
             self._expects("EXISTS")
-            return self._rest([Write(self._name(), Change.CREATE)])  # as one who will create it, or has
+            return self._rest([Write(self._name(), Change.CREATE)])  # allowed to all clients that may create it
         return self._rest([Write(self._name(), Change.ALTER)])
 
     def _written_table(self) -> Write:
@@ -246,7 +247,7 @@ class _Statement:
         return self._rest([])
 
     def _skip_to_writing(self) -> bool:
-        """Go on to the word after the common table expressions, if that writes; the words between must not."""
+        """Move to the verb after the common table expressions if it writes; returns whether it does."""
         depth = 0
         for index, token in enumerate(self.tokens):
             depth += (token.text == "(") - (token.text == ")")
@@ -267,7 +268,7 @@ class _Statement:
         return [*changes, *self.functions]
 
     def _check_words(self, part: list[Token], *, macro: bool = False) -> None:
-        """See that a part of the statement reads only."""
+        """Check that a part of the statement only reads; raises `SqlRefused`."""
         for index, token in enumerate(part):
             if token.kind == Kind.WORD:
                 word = token.text.upper()
@@ -287,7 +288,7 @@ class _Statement:
         return not macro and word in ("UPDATE", "DELETE") and before in ("ON", "DO")
 
     def _function(self, call: Token, arguments: list[Token]) -> Write:
-        """What a call creates that gets a function as three texts: its prototype, what it returns, and its SQL."""
+        """Return the function that a call creates; its arguments are literals: prototype, return type and SQL."""
         form = "".join(token.text if token.kind == Kind.MARK else token.kind[0] for token in arguments)
         prototype = _PROTOTYPE.match(arguments[1].text) if form == "(s,s,s)" else None
         if prototype is None:
@@ -295,7 +296,7 @@ class _Statement:
         text = arguments[5]
         body = text.text[1:-1].replace("''", "'")
         try:
-            inner = [change for part in _statements(body, tokens(body)) for change in part.changes()]
+            inner = [write for part in _statements(body, tokens(body)) for write in part.writes()]
         except SqlRefused as error:
             raise refusal(self.sql, text.start, error.extra["word"], f"in this text, {error.detail}") from error
         if inner:
@@ -303,9 +304,9 @@ class _Statement:
         name = Token(Kind.WORD, prototype[1], arguments[1].start + 1)
         return Write(name, Change.CREATE, "FUNCTION", is_text=True)
 
-    def _refusal(self, token: Token, word: str, why: str, *, offset: int = 0) -> SqlRefused:
+    def _refusal(self, token: Token, word: str, reason: str, *, offset: int = 0) -> SqlRefused:
         own = f'. If it is a name of yours, write "{token.text}"' if word in _FILE_WORDS else ""
-        return refusal(self.sql, token.start + offset, word, why + own)
+        return refusal(self.sql, token.start + offset, word, reason + own)
 
     def _check_parentheses(self) -> None:
         depth = 0
@@ -315,8 +316,8 @@ class _Statement:
                 raise malformed(self.sql, token.start, ")", "no parenthesis is open here")
         if depth:
             token = self.tokens[-1]
-            why = f"{depth} parentheses are open at the statement's end"
-            raise malformed(self.sql, token.start, token.text, why)
+            reason = f"{depth} parentheses are open at the statement's end"
+            raise malformed(self.sql, token.start, token.text, reason)
 
     def _unknown(self) -> SqlRefused | SqlError:
         token = self.tokens[min(self.position, len(self.tokens) - 1)]
@@ -337,19 +338,20 @@ class _Statement:
         return "" if following == "!" else self._word_at(self.position)  # a macro begins no statement
 
     def _skips(self, word: str) -> bool:
+        """Skip the next word if it is this one; returns whether it is."""
         if self._word_at(self.position) != word:
             return False
         self.position += 1
         return True
 
     def _kind(self, *words: str) -> str:
-        """The next word, which must be one of these: any other is of a statement that is not asked."""
+        """Return the next word, which must be one of these; all others begin a statement that is not allowed."""
         if self._word_at(self.position) not in words:
             raise self._unknown()
         return self._expects(*words)
 
     def _expects(self, *words: str) -> str:
-        """The next word, which must be one of these."""
+        """Return the next word, which must be one of these."""
         word = self._word_at(self.position)
         if word not in words:
             raise self._unexpected(" or ".join(words))
@@ -357,13 +359,13 @@ class _Statement:
         return word
 
     def _name(self, *, schema: bool = True) -> Token:
-        """The name that comes next, behind that of its schema if there is one."""
+        """Return the next name, without its schema."""
         token = self._identifier()
         if schema and self._mark(".") and token.name in SCHEMAS:
             self.position += 1
             token = self._identifier()
         if self._mark("!") or self._mark("."):
-            raise refusal(self.sql, token.start, token.text, "here must stand a name itself, no macro or schema")
+            raise refusal(self.sql, token.start, token.text, "a plain name must stand here, no macro or schema")
         return token
 
     def _mark(self, text: str, position: int | None = None) -> bool:
@@ -382,21 +384,3 @@ class _Statement:
             return malformed(self.sql, token.start, token.text, f"{expected} must stand here")
         token = self.tokens[-1]
         return malformed(self.sql, token.start, token.text, f"{expected} must follow it")
-
-
-def _texts(message: Message) -> Iterator[str]:
-    """All texts in a message, also those of specifications that it carries as text."""
-    for field, value in message.ListFields():
-        for one in [value] if isinstance(value, str | bytes | int | float | Message) else value:
-            if isinstance(one, Message):
-                yield from _texts(one)
-            elif isinstance(one, str):
-                yield from _texts(_specification(one)) if field.name == "textproto_specs" else [one]
-
-
-def _specification(text: str) -> Message:
-    specification: Message = wire.TraceSummarySpec()
-    try:
-        return text_format.Parse(text, specification)
-    except text_format.ParseError as error:
-        raise SqlRefused(f"A specification that can't be read is not passed on: {error}") from error

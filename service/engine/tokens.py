@@ -1,7 +1,7 @@
-"""The tokens of PerfettoSQL, cut as the engine cuts them (SQLite's tokenize.c, and what PerfettoSQL adds to it).
+"""The tokens of PerfettoSQL, split as the engine splits them (SQLite's tokenize.c, and PerfettoSQL's additions).
 
-Text that the engine might cut otherwise is refused: it takes a no-break space and a byte order mark for blanks, and any
-other character beyond ASCII for a letter; it reads ``$a(…)`` as one variable, whatever stands in the parentheses.
+Text that the engine might split differently is refused: it takes a no-break space and a byte order mark for blanks, and
+all other characters beyond ASCII for letters; it reads ``$a(…)`` as one variable with any text in the parentheses.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from service.trace.errors import SqlError, SqlRefused
 
-MOST = 300_000  # tokens of one text, which take a third of a second
+TOKENS_MAX = 300_000  # tokens of one text, which take a third of a second
 _START, _MORE = r"[A-Za-z_\x80-\U0010FFFF]", r"[A-Za-z0-9_$\x80-\U0010FFFF]"
 _TOKEN = re.compile(
     rf"""
@@ -35,7 +35,7 @@ _WORD_MAX = 64  # characters of a word, in an error
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     STRING = "string"
     QUOTED = "quoted"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """A token: its text as it stands in the SQL, and at which character it starts."""
+    """A token: its kind, its text in the SQL, and the index of its first character."""
 
     kind: str
     text: str
@@ -54,7 +54,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The identifier, without quotes and in lower case as SQLite compares it; None for what is none."""
+        """The identifier without quotes, in lower case as SQLite compares it; None if the token is no identifier."""
         if self.kind == Kind.WORD:
             return folded(self.text)
         if self.kind != Kind.QUOTED:
@@ -67,24 +67,25 @@ _UPPER_TO_LOWER = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRS
 
 
 def folded(name: str) -> str:
-    """A name in lower case, of ASCII's letters alone: SQLite tells É from é."""
+    """Return a name with its ASCII letters in lower case; SQLite distinguishes É from é."""
     return name.lower() if name.isascii() else name.translate(_UPPER_TO_LOWER)
 
 
 def tokens(sql: str) -> list[Token]:
-    """The tokens of an SQL text, without blanks and comments; raises `SqlRefused` or `SqlError`."""
+    """Return the tokens of an SQL text, without blanks and comments; raises `SqlRefused` or `SqlError`."""
     if (start := sql.find("\0")) >= 0:
         raise refusal(sql, start, "the character U+0000", "the engine reads no further: remove it")
-    made = list(islice(_cut(sql), MOST + 1))
-    if len(made) > MOST:
-        raise refusal(sql, made[-1].start, made[-1].text, f"SQL of more than {MOST:,} words is too long: split it")
-    for token in () if sql.isascii() else made:
+    sql_tokens = list(islice(_split(sql), TOKENS_MAX + 1))
+    if len(sql_tokens) > TOKENS_MAX:
+        last = sql_tokens[-1]
+        raise refusal(sql, last.start, last.text, f"SQL of more than {TOKENS_MAX:,} words is too long: split it")
+    for token in () if sql.isascii() else sql_tokens:
         if token.kind in (Kind.WORD, Kind.NUMBER, Kind.VARIABLE) and not token.text.isascii():
             _check_letters(sql, token)
-    return made
+    return sql_tokens
 
 
-def _cut(sql: str) -> Iterator[Token]:
+def _split(sql: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(sql):
         kind: Any = match.lastgroup
         if kind == "end":
@@ -106,26 +107,26 @@ def _unreadable(sql: str, start: int) -> SqlRefused | SqlError:
         return malformed(sql, start, character, "this quote is never closed")
     if character in "$@:":
         return malformed(sql, start, character, "it must be followed by a name, and that not by `(` or `::`")
-    what = character if "!" <= character <= "~" else f"the character U+{ord(character):04X}"
+    word = character if "!" <= character <= "~" else f"the character U+{ord(character):04X}"
     return refusal(
         sql,
         start,
-        what,
-        "outside of strings, comments and quoted names it means nothing, or not the same to all; remove it",
+        word,
+        "outside of strings, comments and quoted names it has no meaning, or an ambiguous one; remove it",
     )
 
 
-def refusal(sql: str, start: int, word: str, why: str) -> SqlRefused:
-    """The refusal of what stands at that character: which word it is, and why."""
+def refusal(sql: str, start: int, word: str, reason: str) -> SqlRefused:
+    """Return the refusal of the word that starts at that character, with the reason."""
     word, place = _place(sql, start, word)
     where = f"{word} in line {place['line']}, column {place['column']}"
-    return SqlRefused(f"{where} is refused: {why}.", word=word, **place)
+    return SqlRefused(f"{where} is refused: {reason}.", word=word, **place)
 
 
-def malformed(sql: str, start: int, word: str, why: str) -> SqlError:
-    """The error of SQL that is none, as the engine has it for the rest: where it is, and why."""
+def malformed(sql: str, start: int, word: str, reason: str) -> SqlError:
+    """Return the error of malformed SQL, in the form of the engine's own: the position and the reason."""
     word, place = _place(sql, start, word)
-    detail = f"syntax error at {word} in line {place['line']}, column {place['column']}: {why}."
+    detail = f"syntax error at {word} in line {place['line']}, column {place['column']}: {reason}."
     return SqlError(detail, message=detail, **place)
 
 

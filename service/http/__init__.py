@@ -1,1 +1,1 @@
-"""The wire: one file a resource, and the one table of errors."""
+"""The HTTP API: routes, middlewares, the server's protocols, and the JSON objects of responses."""

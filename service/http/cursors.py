@@ -1,4 +1,4 @@
-"""Pages of what is listed from the newest on: the cursor of the next, and when something came."""
+"""Cursors of pages that are listed newest first, and timestamps."""
 
 import base64
 import binascii
@@ -7,23 +7,23 @@ from datetime import UTC, datetime
 from service.trace.errors import BadCursor
 
 
-def at_of(created_ns: int) -> str:
-    """A time as the API tells it."""
+def timestamp(created_ns: int) -> str:
+    """Return a time as the API formats it, in UTC with milliseconds."""
     return f"{datetime.fromtimestamp(created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
 def cursor_of(created_ns: int, last_id: str) -> str:
-    """What the page after the one that ends with this is asked with."""
+    """Return the cursor of the page after the row with this time and id."""
     return base64.urlsafe_b64encode(f"{created_ns}.{last_id}".encode()).decode()
 
 
 def read_cursor(cursor: str | None) -> tuple[int, str] | None:
-    """What `cursor_of` told of; raises `BadCursor`."""
+    """Parse a cursor into the time and the id of the last row; raises `BadCursor`."""
     if cursor is None:
         return None
     try:
         created, last_id = base64.urlsafe_b64decode(cursor).decode().split(".")
-        int(created).to_bytes(8, signed=True)  # SQLite compares no larger ones
+        int(created).to_bytes(8, signed=True)  # SQLite compares no larger numbers
         return int(created), last_id
     except (ValueError, OverflowError, binascii.Error) as error:
         raise BadCursor(f"{cursor[:100]!r} is not the `next` of a page.") from error

@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from service.trace.errors import BadDigest
 
 ALGORITHMS = {"sha-256": ("sha256", 32), "sha-512": ("sha512", 64)}
-"""The registered algorithms that are not broken: hashlib's name and the digest's bytes of each."""
+"""The registered algorithms that are not broken: for each, hashlib's name and the digest's size in bytes."""
 
 _MEMBER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*(?:;[^,]*)?")
 
 
 def promised_digests(fields: Iterable[str]) -> dict[str, bytes]:
-    """What a request says its bytes hash to, by hashlib's names; algorithms that we don't know are passed over.
+    """Parse digest fields, and return the digests by hashlib's names; unknown algorithms are skipped.
 
     Raises:
-        BadDigest: a field is no dictionary of byte sequences, a digest has a wrong length, or two differ.
+        BadDigest: a field is not a dictionary of byte sequences, a digest has a wrong length, or two digests differ.
     """
-    found: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     for field in fields:
         for member in field.split(","):
             name, value = _member(member)
             if name not in ALGORITHMS:
                 continue
             algorithm, length = ALGORITHMS[name]
-            if len(value) != length or found.setdefault(algorithm, value) != value:
+            if len(value) != length or digests.setdefault(algorithm, value) != value:
                 raise BadDigest(f"The {name} digest in {member.strip()!r} has a wrong length or two values.")
-    return found
+    return digests
 
 
 def _member(text: str) -> tuple[str, bytes]:
@@ -38,9 +38,9 @@ def _member(text: str) -> tuple[str, bytes]:
     try:
         return parts[1], base64.b64decode(parts[2], validate=True)
     except binascii.Error as error:
-        raise BadDigest(f"The digest in {text.strip()!r} is no base64: {error}.") from error
+        raise BadDigest(f"The digest in {text.strip()!r} is not base64: {error}.") from error
 
 
 def repr_digest(sha256: str) -> str:
-    """The field that tells a representation's SHA-256, given in hexadecimal."""
+    """Return the ``Repr-Digest`` field for a SHA-256 in hexadecimal."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"

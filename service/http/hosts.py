@@ -1,8 +1,8 @@
-"""Whom a request is for and which page made it: what tells a visitor from a page that uses his browser.
+"""Checks of the host and the origin of requests: protection against pages of other sites.
 
-A page can have the browser ask any server, this one too, also one that no other machine can reach. The browser tells
-of it in ``Origin`` and ``Sec-Fetch-Site``; and where the page's own name was made to lead here (DNS rebinding), the
-name is in ``Host``.
+A page of any site can have the browser send requests to this server, even if no other machine can reach it. The browser
+reports the page in ``Origin`` and ``Sec-Fetch-Site``. If the name of the site was made to resolve to this machine (DNS
+rebinding), that name is in ``Host``.
 """
 
 import re
@@ -24,13 +24,13 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::\d*)?")
 
 
 def host_name(field: str) -> str:
-    """The name, or the address, in a ``Host`` field; nothing if there is none."""
-    found = _HOST.fullmatch(field.lower())
-    return found[1] if found else ""
+    """Return the name or the address in a ``Host`` field; empty if it is malformed."""
+    match = _HOST.fullmatch(field.lower())
+    return match[1] if match else ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Return whether only this machine reaches a server that listens on `host`."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -46,21 +46,28 @@ def _is_address(name: str) -> bool:
 
 
 def _listed(setting: str) -> set[str]:
-    return {one.strip().lower() for one in setting.split(",") if one.strip()}
+    return {item.strip().lower() for item in setting.split(",") if item.strip()}
 
 
 def _origin(text: str) -> str:
-    """An origin of the setting, as browsers send it; raises `BadOrigin`."""
+    """Return an origin of the setting in the form that browsers send; raises `BadOrigin`."""
     origin = text.rstrip("/")
     if not _ORIGIN.fullmatch(origin):
         raise BadOrigin(
-            f"{text[:100]!r} in the setting allowed_origins is no origin; write `https://name` or `https://name:port`."
+            f"{text[:100]!r} in the setting allowed_origins is not an origin; write `https://name` or `https://name:port`."
         )
     return origin
 
 
 class Hosts:
-    """The names of this server, and the pages that may use it."""
+    """The names of this server, and the origins whose pages may use it.
+
+    Args:
+        settings: the settings.
+
+    Raises:
+        BadOrigin: the setting `allowed_origins` is malformed.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._exposed = not is_loopback(settings.host)
@@ -71,21 +78,21 @@ class Hosts:
         self.origins = frozenset(map(_origin, _listed(settings.allowed_origins)))
 
     def check(self, connection: HTTPConnection, *, safe: bool) -> None:
-        """Let a request pass that is for this server, and that is `safe` or made by a page of its own, or by none.
+        """Check the host of a request, and the origin of one that is not safe.
 
         Raises:
-            WrongHost: it is for another.
-            WrongOrigin: a foreign page has made it.
+            WrongHost: the request is for another server.
+            WrongOrigin: a page of another site has made it.
         """
         fields = connection.headers.getlist("host")
         name = host_name(fields[0]) if len(fields) == 1 else ""
-        # no page has an address of ours for a name, unless it came from here
+        # no foreign page has an address of this machine as its name
         if name not in self._names and not (self._exposed and _is_address(name)):
             raise WrongHost(
-                f"No server is called {', '.join(fields)[:200]!r} here; the setting allowed_hosts can name it."
+                f"This server is not called {', '.join(fields)[:200]!r}; the setting allowed_hosts can add that name."
             )
         if not safe and self._is_foreign(connection):
-            raise WrongOrigin("A page of another site has made the request; the setting allowed_origins can name it.")
+            raise WrongOrigin("A page of another site has made the request; the setting allowed_origins can allow it.")
 
     def _is_foreign(self, connection: HTTPConnection) -> bool:
         origin = connection.headers.get("origin")
@@ -95,7 +102,7 @@ class Hosts:
 
 
 def is_own(connection: HTTPConnection) -> bool:
-    """Whether the request tells that a page of the very server that it is for has made it."""
+    """Return whether a page of this server has made the request, by its ``Origin``."""
     origin = connection.headers.get("origin", "")
     try:
         return urlsplit(origin).netloc.lower() == connection.headers.get("host", "").lower() != ""

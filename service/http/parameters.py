@@ -1,6 +1,6 @@
-"""What every route checks of a request before it works: its query parameters, and the type of its body.
+"""Checks of all routes: the names of query parameters, and the content type of the body.
 
-A parameter that a route does not declare is refused: left out silently, ``?step=2`` would answer for the whole trace.
+Unknown parameters are refused. If they were ignored, ``?step=2`` would return results for the whole trace.
 """
 
 import difflib
@@ -16,79 +16,80 @@ from fastapi.routing import APIRoute
 from service.trace.errors import BodyNotJson, RepeatedParameter, UnknownParameter
 
 _SHOWN_MAX = 100
+"""Characters of a client's text in an error message."""
 _LISTS = (list, set, tuple)
 
 PathValues = Mapping[str, str]
 Names = Callable[[PathValues], Iterable[str]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
-_FURTHER: dict[Callable[..., Any], Names] = {}
-"""The names of parameters that an endpoint reads itself, by the values in the path."""
+_ADDITIONAL: dict[Callable[..., Any], Names] = {}
+"""The parameters that endpoints read themselves, by the values in the path."""
 
 
 def also_takes(names: Names) -> Callable[[Endpoint], Endpoint]:
-    """Declare parameters of an endpoint that are not in its signature; each takes one value.
+    """Declare query parameters of an endpoint that are not in its signature; each takes one value.
 
     Args:
-        names: gives their names for the values in the path.
+        names: returns their names for the values in the path.
     """
 
-    def declared(endpoint: Endpoint) -> Endpoint:
-        _FURTHER[endpoint] = names
+    def declare(endpoint: Endpoint) -> Endpoint:
+        _ADDITIONAL[endpoint] = names
         return endpoint
 
-    return declared
+    return declare
 
 
 async def check_request(request: Request) -> None:
-    """Refuse what the route does not take.
+    """Check the query parameters and the content type of a request against its route.
 
     Raises:
-        UnknownParameter: the query has a parameter that the route does not declare.
-        RepeatedParameter: the query has a parameter twice that takes one value.
-        BodyNotJson: the body is called something else than JSON.
+        UnknownParameter: the route does not declare a parameter of the query.
+        RepeatedParameter: a parameter that takes one value has several.
+        BodyNotJson: the content type of the body is not JSON.
     """
     route = request.scope["route"]
     if request.query_params:
-        _check_parameters(request, takes(route, request.path_params))
+        _check_parameters(request, parameters_of(route, request.path_params))
     if route.body_field:
         _check_body(request)
 
 
-def takes(route: APIRoute, path: PathValues) -> dict[str, bool]:
-    """The query parameters of a route, and whether each may be given more than once."""
+def parameters_of(route: APIRoute, path: PathValues) -> dict[str, bool]:
+    """Return the query parameters of a route, and whether each may be repeated."""
     fields = [field for field in get_flat_params(route.dependant) if isinstance(field.field_info, Query)]
-    further = _FURTHER.get(route.endpoint)
-    names = dict.fromkeys(further(path) if further else (), False)
+    additional = _ADDITIONAL.get(route.endpoint)
+    names = dict.fromkeys(additional(path) if additional else (), False)
     return names | {field.alias: _is_list(field.field_info.annotation) for field in fields}
 
 
 def _is_list(annotation: Any) -> bool:
-    """Whether it is a list, or a union with one."""
+    """Return whether a type is a list, or a union with a list."""
     return get_origin(annotation) in _LISTS or any(get_origin(part) in _LISTS for part in get_args(annotation))
 
 
-def _check_parameters(request: Request, known: Mapping[str, bool]) -> None:
+def _check_parameters(request: Request, parameters: Mapping[str, bool]) -> None:
     where = f"{request.method} {request.scope['route'].path_format}"
     for name in request.query_params:
         shown = name[:_SHOWN_MAX]
-        if name not in known:
-            nearest = next(iter(difflib.get_close_matches(shown, known, 1)), None)
+        if name not in parameters:
+            nearest = next(iter(difflib.get_close_matches(shown, parameters, 1)), None)
             hint = f" Did you mean {nearest!r}?" if nearest else ""
             raise UnknownParameter(
-                f"{where} has no query parameter {shown!r}.{hint} It takes {', '.join(sorted(known)) or 'none'}.",
-                parameter=shown, nearest=nearest, known=sorted(known),
+                f"{where} has no query parameter {shown!r}.{hint} It takes {', '.join(sorted(parameters)) or 'none'}.",
+                parameter=shown, nearest=nearest, known=sorted(parameters),
             )  # fmt: skip
-        if not known[name] and len(request.query_params.getlist(name)) > 1:
+        if not parameters[name] and len(request.query_params.getlist(name)) > 1:
             raise RepeatedParameter(f"{where} takes one value of {shown!r}, not several.", parameter=shown)
 
 
 def _check_body(request: Request) -> None:
-    """Refuse a body of another type; one of no type is taken for JSON."""
+    """Raise `BodyNotJson` if the body has another content type; a body without one counts as JSON."""
     kind = request.headers.get("content-type", "").strip()
     if kind and request.headers.get("content-length") != "0" and not _is_json(kind):
         raise BodyNotJson(
-            f"The body comes as {kind[:_SHOWN_MAX]!r}; send JSON with `Content-Type: application/json`.",
+            f"The body is {kind[:_SHOWN_MAX]!r}; send JSON with `Content-Type: application/json`.",
             accepted=["application/json"],
         )
 

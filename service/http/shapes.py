@@ -1,4 +1,4 @@
-"""The shapes of the API's answers, as its documentation shows them; tests hold the answers to them."""
+"""The JSON objects of the API: responses are built of these models, and the documentation shows them."""
 
 from typing import Any, Literal
 
@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 class Shape(BaseModel):
     """An object of the API."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class Problem(BaseModel):
-    """An error (RFC 9457), with what else helps to understand it: an ``offset``, a ``limit``, a ``line``."""
+    """An error (RFC 9457), with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,7 +31,7 @@ class Bounds(Shape):
 
 
 class Events(Shape):
-    """How many events came in, and what became of them: ``in`` is the sum of the others."""
+    """Numbers of events; ``in`` is the sum of the others."""
 
     in_: int = Field(alias="in")
     kept: int
@@ -39,7 +39,7 @@ class Events(Shape):
 
 
 class Process(Shape):
-    """A process that the trace names or that has events."""
+    """A process that the trace names, or that has events."""
 
     pid: int | str
     name: str | None
@@ -55,11 +55,11 @@ class Thread(Shape):
     name: str | None
     events: int
     device: int | None = Field(description="the device whose work it shows")
-    host: bool = Field(description="whether it shows what a host did")
+    host: bool = Field(description="whether it shows work of a host")
 
 
 class Device(Shape):
-    """A device that the trace describes or that has work; its events and bounds are those of its work."""
+    """A device that the trace describes, or that has work; its events and bounds are those of its work."""
 
     id: int | str
     name: str | None
@@ -88,24 +88,24 @@ class Progress(Shape):
 
 
 class Example(Shape):
-    """Where something was found, and the text there: no longer than a line, and without its secrets."""
+    """A place in the document, and the text there, of at most a line and without secrets."""
 
     offset: int | None = Field(description="byte of the document, once unpacked; of the file for `bad_compression`")
     text: str | None
 
 
 class Note(Shape):
-    """Something that ingest found: it refused it, repaired it, or finds it only odd."""
+    """A fault in the document: its elements were refused or repaired, or are only odd."""
 
     code: str = Field(description="stable: scripts may rely on it")
     kind: Literal["refused", "repaired", "oddity"]
     detail: str
     count: int
-    examples: list[Example] = Field(description="the first few")
+    examples: list[Example] = Field(description="the first ones")
 
 
 class Health(Shape):
-    """What was refused, repaired or found odd, in that order; all else came through as it is."""
+    """The faults of the document: what was refused, repaired or is odd, in that order."""
 
     repaired: int = Field(0, description="repairs")
     refused: int = Field(0, description="elements left out")
@@ -113,7 +113,7 @@ class Health(Shape):
 
 
 class Residual(Shape):
-    """How far the collectives of a rank end from the middle of when they end on all ranks."""
+    """Distances between the ends of collectives on a rank and the middle of their ends on all ranks."""
 
     median: int
     p95: int
@@ -121,15 +121,15 @@ class Residual(Shape):
 
 
 class MergedRank(Shape):
-    """One of the ranks that a trace was merged of, and how it was put onto the common clock."""
+    """A rank of a merged trace, and its alignment to the common clock."""
 
     rank: int
     name: str
     base_ns: int | None
-    shift_ns: int = Field(description="what was added to its times")
-    collectives: int = Field(description="how many of its collectives other ranks have too")
+    shift_ns: int = Field(description="the number that was added to its times")
+    collectives: int = Field(description="the number of its collectives that other ranks have, too")
     residual_ns: Residual | None = Field(description="null without any")
-    pids: list[list[int | str]] = Field(description="pairs of its pids, the one here and the one that it had")
+    pids: list[list[int | str]] = Field(description="pairs of pids: in this trace, and in the trace of the rank")
 
 
 class GroupOf(Shape):
@@ -140,16 +140,16 @@ class GroupOf(Shape):
 
 
 class Attribution(Shape):
-    """How the work of a trace was given its operators."""
+    """The assignment of device work to operators."""
 
     external_ids: Literal["operators", "other", "unknown"] | None = Field(
-        None, description="what the External ids of work are, as the trace's own events show; only `operators` are used"
+        None, description="the meaning of the External ids of work, as seen in the trace; only `operators` are used"
     )
     rules: dict[str, int] = Field(
         {},
-        description="kernels, copies and memsets by the rule that gave them their operator: `launch`, `graph` or"
-        " `external_id`; or by the reason why they have none: `launch_outside_operators`, `graph_outside_operators` or"
-        " `no_launch`",
+        description="numbers of kernels, copies and memsets by the rule that assigned their operator: `launch`, `graph`"
+        " or `external_id`; or by the reason why they have none: `launch_outside_operators`,"
+        " `graph_outside_operators` or `no_launch`",
     )
 
 
@@ -161,41 +161,41 @@ class TraceInBrief(Shape):
     state: Literal["queued", "ingesting", "ready", "failed"]
     error: dict[str, Any] | None
     created_at: str
-    size: int = Field(description="bytes of the file; of its columns, where the trace was made here")
-    sha256: str | None = Field(description="of the file; null where the trace was made here")
+    size: int = Field(description="bytes of the file; of the columns if the trace was made here")
+    sha256: str | None = Field(description="of the file; null if the trace was made here")
     format: Literal["json", "json.gz", "json.zst"] | None
     rank: int | None
     world_size: int | None
     backend: str | None
     host: str | None
     group: GroupOf | None
-    pinned: bool = Field(description="whether retention leaves it alone")
-    path: str | None = Field(description="where its file lies on the server, if not in the data folder")
-    parent: str | None = Field(description="the trace that it was cut out of")
-    selection: dict[str, Any] | None = Field(description="what it keeps of that one")
+    pinned: bool = Field(description="whether retention keeps it")
+    path: str | None = Field(description="the path of its file on the server, if that is not in the data folder")
+    parent: str | None = Field(description="the trace that it was made of")
+    selection: dict[str, Any] | None = Field(description="the part of that trace that it keeps")
     bounds: Bounds | None
-    base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, where it is told")
+    base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, if known")
     events: Events
     devices: list[Device]
     streams: list[str] = Field(description="device/stream")
     steps_count: int
     attribution: Attribution
     health: Health
-    job: str | None = Field(description="that reads it, or has read it")
+    job: str | None = Field(description="the job that reads it, or has read it")
     progress: Progress
 
 
 class Trace(TraceInBrief):
-    """All that is known of a trace."""
+    """A trace with all lists."""
 
     counts: dict[str, int] = Field(description="events by phase|category")
     processes: list[Process]
     threads: list[Thread]
     steps: list[Step]
-    ranks: list[MergedRank] = Field(description="of a merged trace: what it was made of")
+    ranks: list[MergedRank] = Field(description="of a merged trace: the ranks that it was made of")
     totals: dict[str, int] = Field(
-        description="of each list here that is not whole, as it is very long, how many entries there are: SQL"
-        " (`process`, `thread`), the analysis `steps` and the columns of a download have all of them"
+        description="the full lengths of lists that are cut here because they are very long; SQL (`process`, `thread`),"
+        " the analysis `steps` and the columns of a download have all entries"
     )
 
 
@@ -207,18 +207,18 @@ class Traces(Shape):
 
 
 class Upload(Shape):
-    """A resumable upload: how many bytes are on disk, and the trace it became."""
+    """A resumable upload."""
 
     id: str
     name: str
-    length: int | None = Field(description="null until it is told")
-    offset: int
+    length: int | None = Field(description="bytes; null until the client sends it")
+    offset: int = Field(description="bytes on disk")
     expires_at: str | None
-    trace: str | None
+    trace: str | None = Field(description="the trace that it became")
 
 
 class JobProgress(Shape):
-    """Bytes that have been read and events that were read or written so far, and how many there will be; 0: unknown."""
+    """Bytes read, and events read or written, so far and in total; a total of 0 is unknown."""
 
     bytes: int
     bytes_total: int
@@ -227,29 +227,46 @@ class JobProgress(Shape):
 
 
 class JobResult(BaseModel):
-    """What a job has made, and what else it has to tell."""
+    """The traces that a job has made, and further results of its kind of job."""
 
     model_config = ConfigDict(extra="allow")
 
     traces: list[str]
 
 
+class ImportedFile(Shape):
+    """The outcome of a file of an import."""
+
+    path: str
+    trace: str | None
+    why: str | None = Field(description="the reason why it became no trace")
+
+
+class ImportResult(Shape):
+    """The outcome of an import."""
+
+    import_: str = Field(alias="import", description="the id of the import")
+    traces: list[str]
+    skipped: int = Field(description="files that became no trace")
+    files: list[ImportedFile] = Field(description="the first ones; `/imports/{id}` has all")
+
+
 class Job(Shape):
-    """A piece of work that outlives the request: to read a trace, or to make some."""
+    """Work in the background: reading, importing or making traces."""
 
     id: str
     kind: Literal["ingest", "split", "merge", "overlay", "import"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
-    priority: Literal["interactive", "bulk"] = Field(description="`interactive` ones go first")
-    trace: str | None = Field(description="on which it works, if it is one")
+    priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
+    trace: str | None = Field(description="the trace that it reads, if it reads a single one")
     request: dict[str, Any]
-    attempts: int = Field(description="how often it was begun; that the server ended does not count")
+    attempts: int = Field(description="the number of times it was started; ends of the server do not count")
     created_at: str | None
     started_at: str | None
     ended_at: str | None
     progress: JobProgress
-    eta_s: float | None = Field(description="seconds that it still takes, as fast as it was of late; null: not known")
-    result: JobResult | None
+    eta_s: float | None = Field(description="estimated seconds until it ends; null: unknown")
+    result: ImportResult | JobResult | None
     error: dict[str, Any] | None
 
 
@@ -267,18 +284,18 @@ class Piece(Shape):
     selection: dict[str, Any]
     events: int
     counts: dict[str, int] = Field(description="events by phase|category")
-    size: int = Field(description="bytes that it would have, as many for each event as the trace has")
+    size: int = Field(description="estimated bytes, by the number of its events")
 
 
 class Plan(Shape):
-    """What a split would make."""
+    """The traces that a split would make."""
 
     pieces: list[Piece]
     events: int
 
 
 class Envelope(BaseModel):
-    """The keys of a trace's document, but its events; which there are is up to who wrote it."""
+    """The keys of a trace's document without its events; they depend on the program that wrote it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -286,8 +303,8 @@ class Envelope(BaseModel):
 class Column(Shape):
     """A column of a table.
 
-    Cells of a query that are integers and doubles are ``double`` if all are exact so; other mixtures are ``string``.
-    The description says so.
+    A column of a query that mixes integers and doubles is ``double`` if that is exact for all cells. Other mixtures are
+    ``string``. The description then states the conversion.
     """
 
     name: str
@@ -306,7 +323,7 @@ class Table(Shape):
 
 
 class AnswerTable(Shape):
-    """One table of an answer; each column says its unit and what it holds."""
+    """A table of an analysis, with the unit and the description of each column."""
 
     columns: list[Column]
     rows: list[list[Any]]
@@ -314,39 +331,39 @@ class AnswerTable(Shape):
 
 
 class Skipped(Shape):
-    """A rank without an answer."""
+    """A rank without a result."""
 
     rank: int | None
     name: str = Field(description="of its trace")
     reason: str
-    cycle: int | None = Field(None, description="of its trace; only told where the answer is of several cycles")
+    cycle: int | None = Field(None, description="of its trace, if the analysis is of several cycles")
 
 
 class Answer(Shape):
-    """What an analysis answers."""
+    """The result of an analysis."""
 
     analysis: str
-    parameters: dict[str, Any] = Field(description="all of them, as they were taken")
+    parameters: dict[str, Any] = Field(description="all of them, with defaults")
     definition: str
-    source: str = Field(description="where the definition comes from")
+    source: str = Field(description="the origin of the definition")
     skipped: list[Skipped]
-    notes: list[str] = Field(description="what a reader has to know of the answer as a whole")
-    cycles: int = Field(description="of several, each table has a column `cycle`")
+    notes: list[str] = Field(description="remarks on the whole result")
+    cycles: int = Field(description="with several, each table has a column `cycle`")
     elapsed_ms: float
     tables: dict[str, AnswerTable]
 
 
 class Analysis(Shape):
-    """A question that can be asked of traces."""
+    """A built-in analysis."""
 
     name: str
-    answers: str = Field(description="the question itself")
+    answers: str = Field(description="the question that it answers")
     definition: str
-    source: str = Field(description="where the definition comes from")
-    parameters: dict[str, Any] = Field(description="what may be chosen, as JSON Schema")
-    tables: dict[str, list[Column]] = Field(description="of the answer; the first is the main one")
+    source: str = Field(description="the origin of the definition")
+    parameters: dict[str, Any] = Field(description="as JSON Schema")
+    tables: dict[str, list[Column]] = Field(description="the columns of its tables; the first table is the main one")
     applies: bool
-    reason: str | None = Field(description="why it does not apply to this trace")
+    reason: str | None = Field(description="the reason why it does not apply to this trace")
 
 
 class GroupInBrief(Shape):
@@ -356,7 +373,7 @@ class GroupInBrief(Shape):
     name: str
     run_id: str | None
     created_at: str
-    traces: int = Field(description="how many it has")
+    traces: int = Field(description="the number of its traces")
     size: int = Field(description="bytes of their files")
 
 
@@ -376,26 +393,26 @@ class GroupRank(Shape):
 
 
 class GroupCycle(Shape):
-    """The traces of a group that the ranks wrote in one turn of the profiler's schedule."""
+    """The traces that the ranks of a group wrote in one turn of the profiler's schedule."""
 
     cycle: int
-    traces: int = Field(description="how many are of it")
+    traces: int = Field(description="the number of its traces")
     ranks: list[int] = Field(description="of these traces")
-    missing: list[int] = Field(description="ranks of the world of which it has no trace")
+    missing: list[int] = Field(description="ranks of the world without a trace")
     first_step: int | None
     last_step: int | None
-    start_ns: int | None = Field(description="of the first trace, since the epoch where traces tell that")
+    start_ns: int | None = Field(description="of the first trace, since the epoch if the traces have that")
     end_ns: int | None
 
 
 class Group(GroupInBrief):
     """A group: the traces of one run."""
 
-    world_size: int | None = Field(description="where all that tell one tell the same")
-    missing: list[int] = Field(description="ranks of that world of which some cycle has no trace")
+    world_size: int | None = Field(description="if all traces that have one agree")
+    missing: list[int] = Field(description="ranks of that world without a trace in some cycle")
     cycles: list[GroupCycle]
     cycles_by: Literal["rank", "steps", "time", "order"] = Field(
-        description="what tells cycles apart; `rank`: no rank has two traces, so there is one cycle"
+        description="the rule that tells cycles apart; `rank`: no rank has two traces, so there is one cycle"
     )
     ranks: list[GroupRank]
 
@@ -415,38 +432,30 @@ class ImportInBrief(Shape):
     mode: Literal["auto", "link", "copy", "reference"]
     group: str | None
     name: str | None
-    watch: bool = Field(description="whether it was told to watch")
-    watching: bool = Field(description="whether new files are still taken")
+    watch: bool = Field(description="whether watching was requested")
+    watching: bool = Field(description="whether new files are still imported")
     created_at: str
     ended_at: str | None
-    job: str | None = Field(description="the last that worked on it")
+    job: str | None = Field(description="its latest job")
     taken: int = Field(description="files that became traces")
     skipped: int
 
 
-class ImportedFile(Shape):
-    """What became of a file."""
-
-    path: str
-    trace: str | None
-    why: str | None = Field(description="why it became no trace")
-
-
 class Import(ImportInBrief):
-    """An import, and what became of each file."""
+    """An import with its files."""
 
     files: list[ImportedFile]
     next: str | None = Field(description="`after` of the following page")
 
 
 class Imports(Shape):
-    """The imports that watch."""
+    """The imports that watch for new files."""
 
     imports: list[ImportInBrief]
 
 
 class Analyses(Shape):
-    """What can be asked of a trace."""
+    """The analyses of a trace."""
 
     analyses: list[Analysis]
 
@@ -456,28 +465,28 @@ class Engine(Shape):
 
     version: str | None
     pid: int | None
-    rss_bytes: int | None = Field(description="memory that it takes now")
-    peak_bytes: int | None = Field(description="the most that it has taken")
-    predicted_bytes: int = Field(description="what the load was expected to take")
-    restarts: int = Field(description="engines on the same that died within the last ten minutes")
+    rss_bytes: int | None = Field(description="current memory")
+    peak_bytes: int | None = Field(description="peak memory")
+    predicted_bytes: int = Field(description="expected memory of the load")
+    restarts: int = Field(description="engines with the same content that died within the last ten minutes")
 
 
 class Loaded(Shape):
-    """Bytes of the document that the engine has taken, and the events that all of it has."""
+    """Bytes of the document that the engine has loaded, and the events of the whole document."""
 
     bytes: int
     events_total: int
 
 
 class Count(Shape):
-    """How many of something the trace has, and how many the engine."""
+    """A number in the trace, and in the engine."""
 
     expected: int
     engine: int
 
 
 class AccountNote(Shape):
-    """Events that are shown otherwise than they came, or not at all."""
+    """Events that the engine shows differently, or not at all."""
 
     code: str = Field(description="stable: scripts may rely on it")
     count: int
@@ -485,7 +494,7 @@ class AccountNote(Shape):
 
 
 class Complaint(Shape):
-    """What the engine's importer found: a row of its table ``stats``."""
+    """A problem that the engine's importer reports: a row of its table ``stats``."""
 
     name: str
     value: int
@@ -494,16 +503,16 @@ class Complaint(Shape):
 
 
 class Account(Shape):
-    """What the trace has, held against what the engine shows."""
+    """A comparison of the trace with what the engine shows."""
 
-    complete: bool = Field(description="whether nothing is missing")
-    events: int = Field(description="all but ends of arrows that no event begins")
+    complete: bool = Field(description="whether the engine shows all events")
+    events: int = Field(description="all but ends of arrows without a beginning")
     shown: int
     slices: Count
     flows: Count
     counters: Count
-    base_ns: int = Field(description="the trace's time, in ns, at the engine's 0")
-    lanes: int = Field(description="beyond the first of their tracks: slices that overlap lie there")
+    base_ns: int = Field(description="the time of the trace, in ns, at the engine's 0")
+    lanes: int = Field(description="additional lanes of tracks, for slices that overlap")
     notes: list[AccountNote]
     stats: list[Complaint]
 
@@ -512,24 +521,24 @@ class Session(Shape):
     """An engine on a trace."""
 
     trace: str
-    selection: dict[str, Any] | None = Field(description="what of the trace it is on; null for all")
-    args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has")
+    selection: dict[str, Any] | None = Field(description="the part of the trace that it has loaded; null for all")
+    args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has loaded")
     state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
-        description="`waiting`: for engines that make room for it to end"
+        description="`waiting`: until engines that are closed for it have ended"
     )
     error: dict[str, Any] | None
     engine: Engine
     progress: Loaded
     clients: int = Field(description="Perfetto UIs attached")
-    queries: int = Field(description="queries asked so far")
-    waiting: int = Field(description="requests that wait for their turn")
+    queries: int = Field(description="queries so far")
+    waiting: int = Field(description="requests in its queue")
     idle_s: float
     load_s: float | None
-    account: Account | None = Field(description="null until it has loaded")
+    account: Account | None = Field(description="null until the engine has loaded")
 
 
 class Memory(Shape):
-    """Memory that all engines take, and may take."""
+    """Memory of all engines, and its maximum."""
 
     held_bytes: int
     budget_bytes: int
@@ -543,11 +552,19 @@ class Sessions(Shape):
     next: str | None
 
 
+class Access(Shape):
+    """The caller, and its scope."""
+
+    needed: bool = Field(description="whether the server requires a token at all")
+    name: str = Field(description="of the token; `local` if none is required")
+    scope: str = Field(description="`read` or `write`")
+
+
 class Listener(Shape):
-    """What the localhost listener serves."""
+    """The state of the localhost listener."""
 
     enabled: bool
     host: str
     port: int
     trace: str | None
-    error: str | None = Field(description="why it is not enabled, where that was not asked for")
+    error: str | None = Field(description="the reason why it is not enabled, unless it is switched off")

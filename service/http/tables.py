@@ -1,9 +1,9 @@
-"""A table in each form that a client may accept: JSON, NDJSON, CSV and Arrow IPC, each streamed from a `Result`.
+"""Encoders of query results: JSON, NDJSON, CSV and Arrow IPC, each streamed from a `Result`.
 
-JSON and Arrow tell each column's type first, so they start once the last row is known; NDJSON and CSV start with
-the first. SQL types are per cell: in JSON and Arrow, a column of integers and doubles is ``double`` if that changes no
+JSON and Arrow state each column's type first, so they start once the last row is known; NDJSON and CSV start with the
+first row. SQL types are per cell: in JSON and Arrow, a column of integers and doubles is ``double`` if that changes no
 value, and any other mixture is ``string``; the column's description says so. NDJSON and CSV keep the type of each cell.
-Blobs are base64 in the text forms and in mixtures; infinity, which JSON has no number for, is a string.
+Blobs are base64 in the text formats and in mixtures. Infinity is a string, because JSON has no number for it.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ Encoder = Callable[[Result], AsyncGenerator[bytes]]
 
 
 def distinct(names: list[str]) -> list[str]:
-    """The names, with a number behind those that occur again: an object can't have a key twice."""
-    seen: set[str] = set()
-    found = []
+    """Return the names, with a number after repeated ones: an object can't have a key twice."""
+    used: set[str] = set()
+    result = []
     for name in names:
         candidate, number = name, 1
-        while candidate in seen:
+        while candidate in used:
             number += 1
             candidate = f"{name}_{number}"
-        seen.add(candidate)
-        found.append(candidate)
-    return found
+        used.add(candidate)
+        result.append(candidate)
+    return result
 
 
 def _for_text(cell: Cell) -> Any:
-    """A cell as JSON and CSV can hold it."""
+    """Return a cell as JSON and CSV can hold it."""
     if type(cell) is bytes:
         return base64.b64encode(cell).decode()
     if type(cell) is float and math.isinf(cell):
@@ -66,11 +66,11 @@ def _text_rows(batch: Batch) -> list[tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Column:
-    """The one type that all cells of a column have in JSON and Arrow.
+    """A column, and the type that all its cells have in JSON and Arrow.
 
     Attributes:
-        name: as in SQL.
-        kind: the cell type, `NULL` if there is no value.
+        name: its name in SQL.
+        kind: the cell type, `NULL` without any value.
         description: the conversion, if the cells mix types.
     """
 
@@ -87,8 +87,8 @@ class Column:
 
 
 async def columns_of(result: Result) -> list[Column]:
-    """Return the columns of a result that is complete; only mixtures of numbers take a look at the rows."""
-    mixtures = result.mixtures()
+    """Return the columns of a complete result; only columns that mix numbers are scanned for that."""
+    mixtures = result.column_types()
     numeric = {index for index, kinds in enumerate(mixtures) if kinds == {INTEGER, DOUBLE}}
     if numeric:
         async for batch in result.follow():
@@ -123,13 +123,13 @@ def _json_rows(batch: Batch, columns: list[Column]) -> bytes:
 
 
 async def as_json(result: Result) -> AsyncGenerator[bytes]:
-    """``{"columns", "rows", "truncated", "elapsed_ms"}``."""
+    """Encode as one object, ``{"columns", "rows", "truncated", "elapsed_ms"}``."""
     columns = await columns_of(result)
-    told = [
+    header = [
         {"name": column.name, "type": TYPE_NAMES[column.kind], "unit": None, "description": column.description}
         for column in columns
     ]
-    yield b'{"columns":' + orjson.dumps(told) + b',"rows":['
+    yield b'{"columns":' + orjson.dumps(header) + b',"rows":['
     separator = b""
     async for batch in result.follow():
         rows = await asyncio.to_thread(_json_rows, batch, columns)
@@ -140,7 +140,7 @@ async def as_json(result: Result) -> AsyncGenerator[bytes]:
 
 
 async def as_ndjson(result: Result) -> AsyncGenerator[bytes]:
-    """One object a line; a query that fails on the way ends with one of the single key ``error``."""
+    """Encode as one object a line; a query that fails midway ends with an object of the single key ``error``."""
     names = distinct(result.names)
 
     def lines(batch: Batch) -> bytes:
@@ -158,7 +158,7 @@ async def as_ndjson(result: Result) -> AsyncGenerator[bytes]:
 
 
 async def as_csv(result: Result) -> AsyncGenerator[bytes]:
-    """A line of names and a line for each row (RFC 4180); NULL is empty, an empty string is ``""``."""
+    """Encode as CSV with a header line (RFC 4180); NULL is empty, an empty string is ``""``."""
     yield _csv_line(result.names)
 
     def lines(batch: Batch) -> bytes:
@@ -169,7 +169,7 @@ async def as_csv(result: Result) -> AsyncGenerator[bytes]:
 
 
 def _csv_line(cells: Iterable[Any]) -> bytes:
-    """A line of CSV. Python's own writer tells NULL from an empty string only since 3.12, and not in one column."""
+    """Return a line of CSV; Python's writer distinguishes NULL from an empty string only since 3.12."""
     return (",".join(map(_csv_cell, cells)) + "\r\n").encode()
 
 
@@ -181,9 +181,10 @@ def _csv_cell(cell: Any) -> str:
 
 
 async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
-    """Write an Arrow IPC stream.
+    """Encode as an Arrow IPC stream.
 
-    The schema's metadata has ``truncated`` and ``elapsed_ms``, that of a field the ``description`` of its conversion.
+    The metadata of the schema has ``truncated`` and ``elapsed_ms``, that of a field the ``description`` of its
+    conversion.
     """
     columns = await columns_of(result)
     schema = pa.schema(
@@ -192,21 +193,21 @@ async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
     )
     sink = io.BytesIO()
 
-    def taken() -> bytes:
+    def flush() -> bytes:
         data = sink.getvalue()
         sink.seek(0)
         sink.truncate()
         return data
 
-    def packed(batch: Batch, writer: Any) -> bytes:
+    def encoded(batch: Batch, writer: Any) -> bytes:
         writer.write_batch(pa.record_batch(_arrow_arrays(batch, columns), schema=schema))
-        return taken()
+        return flush()
 
     with pa.ipc.new_stream(sink, schema) as writer:
-        yield taken()
+        yield flush()
         async for batch in result.follow():
-            yield await asyncio.to_thread(packed, batch, writer)
-    yield taken()
+            yield await asyncio.to_thread(encoded, batch, writer)
+    yield flush()
 
 
 def _field(column: Column) -> Any:
@@ -215,7 +216,7 @@ def _field(column: Column) -> Any:
 
 
 def _arrow_arrays(batch: Batch, columns: list[Column]) -> list[Any]:
-    """The columns of a batch; only those that mix types take a Python object for each cell."""
+    """Return the columns of a batch; only those that mix types need a Python object for each cell."""
     kinds = [present - {NULL} for present in batch.kinds()]
     values = {kind: _arrow_values(batch, kind) for kind in set[int]().union(*kinds)}
     places = {kind: batch.places(kind, len(of_kind)) for kind, of_kind in values.items()}
@@ -225,14 +226,14 @@ def _arrow_arrays(batch: Batch, columns: list[Column]) -> list[Any]:
         if column.description:
             arrays.append(pa.array(column.converted(cells[index]), _ARROW_TYPES[column.kind]))
         elif present:
-            arrays.append(_taken(values[column.kind], places[column.kind][:, index]))
+            arrays.append(_values_at(values[column.kind], places[column.kind][:, index]))
         else:
             arrays.append(pa.nulls(batch.rows, _ARROW_TYPES[column.kind]))
     return arrays
 
 
 def _arrow_values(batch: Batch, kind: int) -> Any:
-    """All values of a type in a batch, in the order of their cells."""
+    """Return all values of a type in a batch, in the order of their cells."""
     if kind == BLOB:
         return pa.array(batch.blobs(), pa.binary())
     if kind != STRING:
@@ -244,8 +245,8 @@ def _arrow_values(batch: Batch, kind: int) -> Any:
     return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(text[text != 0]))
 
 
-def _taken(values: Any, places: Any) -> Any:
-    """The value at each of these places, which ascend, and null at those below 0."""
+def _values_at(values: Any, places: Any) -> Any:
+    """Return the values at ascending places, and null for places below 0."""
     absent = places < 0
     if len(places) == len(values) and not absent.any():  # each value, in order
         return values
@@ -263,7 +264,7 @@ TYPES_FIRST = frozenset({JSON, ARROW})
 
 
 def accepted(accept: str) -> str:
-    """The form that an ``Accept`` field asks for by its highest quality; JSON for anything else."""
+    """Return the media type with the highest quality in an ``Accept`` field; JSON if it names none of ours."""
     best, best_quality = JSON, 0.0
     for part in accept.split(","):
         name, *options = (piece.strip().lower() for piece in part.split(";"))

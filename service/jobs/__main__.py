@@ -1,4 +1,7 @@
-"""Compiles ahead of its first use what reads traces and answers questions to them: ``python -m service.jobs``."""
+"""Compiles machine code before its first use, by reading a trace and answering all questions about it.
+
+Its command line is ``python -m service.jobs``.
+"""
 
 import io
 import tempfile
@@ -9,16 +12,16 @@ from typing import Any
 
 import orjson
 
-from service.analysis.answers import answered, parameters_of
+from service.analysis.answers import answer_question, parameters_of
 from service.analysis.catalogue import QUESTIONS
-from service.analysis.readings import Asked, Readings
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.ingest import ingest
 
 Event = dict[str, Any]
 
 
-def _slice(cat: str, name: str, start: float, lasting: float, args: Event) -> Event:
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": lasting, "args": args}
+def _slice(cat: str, name: str, start: float, duration: float, args: Event) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, "args": args}
 
 
 def _work(cat: str, name: str, start: float, correlation: int, args: Event) -> Event:
@@ -55,19 +58,19 @@ EVENTS = (
     },
     {"ph": "X", "name": "compile", "pid": 1, "tid": "one", "ts": 1.5, "dur": 1, "args": {"x": [1]}, "more": {}},
 )
-"""Events with everything that is compiled."""
+"""Events that need all compiled code."""
 
 
 def main() -> None:
-    """Read a trace and ask it everything."""
+    """Read a trace and answer all questions about it."""
     with tempfile.TemporaryDirectory() as scratch:
         columns = Path(scratch, "columns")
         text = orjson.dumps({"schemaVersion": 1, "traceEvents": EVENTS})
         summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "compile.json", lambda _: None)
-        one = Asked(columns, orjson.loads(orjson.dumps(asdict(summary))))
-        with closing(Readings(Path(scratch, "spill"))) as readings:
+        trace = AnalysisInput(columns, orjson.loads(orjson.dumps(asdict(summary))))
+        with closing(ReadingCache(Path(scratch, "spill"))) as readings:
             for question in QUESTIONS.values():
-                answered(question, parameters_of(question, {}), [one] * question.traces, readings)
+                answer_question(question, parameters_of(question, {}), [trace] * question.traces, readings)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,32 @@
-"""The process that answers questions, as the server sees it: one for all, for as long as there is something to ask."""
+"""Answers to questions, by one child for all clients."""
 
 import asyncio
 import itertools
 import logging
 import math
 import shutil
-from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from service.jobs.process import kill, started
+from service.jobs.children.kinds import Kind
+from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed
+from service.jobs.children.pool import Pool
+from service.jobs.children.process import ChildProcess
+from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, Question
 from service.store.export import spill_of
 from service.store.room import Room
-from service.trace.errors import DeadlineExceeded, ExportFailed, again, fate
+from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 
 IDLE_S = 60.0
-"""After so long without a question, what was found out for others is forgotten."""
+"""Seconds without a question after which the child is replaced, and with it what it has read."""
 DROPPED_S = 2.0
-"""Seconds that the process goes on with questions nobody waits for any more: a page that is reloaded asks again."""
-_LINE_MAX = 1 << 20
+"""Seconds that the child goes on with dropped questions: a page that is reloaded asks again."""
 _LONGEST_TIMER_S = 1e6  # an event loop takes no infinite time
 
 log = logging.getLogger(__name__)
@@ -34,13 +36,13 @@ class Analyses:
     """Answers questions.
 
     Args:
-        spill: the folder for what does not fit into memory.
-        keep_ready: whether a process is kept ready.
-        idle_s: seconds without a question after which it ends, or another one takes its place.
-        dropped_s: seconds after which it is replaced where it only works on questions that nobody waits for.
-        deadline_s: seconds after which a question fails that it works on. Its process is replaced, and all other
-            questions are asked again.
-        room: of the data folder, which bounds what is spilled.
+        spill: the path next to which children write data that does not fit into memory.
+        keep_ready: whether a child is kept warm.
+        idle_s: seconds without a question after which the child is replaced, or ended where none is kept warm.
+        dropped_s: seconds after which the child is replaced if it only works on dropped questions.
+        deadline_s: seconds of work after which a question fails. Its child is replaced, and all other questions are
+            asked again.
+        room: space of the data folder, which bounds what is spilled.
     """
 
     def __init__(
@@ -55,225 +57,226 @@ class Analyses:
     ) -> None:
         self._spill = spill
         self._room = room
-        self._keep_ready = keep_ready
+        self._pool = Pool(Kind.ANALYSIS, str(spill), keep_warm=keep_ready)
         self._idle_s = idle_s
         self._dropped_s = dropped_s
         self._deadline_s = deadline_s
-        self._starting: asyncio.Task[Answering] | None = None
+        self._starting: asyncio.Task[AnalysisProcess] | None = None
         self._idling: asyncio.TimerHandle | None = None
-        self._hearing: set[asyncio.Task[None]] = set()
+        self._listening: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def answer(
         self,
         question: str,
         parameters: dict[str, Any],
-        traces: list[dict[str, Any]],
+        traces: Sequence[AnalysedTrace],
         *,
         form: str = "json",
         table: str | None = None,
         client: str = "",
     ) -> AsyncGenerator[bytes]:
-        """Yield an answer; see `service.jobs.analysis` for what is asked. To close this drops the question.
+        """Yield the answer to a question; to close the generator drops the question.
 
-        Clients take turns; `client` is the identity of the one that asks.
+        Args:
+            question: its name.
+            parameters: its parameters, as JSON values.
+            traces: the traces that it is about.
+            form: ``json``, ``csv`` or ``arrow``.
+            table: the table to return as csv or arrow; None for the first.
+            client: identity of the client; clients take turns.
 
         Raises:
-            AnalysisError: it can't be answered so, or none of the traces has what it takes.
+            AnalysisError: the question can't be answered, or none of the traces has the data for it.
             SelectionError: a trace has nothing of its selection.
-            DeadlineExceeded: it took longer than the server lets an answer take.
-            ExportFailed: the process failed.
+            DeadlineExceeded: the answer took longer than the server allows.
+            ExportFailed: the child failed.
         """
-        return self._asked(
-            question=question, parameters=parameters, traces=traces, form=form, table=table, client=client
-        )
+        return self._answers(AnswerTask(question, parameters, list(traces), form, table), client)
 
-    def applicable(self, trace: dict[str, Any], *, client: str = "") -> AsyncGenerator[bytes]:
-        """Yield an object of JSON: of each question null, or why it can't be asked of a trace."""
-        return self._asked(question=None, traces=[trace], client=client)
+    def applicable(self, trace: AnalysedTrace, *, client: str = "") -> AsyncGenerator[bytes]:
+        """Yield the JSON of all questions, each with the reason why it does not apply to the trace, or null."""
+        return self._answers(ApplicableTask(trace), client)
 
     async def opening(
         self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
     ) -> dict[str, Any]:
-        """Where the UI opens on a trace: the fields of `service.rendering.opening.Opening`; it waits for no question.
+        """Find where the UI opens on a trace, without waiting for questions.
+
+        Returns:
+            The JSON of `service.rendering.initial_view.InitialView`.
 
         Raises:
-            SelectionError: the trace has nothing of the selection, or not that slice.
-            ExportFailed: the process failed.
+            SelectionError: the trace has nothing of the selection, or does not have the slice.
+            ExportFailed: the child failed.
         """
-        told = {
-            "columns": str(columns),
-            "summary": summary,
-            "selection": None if selection is None else selection.as_dict(),
-            "slice": None if reference is None else str(reference),
-        }
-        async with aclosing(self._asked(opening=told, client="")) as answers:
-            opening: dict[str, Any] = orjson.loads(await anext(answers))
+        opening: dict[str, Any] = orjson.loads(await self._ask(OpeningTask(columns, summary, selection, reference), ""))
         return opening
 
     def prepare(self) -> None:
-        """Start the process, if one is to be kept ready."""
-        if self._keep_ready and not self._closed and self._is_over():
-            self._starting = asyncio.create_task(self._start())
+        """Keep a child warm from now on, if the server is set to."""
+        if self._is_over():
+            self._pool.prepare()
 
     async def close(self) -> None:
-        """End the process; who waits for it learns that it failed."""
+        """End the child; questions without an answer fail."""
         self._closed = True
         if self._idling:
             self._idling.cancel()
+        await self._pool.close()
         if self._starting:
             with suppress(ExportFailed):
                 (await self._starting).kill()
-        await asyncio.gather(*self._hearing)
+        await asyncio.gather(*self._listening)
 
-    async def _asked(self, **request: Any) -> AsyncGenerator[bytes]:
-        request["spill_max"] = None if self._room is None else await asyncio.to_thread(self._room.left)
+    async def _answers(self, question: Question, client: str) -> AsyncGenerator[bytes]:
+        yield await self._ask(question, client)
+
+    async def _ask(self, question: Question, client: str) -> bytes:
+        """Ask a question until it is not interrupted by the deadline or the end of another one."""
+        spill_max = None if self._room is None else await asyncio.to_thread(self._room.left)
         while True:
-            try:
-                answer = await self._answer(request)
-                break
-            except _Interrupted:  # by the deadline or the end of another question
-                continue
-        yield answer
+            with suppress(_Interrupted):
+                return await self._ask_once(question, client, spill_max)
 
-    async def _answer(self, request: dict[str, Any]) -> bytes:
-        """The answer of the process, which is started if there is none; raises `_Interrupted` if it is replaced."""
+    async def _ask_once(self, question: Question, client: str, spill_max: int | None) -> bytes:
+        """Ask the child, which is started if there is none; raises `_Interrupted` if it is replaced."""
         if self._idling:
             self._idling.cancel()
-        if self._is_over():
+        if self._starting is None or self._is_over():
             self._starting = asyncio.create_task(self._start())
-        if not self._starting:
-            raise RuntimeError("it was started above")
-        answering = await asyncio.shield(self._starting)
-        number, answer = answering.ask(request)
+        process = await asyncio.shield(self._starting)
+        call_id, answer = process.ask(question, client, spill_max)
         try:
             return await answer
         finally:
-            dropped = answering.leave(number)
-            if not answering.waited_for and not self._closed:
+            dropped = process.leave(call_id)
+            if not process.has_questions and not self._closed:
                 after = self._dropped_s if dropped else self._idle_s
-                self._idling = asyncio.get_running_loop().call_later(after, self._replace, answering)
+                self._idling = asyncio.get_running_loop().call_later(after, self._replace, process)
 
     def _is_over(self) -> bool:
-        """Whether there is no process that could be asked."""
+        """Return whether there is no child in use that could be asked."""
         starting = self._starting
-        return not starting or (starting.done() and (bool(starting.exception()) or starting.result().over))
+        return not starting or (starting.done() and (bool(starting.exception()) or starting.result().is_over))
 
-    async def _start(self) -> "Answering":
+    async def _start(self) -> "AnalysisProcess":
         if self._closed:
             raise ExportFailed("The server is shutting down.")
         try:
-            process = await started("service.jobs.analysis", str(self._spill), limit=_LINE_MAX)
+            child = await self._pool.take()
         except OSError as error:
             raise ExportFailed(f"The process that answers can't be started: {error}.") from error
-        answering = Answering(process, self._spill, dropped_s=self._dropped_s, deadline_s=self._deadline_s)
-        hearing = asyncio.create_task(answering.hear())
-        self._hearing.add(hearing)
-        hearing.add_done_callback(self._hearing.discard)
-        return answering
+        process = AnalysisProcess(child, self._spill, dropped_s=self._dropped_s, deadline_s=self._deadline_s)
+        listening = asyncio.create_task(process.listen())
+        self._listening.add(listening)
+        listening.add_done_callback(self._listening.discard)
+        return process
 
-    def _replace(self, answering: "Answering") -> None:
-        answering.kill()
+    def _replace(self, process: "AnalysisProcess") -> None:
+        process.kill()
         self.prepare()
 
 
 class _Interrupted(Exception):
-    """The process was replaced for the sake of another question: this one is to be asked again."""
+    """The child was replaced because of another question: this one has to be asked again."""
 
 
-class Answering:
-    """A process that answers, and the questions that it was asked.
+class AnalysisProcess:
+    """A child that answers questions, and the questions that it was asked.
 
     Args:
-        process: as it was started.
-        spill: the folder beside which it puts what does not fit into memory.
-        dropped_s: seconds that it may work on nothing but questions that nobody waits for.
+        child: the child.
+        spill: the path next to which the child spills.
+        dropped_s: seconds that it may work on nothing but dropped questions.
         deadline_s: seconds that it may work on one question.
     """
 
-    def __init__(self, process: Process, spill: Path, *, dropped_s: float, deadline_s: float) -> None:
-        self._process = process
+    def __init__(self, child: ChildProcess, spill: Path, *, dropped_s: float, deadline_s: float) -> None:
+        self._child = child
         self._spill = spill
         self._dropped_s = dropped_s
         self._deadline_s = deadline_s
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._call_ids = itertools.count()
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        """Answers that are waited for, by call."""
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
-        """Of the questions that it works on."""
+        """Deadlines of the calls that the child works on."""
         self._abandoned: asyncio.TimerHandle | None = None
         self._interrupted = False
-        self.over = False
+        self.is_over = False
 
     @property
-    def waited_for(self) -> bool:
-        """Whether anybody waits for an answer."""
-        return bool(self._waiting)
+    def has_questions(self) -> bool:
+        """True while a caller waits for an answer."""
+        return bool(self._answers)
 
-    def ask(self, request: dict[str, Any]) -> tuple[int, asyncio.Future[bytes]]:
-        """Ask a question: its number, and the answer as it will be."""
-        number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        if self.over:
+    def ask(self, question: Question, client: str, spill_max: int | None) -> tuple[int, asyncio.Future[bytes]]:
+        """Ask a question, and return the id of the call and the future answer."""
+        call_id = next(self._call_ids)
+        answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
+        if self.is_over:
             answer.set_exception(self._failure("has just ended"))
         else:
-            self._say({"id": number, **request})
-        return number, answer
+            self._child.call(question, call_id=call_id, client=client, spill_max=spill_max)
+        return call_id, answer
 
-    def leave(self, number: int) -> bool:
-        """Wait no more for an answer: whether it has not come."""
-        answer = self._waiting.pop(number)
+    def leave(self, call_id: int) -> bool:
+        """Stop waiting for an answer, and return whether it has not come."""
+        answer = self._answers.pop(call_id)
         dropped = answer.cancelled() or not answer.done()
         if dropped:
-            self._say({"dropped": number})
+            if not self.is_over:
+                self._child.send(Drop(call_id))
             self._watch_abandoned()
         return dropped
 
     def kill(self) -> None:
-        """End the process."""
-        self.over = True
-        kill(self._process)
+        """End the child."""
+        self.is_over = True
+        self._child.kill()
 
-    def _say(self, what: dict[str, Any]) -> None:
-        if self._process.stdin and not self.over:
-            self._process.stdin.write(orjson.dumps(what) + b"\n")
-
-    async def hear(self) -> None:
-        """Give each answer to its question; once the process has ended, fail those without one."""
-        output = self._process.stdout
-        if output is None:
-            raise RuntimeError("the process is started with pipes")
-        with suppress(asyncio.IncompleteReadError):  # it ended amid an answer
-            while line := await output.readline():
-                head = orjson.loads(line)
-                if "begun" in head:
-                    self._begun(head["begun"])
-                else:
-                    self._answered(head, await output.readexactly(head["bytes"]))
-        self.over = True
+    async def listen(self) -> None:
+        """Give each answer to its question; once the child has ended, fail all questions without an answer."""
+        while message := await self._child.receive():
+            match message:
+                case Begun(call_id):
+                    self._begin(call_id)
+                case Done(call_id):
+                    answer = await self._child.whole_body()
+                    if answer is None:
+                        break
+                    self._end(call_id, answer)
+                case Failed(error, _, call_id):
+                    self._end(call_id, error_from_dict(error))
+                case Crashed(_, traceback, call_id):
+                    log.error("an analysis crashed:\n%s", traceback)
+                    self._end(call_id, ExportFailed("The analysis broke; the server's log says more."))
+        self.is_over = True
         for timer in (*self._deadlines.values(), *([self._abandoned] if self._abandoned else [])):
             timer.cancel()
         self._deadlines.clear()
-        self._fail(await self._process.wait())
-        await asyncio.to_thread(shutil.rmtree, spill_of(self._spill, self._process.pid), ignore_errors=True)
+        self._fail_all(await self._child.end())
+        await asyncio.to_thread(shutil.rmtree, spill_of(self._spill, self._child.pid), ignore_errors=True)
 
-    def _begun(self, number: int) -> None:
+    def _begin(self, call_id: int) -> None:
         loop = asyncio.get_running_loop()
-        self._deadlines[number] = loop.call_later(min(self._deadline_s, _LONGEST_TIMER_S), self._expire, number)
+        self._deadlines[call_id] = loop.call_later(min(self._deadline_s, _LONGEST_TIMER_S), self._expire, call_id)
         self._watch_abandoned()
 
-    def _answered(self, head: dict[str, Any], body: bytes) -> None:
-        self._deadlines.pop(head["id"]).cancel()
-        answer = self._waiting.get(head["id"])
+    def _end(self, call_id: int, result: bytes | Exception) -> None:
+        self._deadlines.pop(call_id).cancel()
+        answer = self._answers.get(call_id)
         if answer and not answer.done():
-            if head["error"]:
-                answer.set_exception(again(head["error"]))
+            if isinstance(result, bytes):
+                answer.set_result(result)
             else:
-                answer.set_result(body)
+                answer.set_exception(result)
         self._watch_abandoned()
 
-    def _expire(self, number: int) -> None:
-        """Fail a question at its deadline, and end the process: nothing else stops its work."""
-        answer = self._waiting.get(number)
+    def _expire(self, call_id: int) -> None:
+        """Fail a question at its deadline, and end the child: nothing else stops its work."""
+        answer = self._answers.get(call_id)
         if answer and not answer.done():
             answer.set_exception(
                 DeadlineExceeded(
@@ -284,25 +287,25 @@ class Answering:
         self._interrupt()
 
     def _watch_abandoned(self) -> None:
-        """Give the process a moment to live if it only works on questions that nobody waits for."""
+        """End the child in a while if it only works on dropped questions."""
         if self._abandoned:
             self._abandoned.cancel()
             self._abandoned = None
-        if self._deadlines and not self._deadlines.keys() & self._waiting.keys():
+        if self._deadlines and not self._deadlines.keys() & self._answers.keys():
             self._abandoned = asyncio.get_running_loop().call_later(self._dropped_s, self._interrupt)
 
     def _interrupt(self) -> None:
         self._interrupted = True
         self.kill()
 
-    def _fail(self, status: int) -> None:
-        """Fail all questions that have no answer, as the process has ended."""
-        unanswered = [answer for answer in self._waiting.values() if not answer.done()]
+    def _fail_all(self, status: int) -> None:
+        """Fail all questions without an answer, as the child has ended."""
+        unanswered = [answer for answer in self._answers.values() if not answer.done()]
         if unanswered and not self._interrupted:
-            log.error("the process that answers questions %s", fate(status))
+            log.error("the process that answers questions %s", describe_exit(status))
         for answer in unanswered:
-            answer.set_exception(self._failure(f"{fate(status)}; the server's log says more"))
+            answer.set_exception(self._failure(f"{describe_exit(status)}; the server's log says more"))
 
     def _failure(self, how: str) -> Exception:
-        """Why there is no answer of a process that has ended."""
+        """Return why a child that has ended gives no answer."""
         return _Interrupted() if self._interrupted else ExportFailed(f"The process that answers {how}.")

@@ -1,4 +1,4 @@
-"""A queue whose clients can't take all workers: each has at most so many items in work at a time."""
+"""A fair queue: of each client, only a bounded number of items is in work at a time."""
 
 import threading
 from collections import Counter
@@ -9,7 +9,14 @@ Item = TypeVar("Item")
 
 
 class Entry(NamedTuple, Generic[Item]):
-    """An item that waits or is in work, and the client that it is for."""
+    """An item of a queue.
+
+    Attributes:
+        turn: items of a lower turn go first.
+        number: of items of the same turn, those of a lower number go first.
+        client: the client that the item is for.
+        item: the item.
+    """
 
     turn: int
     number: int
@@ -18,10 +25,10 @@ class Entry(NamedTuple, Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """Items that wait for the threads that work on them; those of clients with the least in work go first.
+    """Queue between threads. Items of the clients with the least items in work go first.
 
     Args:
-        per_client: items of one client that are in work at once.
+        per_client: number of items of one client that are in work at once.
     """
 
     def __init__(self, per_client: int) -> None:
@@ -37,7 +44,7 @@ class FairQueue(Generic[Item]):
             self._changed.notify()
 
     def take(self) -> Entry[Item]:
-        """Wait for an item whose client may have it worked on, and take it; `done` ends that work."""
+        """Wait for an item whose client has not reached its bound, and return it; `done` ends the work on it."""
         with self._changed:
             while (entry := self._next()) is None:
                 self._changed.wait()
@@ -54,6 +61,6 @@ class FairQueue(Generic[Item]):
             self._changed.notify()
 
     def _next(self) -> Entry[Item] | None:
-        """The first item of the clients with the least in work, by turn and number."""
+        """Return the first item of the clients with the least items in work, by turn and number."""
         allowed = [entry for entry in self._waiting if self._in_work[entry.client] < self._per_client]
         return min(allowed, key=lambda entry: (self._in_work[entry.client], entry.turn, entry.number), default=None)

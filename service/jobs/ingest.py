@@ -1,4 +1,4 @@
-"""The ingest of one trace, as a worker runs it: it leaves its result whole or not at all."""
+"""Ingest: reads a trace into columns, and leaves either the whole result or nothing."""
 
 import io
 import os
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from service.attribution.file import make_links
-from service.attribution.links import external_ids_told
+from service.attribution.links import external_ids_in_envelope
+from service.formats.registry import open_trace
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
-from service.store.lists import bounded
-from service.streaming.codec import format_of, plain_chunks
-from service.streaming.document import Document
+from service.store.lists import with_limited_lists
 from service.streaming.scan.nesting import Nesting
 from service.streaming.source import Progress
 from service.trace.rank import merged_ranks, ranks_by_pid
@@ -25,18 +24,21 @@ from service.trace.summary import Summary
 
 
 def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
-    """Read a trace once, and keep its events as columns and what stands around them in `columns`.
+    """Read a trace in one pass: write its events as columns, and the rest of the document as its envelope.
 
     Args:
-        original: the trace's bytes, which may still be coming; they end only where the trace does, so that a result
-            is there only once they are safe.
-        columns: the folder to make; one that a killed worker left there is replaced.
-        file_name: the name the trace was given.
-        on_progress: hears how far the pass has come.
+        original: the bytes of the trace. They may still be received: a read waits for them, and the end comes only
+            once all are safe on disk.
+        columns: the folder to make; one that a killed process left there is replaced.
+        file_name: the file name of the trace.
+        on_progress: is called with the progress of the pass.
+
+    Returns:
+        The summary of the trace.
 
     Raises:
         IngestError: the file can't be read as a trace.
-        DiskFull: there was no room for the result.
+        DiskFull: there was no room for the columns.
     """
     partial = partial_of(columns)
     for leftover in (partial, columns):
@@ -55,7 +57,7 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
 
 
 def prepare() -> None:
-    """Load what takes a while, by reading a trace of one event."""
+    """Load the code of an ingest, by reading a trace of one event."""
     with tempfile.TemporaryDirectory() as scratch:
         text = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
         ingest(io.BufferedReader(io.BytesIO(text)), Path(scratch, "columns"), "one.json", lambda _: None)
@@ -64,32 +66,30 @@ def prepare() -> None:
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
     progress = Progress()
 
-    def on_read(taken: int) -> None:
-        progress.bytes, progress.events = taken, document.kept
+    def on_read(size: int) -> None:
+        progress.bytes = size
         on_progress(progress)
 
-    packed = format_of(original)
-    document = Document(plain_chunks(original, on_read))
+    reader, packed = open_trace(original, on_read)
     nesting = Nesting()
     with ColumnsWriter(folder) as writer:
-        for events in document.events():
-            for batch in events.batches:
-                writer.add(batch)
-        progress.events = document.kept
+        for batch in reader.batches():
+            progress.events = reader.kept
+            writer.add(batch)
         on_progress(progress)
-        envelope, members = document.envelope()
+        envelope, members = reader.envelope()
         written = writer.finish(nesting.add, ranks_by_pid(merged_ranks(members)))
-    if written != document.kept:
-        raise RuntimeError(f"{document.kept} events came in and {written} were written")
+    if written != reader.kept:
+        raise RuntimeError(f"{reader.kept} events came in and {written} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
         if count:
-            document.health.add(code, count=count)
-    summary = take_census(folder, members, document.health, file_name=file_name, packed=packed)
-    summary.events = {"in": document.kept + document.refused, "kept": document.kept, "refused": document.refused}
-    summary.health = document.health.as_dict(refused=document.refused)
-    summary.attribution = make_links(folder, asdict(summary), external_ids_told(members)).told()
+            reader.health.add(code, count=count)
+    summary = take_census(folder, members, reader.health, file_name=file_name, packed=packed)
+    summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}
+    summary.health = reader.health.as_dict(refused=reader.refused)
+    summary.attribution = make_links(folder, asdict(summary), external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
-    summary = bounded(summary, folder)
+    summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return summary

@@ -1,4 +1,4 @@
-"""Makes a trace that shows its critical path: the trace, or a selection of it, with the path as a track of its own."""
+"""Overlays: a trace, or a selection of it, with its critical path as a track of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from service.analysis.answers import question_of, ranks_of
-from service.analysis.facts.reading import Reading
+from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.analysis.question import WorkParameters
-from service.analysis.readings import Asked
+from service.analysis.reading_cache import AnalysisInput
 from service.cutting.children import Child
 from service.cutting.overlay import write_overlay
 from service.cutting.source import Source
@@ -25,38 +25,38 @@ THREADS = 2
 def write_critical_path(
     source: Source, folder: Path, selection: Selection, *, spill: Path, on_written: Callable[[int, int], object]
 ) -> Child:
-    """Make the trace in `folder`, whose name is its id.
+    """Write a trace with its critical path.
 
     Args:
         source: the trace.
-        folder: where to make its columns.
-        selection: what of it; of nothing given, all.
-        spill: a folder for what does not fit into memory.
-        on_written: is told now and then how many events are written, and of how many.
+        folder: the folder of columns to make; its name is the id of the new trace.
+        selection: what of the trace; an empty one keeps all.
+        spill: the folder for data that does not fit into memory.
+        on_written: is called now and then with the number of events that are written, and of all events.
 
     Raises:
-        NotApplicable: it has no critical path.
+        NotApplicable: the trace has no critical path.
         SelectionError: the trace has nothing of the selection.
     """
     source = source.with_whole_lists()
-    whole = Asked(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
+    whole = AnalysisInput(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
     paths = [_path(rank, spill, tid) for tid, rank in enumerate(ranks_of(whole), 1)]
     events, _ = by_time(pa.concat_tables(paths))
     name = child_name(source.name, "critical-path")
     return write_overlay(source, folder, selection, events, name=name, kind=QUESTION, on_written=on_written)
 
 
-def _path(rank: Asked, spill: Path, tid: int) -> pa.Table:
-    """The events of one rank's path."""
+def _path(rank: AnalysisInput, spill: Path, tid: int) -> pa.Table:
+    """Return the events of the critical path of one rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise
 
-    reading = Reading(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
+    reading = RankDatabase(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
     try:
         with scope_of(reading) as scope:
             if reason := question_of(QUESTION).missing(scope):
                 raise NotApplicable(reason)
-            scope.work(WorkParameters())
+            scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)
     finally:
         reading.close()

@@ -1,4 +1,4 @@
-"""Retention: old traces that nobody pinned go by themselves."""
+"""Retention: deletes old traces that are not pinned."""
 
 import asyncio
 import logging
@@ -19,16 +19,18 @@ _DAY_NS = 86_400 * 10**9
 
 
 class Retention:
-    """Removes traces beyond an age, and the oldest while all take too much; once an hour, and when it is woken.
+    """Deletes unpinned traces beyond an age, and the oldest ones while the data folder is too large.
+
+    It sweeps once an hour, and when it is woken.
 
     Args:
-        catalog: of the traces.
-        room: tells how much they take.
-        remove: removes a trace.
-        in_use: tells of which traces jobs make others: these stay for now.
-        groups: of these, those go that are left without a trace.
-        days: the age; None for any.
-        size_max: bytes that the data folder may take; None for all.
+        catalog: the catalog of traces.
+        room: the space of the data folder.
+        remove: deletes a trace.
+        in_use: returns the ids of the traces that jobs read; these stay for now.
+        groups: the groups of traces; empty ones are deleted, too.
+        days: days after which a trace is deleted; None for no limit.
+        size_max: bytes that the data folder may take; None for no limit.
     """
 
     def __init__(
@@ -53,9 +55,9 @@ class Retention:
         self._main: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, if there is anything to look for."""
+        """Begin to sweep, if there is a limit."""
         if self._days is not None or self._size_max is not None:
-            self._main = asyncio.create_task(self._keep_order())
+            self._main = asyncio.create_task(self._sweep_repeatedly())
             self.wake()
 
     async def close(self) -> None:
@@ -65,34 +67,35 @@ class Retention:
             await asyncio.wait([self._main])
 
     def wake(self) -> None:
-        """Say that there is more than before."""
+        """Sweep soon: the data folder has grown."""
         self._woken.set()
 
     async def sweep(self) -> list[str]:
-        """Remove what is to go by now, and return its ids."""
-        gone: list[str] = []
-        while found := await asyncio.to_thread(self._next):
-            trace, why = found
-            with suppress(UnknownTrace):  # somebody else was faster
+        """Delete the traces that are beyond a limit, and return their ids."""
+        deleted: list[str] = []
+        while candidate := await asyncio.to_thread(self._next):
+            trace, why = candidate
+            with suppress(UnknownTrace):  # a client was faster
                 await self._remove(trace.id)
                 if trace.group_id:
                     await asyncio.to_thread(self._groups.remove_empty, trace.group_id)
                 audit.note("retention", did="delete", trace=trace.id, why=why)
-            gone.append(trace.id)
-        return gone
+            deleted.append(trace.id)
+        return deleted
 
     def _next(self) -> tuple[Trace, str] | None:
+        """Return the next trace to delete, and the limit that it exceeds: ``age`` or ``size``."""
         busy = self._in_use()
         if self._days is not None:
             before = time.time_ns() - int(self._days * _DAY_NS)
-            if trace := self._catalog.oldest_loose(before_ns=before, but=busy):
+            if trace := self._catalog.oldest_removable(before_ns=before, excluding=busy):
                 return trace, "age"
         if self._size_max is not None and self._room.used() > self._size_max:
-            trace = self._catalog.oldest_loose(before_ns=(1 << 63) - 1, but=busy)
+            trace = self._catalog.oldest_removable(before_ns=(1 << 63) - 1, excluding=busy)
             return (trace, "size") if trace else None
         return None
 
-    async def _keep_order(self) -> None:
+    async def _sweep_repeatedly(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S):
@@ -101,4 +104,4 @@ class Retention:
             try:
                 await self.sweep()
             except (TracedockError, OSError):
-                log.exception("old traces can't be removed; the next time will do")
+                log.exception("old traces can't be deleted; the next sweep tries again")

@@ -1,4 +1,4 @@
-"""Changes of the catalog that must be made sooner or later, also where the disk is full for a while."""
+"""Retries of changes of the catalog that must be made, even if the disk is full for a while."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 async def until_written(change: Callable[[], object], what: str) -> None:
-    """Make a change, and make it anew until the disk has room for it.
+    """Make a change, and retry it until the disk has room for it.
 
     Args:
-        change: raises `DiskFull` if there is no room.
-        what: is changed, as the log names it.
+        change: makes the change; raises `DiskFull` if there is no room.
+        what: name of the change, for the log.
     """
     warned = False
     while True:
@@ -25,7 +25,7 @@ async def until_written(change: Callable[[], object], what: str) -> None:
             change()
         except DiskFull as error:
             if not warned:
-                log.warning("%s can't be noted before there is room: %s", what, error.detail)
+                log.warning("%s can't be recorded before there is room: %s", what, error.detail)
             warned = True
         else:
             return

@@ -1,13 +1,14 @@
-"""The budget of bytes while jobs write: ends the youngest one for as long as there is no room."""
+"""Budget of bytes while jobs write: while there is no room, the youngest job is ended."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from service.jobs.process import WorkerProcess
+from service.jobs.children.task_process import TaskProcess
 from service.store.room import Room
-from service.trace.errors import NoRoom
+from service.trace.errors import InsufficientStorage
 
 CHECK_EVERY_S = 1.0
 _REST_FACTOR = 20
@@ -17,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class RoomGuard:
-    """Checks the room for the data folder while processes write there.
+    """Checks the space of the data folder while children write there.
 
     Args:
-        room: of the data folder.
-        writers: returns the processes that write, the youngest last.
+        room: the space.
+        writers: returns the children that write, the youngest last.
     """
 
-    def __init__(self, room: Room, writers: Callable[[], Sequence[WorkerProcess]]) -> None:
+    def __init__(self, room: Room, writers: Callable[[], Sequence[TaskProcess[Any]]]) -> None:
         self._room = room
         self._writers = writers
         self._task: asyncio.Task[None] | None = None
@@ -34,7 +35,7 @@ class RoomGuard:
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Check no more."""
+        """Stop checking."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -48,7 +49,7 @@ class RoomGuard:
             began = time.monotonic()
             try:
                 await asyncio.to_thread(self._room.check_now)
-            except NoRoom as error:
+            except InsufficientStorage as error:
                 for process in self._writers()[-1:]:
                     log.warning("a job is ended: %s", error.detail)
                     process.fail(error)

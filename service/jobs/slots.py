@@ -1,4 +1,4 @@
-"""Which jobs may begin beside those that run: a few at a time, and a small one always soon."""
+"""Slots of a queue: a few jobs run at a time, and one more small job if all of them are large."""
 
 import math
 from collections.abc import Collection
@@ -6,11 +6,11 @@ from collections.abc import Collection
 from service.store.jobs import Job
 
 SMALL_BYTES = 32 << 20
-"""Jobs on files of at most so many bytes take seconds: one of them may run beside any large ones."""
+"""Cost in bytes up to which a job is small. A small job takes seconds; one may run in addition to large ones."""
 
 
-def room(running: Collection[Job], at_once: int) -> float:
-    """The most bytes that a job may work on to begin now; below 0 where none may.
+def cost_limit(running: Collection[Job], at_once: int) -> float:
+    """Return the largest cost, in bytes, of a job that may begin now; below 0 if none may.
 
     Beyond `at_once` jobs, a small one may run if all others are large.
     """

@@ -1,1 +1,1 @@
-"""A trace as an engine takes it without loss: ids that differ, values that do no harm, slices that nest."""
+"""A trace as a document that an engine loads without loss: distinct ids, harmless values, slices that nest."""

@@ -1,183 +1,184 @@
-"""Events of a trace as the text that an engine is fed: with its own ids and lanes, sound times and harmless values."""
+"""Events of a trace as text for the engine: with ids and lanes, times in its range and harmless values."""
 
 import numpy as np
 import pyarrow as pa
 
-from service.rendering.account import Rendered
-from service.rendering.base import SPAN_MAX, engine_times
-from service.rendering.flows import Flows
-from service.rendering.lanes import FLOW, OTHER, SLICE, Lanes
+from service.rendering.flows import FlowMatcher
+from service.rendering.lanes import FLOW, OTHER, SLICE, LaneAssigner
+from service.rendering.render_report import RenderReport
+from service.rendering.sanitizing import containing, counter_args, is_exact, plain, sanitized, suspects
 from service.rendering.text import (
     COPIED,
     ESSENTIAL,
     ESSENTIAL_COLUMNS,
     LEFT_OUT,
     NO_ARGS,
-    Texts,
-    Vocabulary,
-    lines_of,
+    PackedTexts,
+    TextCache,
     member,
+    write_lines,
 )
-from service.rendering.tracks import ShownTracks
-from service.rendering.values import counters, harmless, is_kept, plain, suspects, tells
+from service.rendering.time_base import SPAN_MAX, engine_times
+from service.rendering.tracks import TrackAssigner
 from service.store.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
-from service.trace.selection import ALWAYS, Args
+from service.trace.selection import ALWAYS
+from service.trace.selection_fields import Args
 from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
 from service.trace.text import Members, Number, read, written
 
 _ASYNC = ("b", "n", "e")
 PHASES = ("X", "i", "I", "R", "B", "E", *_ASYNC, "C", *sorted(FLOW_PHASES))
-"""The phases that the engine shows; all others but metadata are shown as instants."""
+"""The phases that the engine shows; all others except metadata become instants."""
 
 _CODES = {phase: code for code, phase in enumerate(PHASES)}
 _INSTANT = _CODES["i"]
 _ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
-_LAUNCHES = frozenset({"ac2g", "async"})  # arrows, which end where a launch's work begins
-_READ = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
-_NUMBERS_READ = frozenset({"tts", "tdur"})  # the engine takes anything else for the end of the document
-_TEXT_IDS = 1 << 61  # ids that are no integers are numbered from here on
+_LAUNCHES = frozenset({"ac2g", "async"})  # arrows that end at the beginning of a launch's work
+_READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
+_NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine takes other values for the end of the document
+_TEXT_IDS = 1 << 61  # the first number for ids that are no integers
 
 _COLLECTIVE = b'"Collective name"'
 _JOINED_END = len(PHASES)
-_PHASE_TEXTS = Texts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
+_PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
 
-class SafeEvents:
+class EventWriter:
     """Writes the events of a trace.
 
     Args:
-        shown: gives tracks their processes and threads.
-        rendered: counts what is made.
-        args: which arguments are kept.
+        assigner: assigns processes and threads to tracks.
+        report: output: counts of the events.
+        args: which arguments to keep.
     """
 
-    def __init__(self, shown: ShownTracks, rendered: Rendered, args: Args) -> None:
-        self._shown = shown
-        self._rendered = rendered
+    def __init__(self, assigner: TrackAssigner, report: RenderReport, args: Args) -> None:
+        self._assigner = assigner
+        self._report = report
         self._kept_args = args
-        self._categories = Vocabulary(lambda word: member("cat")(plain(word)))
-        self._names = Vocabulary(lambda word: member("name")(plain(word)))
-        self._rests = Vocabulary(self._rest_text)
+        self._categories = TextCache(lambda word: member("cat")(plain(word)))
+        self._names = TextCache(lambda word: member("name")(plain(word)))
+        self._rests = TextCache(self._rest_text)
         self._tracks = Tracks()
-        self._lanes = Lanes()
+        self._lanes = LaneAssigner()
         self._pids = np.zeros(0, np.int64)
         self._tids = np.zeros(0, np.int64)
         self._ids: dict[str, int] = {}
-        self._flows = Flows()
-        self._kinds = Words()  # of arrows: by category and name
-        self._parts = 0
+        self._flows = FlowMatcher()
+        self._kinds = Words()  # categories and names of arrows
+        self._part_count = 0
 
-    def text(self, table: pa.Table) -> bytes:
-        """The text of the next table's events, which are in order of time; without metadata and what has no time."""
+    def write(self, table: pa.Table) -> bytes:
+        """Return the text of a table's events, without metadata and untimed ones; tables come in order of time."""
         part = self._part(table.unify_dictionaries().combine_chunks())
         metadata, timed = part.which("ph", METADATA), part.has("ts_ns")
-        self._rendered.events += len(part)
-        self._rendered.metadata += int(metadata.sum())
-        self._rendered.untimed += int((~metadata & ~timed).sum())
+        self._report.events += len(part)
+        self._report.metadata += int(metadata.sum())
+        self._report.untimed += int((~metadata & ~timed).sum())
         if not (kept := timed & ~metadata).all():
             part = self._part(part.table.filter(pa.array(kept)).combine_chunks())
-        return self._written(part) if len(part) else b""
+        return self._lines(part) if len(part) else b""
 
     def _loose_ends(self, part: Part, ids: Ints, has_id: Flags) -> Flags:
-        """Which events are ends of arrows that have not begun: the engine would pass over them."""
+        """Return which events are ends of arrows that have not begun: the engine would ignore them."""
         flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
         loose = np.zeros(len(part), np.bool_)
         if len(flows):
             kinds = (self._kinds.of(part, column)[flows] for column in ("cat", "name"))
             keys = mixed(ids[flows], has_id[flows], *kinds)
             loose[flows] = self._flows.loose(keys, part.which("ph", {"s"}.__contains__)[flows])
-            self._rendered.loose_ends += int(loose.sum())
+            self._report.loose_ends += int(loose.sum())
         return loose
 
     def _part(self, table: pa.Table) -> Part:
-        self._parts += 1
-        return Part(self._parts, 0, table)
+        self._part_count += 1
+        return Part(self._part_count, 0, table)
 
-    def _written(self, part: Part) -> bytes:
+    def _lines(self, part: Part) -> bytes:
         ids, has_id = self._ids_of(part)
         loose = self._loose_ends(part, ids, has_id)
         phases = self._phases(part, loose)
         is_slice = phases == _CODES["X"]
-        starts, lasts = self._times(part, is_slice)
+        starts, durations = self._times(part, is_slice)
         is_flow = np.isin(phases, [_CODES[phase] for phase in FLOW_PHASES])
         kinds = np.select([is_slice, is_flow], [SLICE, FLOW], OTHER)
-        placed, joined = self._lanes.lay(self._numbers_of_tracks(part, phases), starts, starts + lasts, kinds)
-        self._show_lanes()
+        lanes, joined = self._lanes.assign(self._track_numbers(part, phases), starts, starts + durations, kinds)
+        self._assign_new_lanes()
         always = np.ones(len(part), np.bool_)
-        texts, fates = self._args(part, phases == _CODES["C"])
-        fates[loose] = LEFT_OUT
-        return lines_of(
+        texts, modes = self._args(part, phases == _CODES["C"])
+        modes[loose] = LEFT_OUT
+        return write_lines(
             [(_PHASE_TEXTS, _with_joined_ends(part, phases, joined)), *self._words(part)],
-            np.stack([self._pids[placed], self._tids[placed], starts, lasts, ids]),
+            np.stack([self._pids[lanes], self._tids[lanes], starts, durations, ids]),
             np.stack([always, always, always, is_slice, has_id]),
             texts,
-            fates,
+            modes,
             np.stack([part.ints(column) for column in ESSENTIAL_COLUMNS]),
             np.stack([part.has(column) for column in ESSENTIAL_COLUMNS]),
         )
 
-    def _words(self, part: Part) -> list[tuple[Texts, Ints]]:
-        """The texts of categories, names and what else events have, and the number of each event's."""
+    def _words(self, part: Part) -> list[tuple[PackedTexts, Ints]]:
+        """Return the texts of categories, names and other members, each with the index of each event's text."""
         texts = []
-        for column, made in (("cat", self._categories), ("name", self._names)):
+        for column, cache in (("cat", self._categories), ("name", self._names)):
             codes, words = part.coded(column)
-            texts.append((made.of(words), np.where(codes < 0, len(words), codes)))
+            texts.append((cache.of(words), np.where(codes < 0, len(words), codes)))
         rest = part.table["rest"].combine_chunks().dictionary_encode()
         words = rest.dictionary.to_pylist()
         texts.append((self._rests.of(words), rest.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)))
         return texts
 
     def _phases(self, part: Part, loose: Flags) -> Ints:
-        """The phase of each event, as it is shown; counted but for what is loose."""
+        """Return the phase of each event as the engine shows it; counts all but loose ends."""
         own, words = part.coded("ph")
         phases = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
         without_id = np.isin(phases, [_CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
         phases[without_id] = _INSTANT
-        rendered = self._rendered
+        report = self._report
         for code, count in zip(*np.unique(phases[~loose], return_counts=True), strict=True):
-            rendered.phases[PHASES[code]] += int(count)
+            report.phases[PHASES[code]] += int(count)
         changed = without_id | ((phases == _INSTANT) & ~part.which("ph", {"i"}.__contains__))
         for code, count in zip(*np.unique(own[changed], return_counts=True), strict=True):
-            rendered.as_instants[words[code] if code >= 0 else ""] += int(count)
+            report.as_instants[words[code] if code >= 0 else ""] += int(count)
         return phases
 
     def _times(self, part: Part, is_slice: Flags) -> tuple[Ints, Ints]:
-        """When events begin, and how long slices last, as they are shown."""
-        rendered, starts, lasts = self._rendered, part.starts, np.where(is_slice, part.ints("dur_ns"), 0)
-        early, late = starts < rendered.base_ns, starts > min(rendered.base_ns + SPAN_MAX, ALWAYS[1])
-        long, negative = lasts > SPAN_MAX, lasts < 0
-        rendered.moved += int((early | late | long).sum())
-        rendered.negative += int(negative.sum())
-        return engine_times(starts, lasts, rendered.base_ns)
+        """Return the starts of events and the durations of slices in the engine."""
+        report, starts, durations = self._report, part.starts, np.where(is_slice, part.ints("dur_ns"), 0)
+        early, late = starts < report.base_ns, starts > min(report.base_ns + SPAN_MAX, ALWAYS[1])
+        long, negative = durations > SPAN_MAX, durations < 0
+        report.moved += int((early | late | long).sum())
+        report.negative += int(negative.sum())
+        return engine_times(starts, durations, report.base_ns)
 
-    def _numbers_of_tracks(self, part: Part, phases: Ints) -> Ints:
-        """A number for the track of each event, from which `_show_lanes` tells it.
+    def _track_numbers(self, part: Part, phases: Ints) -> Ints:
+        """Return a number for the track of each event, which `_assign_new_lanes` decodes.
 
-        What begins and ends by events of its own is on a track of its own, where no end can be taken for a slice's.
+        Slices with separate begin and end events get a track of their own, where no end can match another slice.
         """
         tracks = self._tracks.of(part)
         paired = np.isin(phases, [_CODES["B"], _CODES["E"]])
-        shared = np.array([self._shown.is_shared(*key) for key in self._tracks.keys], np.bool_)
+        shared = np.array([self._assigner.is_shared(*key) for key in self._tracks.keys], np.bool_)
         if not shared.any():
             return 4 * tracks + 2 * paired
         on_device = part.which("cat", _ON_DEVICE.__contains__)
         on_device |= part.which("ph", {"f"}.__contains__) & part.which("cat", _LAUNCHES.__contains__)
         return 4 * tracks + 2 * paired + (on_device & shared[tracks])
 
-    def _show_lanes(self) -> None:
-        """Give new lanes their processes and threads."""
+    def _assign_new_lanes(self) -> None:
+        """Assign processes and threads to new lanes."""
         if len(self._lanes) == len(self._pids):
             return
-        fresh = []
+        tracks = []
         for lane in range(len(self._pids), len(self._lanes)):
-            number, nth = self._lanes.where(lane)
+            number, nth = self._lanes.track_of(lane)
             pid, tid = self._tracks.keys[number // 4]
-            fresh.append(self._shown.show(pid, tid, nth, on_device=number % 2 == 1))
-        self._pids = np.concatenate([self._pids, [one.pid for one in fresh]])
-        self._tids = np.concatenate([self._tids, [one.tid for one in fresh]])
+            tracks.append(self._assigner.assign(pid, tid, nth, on_device=number % 2 == 1))
+        self._pids = np.concatenate([self._pids, [track.pid for track in tracks]])
+        self._tids = np.concatenate([self._tids, [track.tid for track in tracks]])
 
     def _ids_of(self, part: Part) -> tuple[Ints, Flags]:
-        """The ids of events, as integers, and which have one."""
+        """Return the ids of events as integers, and which events have one."""
         codes, words = part.coded("id_text")
         numbers = np.array([*map(self._id, words), 0], np.int64)[codes]
         return np.where(codes < 0, part.ints("id"), numbers), (codes >= 0) | part.has("id")
@@ -185,40 +186,39 @@ class SafeEvents:
     def _id(self, text: str) -> int:
         return self._ids.setdefault(text, _TEXT_IDS + len(self._ids))
 
-    def _args(self, part: Part, is_counter: Flags) -> tuple[Texts, Ints]:
-        """The texts of arguments, and what becomes of each; those of counters are without what is no number."""
+    def _args(self, part: Part, is_counter: Flags) -> tuple[PackedTexts, Ints]:
+        """Return the texts of arguments and their modes; arguments of counters keep only their numbers."""
         column = part.table["args"].combine_chunks()
-        texts = Texts.in_array(column)
-        fates = np.full(len(part), {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}[self._kept_args])
+        texts = PackedTexts.in_array(column)
+        modes = np.full(len(part), {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}[self._kept_args])
         if self._kept_args == "essential":
-            fates[tells(texts.values, texts.starts, _COLLECTIVE) | part.which("name", {"[memory]"}.__contains__)] = (
-                COPIED
-            )
-        fates[is_counter] = COPIED
-        changed = {row: harmless(column[row].as_py()) for row in suspects(texts.values, texts.starts).tolist()}
+            is_collective = containing(texts.values, texts.starts, _COLLECTIVE)
+            modes[is_collective | part.which("name", {"[memory]"}.__contains__)] = COPIED
+        modes[is_counter] = COPIED
+        changed = {row: sanitized(column[row].as_py()) for row in suspects(texts.values, texts.starts).tolist()}
         for row in np.flatnonzero(is_counter).tolist():
-            changed[row], count, others = counters(column[row].as_py())
-            self._rendered.numbers += count
-            self._rendered.no_numbers += others
+            changed[row], count, others = counter_args(column[row].as_py())
+            self._report.numbers += count
+            self._report.no_numbers += others
         if changed:
             rows = np.zeros(len(part), np.bool_)
             rows[list(changed)] = True
             values = pa.array([changed[row] for row in sorted(changed)], pa.string())
-            texts = Texts.in_array(pa.compute.replace_with_mask(column, rows, values))
-        return texts, fates
+            texts = PackedTexts.in_array(pa.compute.replace_with_mask(column, rows, values))
+        return texts, modes
 
     def _rest_text(self, text: str) -> str:
-        """What the engine reads of an event beside its columns, as the text of members with a comma before each."""
+        """Return other members of an event that the engine reads, as text with a comma before each."""
         kept = Members(
             (key, value) for key, value in dict(read(text)).items()
-            if key in _READ or (key in _NUMBERS_READ and isinstance(value, Number) and is_kept(value))
+            if key in _READ_KEYS or (key in _NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
         )  # fmt: skip
-        return f",{harmless(written(kept))[1:-1]}" if kept else ""
+        return f",{sanitized(written(kept))[1:-1]}" if kept else ""
 
 
 def _with_joined_ends(part: Part, phases: Ints, joined: Flags) -> Ints:
-    """The phases; ends of arrows that do not say so are joined to the slice that begins then, not to the next."""
+    """Return the phases; joins ends of arrows without ``bp`` to the slice that begins then, not to the next one."""
     ends = np.flatnonzero(joined & (phases == _CODES["f"]))
-    told = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()
-    phases[ends[~told]] = _JOINED_END
+    has_binding = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()
+    phases[ends[~has_binding]] = _JOINED_END
     return phases

@@ -1,4 +1,4 @@
-"""Ends of arrows that no arrow has: the engine passes over them, but only after it has read them all."""
+"""Ends of flow arrows without a start: the engine ignores them, but only after it has read them all."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ Keys = npt.NDArray[np.uint64]
 
 
 @compiled
-def _tell(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
-    """Put the keys of starts into a hash table, and find the ends that it does not hold; 0 is a free place."""
+def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
+    """Put the keys of starts into a hash table, and mark the ends whose keys it lacks; 0 marks a free place."""
     mask = np.uint64(len(table) - 1)
     for row in range(len(keys)):
         key = keys[row] | np.uint64(1)
@@ -29,19 +29,19 @@ def _tell(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> N
             loose[row] = True
 
 
-class Flows:
-    """Finds loose ends among flow events that come in order of time, as the engine does."""
+class FlowMatcher:
+    """Finds ends without a start among flow events in order of time, by the engine's rules."""
 
     def __init__(self) -> None:
         self._table = np.zeros(1 << 12, np.uint64)
         self._count = np.zeros(1, np.int64)
 
     def loose(self, keys: Keys, starts: Flags) -> Flags:
-        """Which events are ends, or steps, of an arrow that has not begun.
+        """Return which events are ends, or steps, of an arrow that has not begun.
 
         Args:
-            keys: what tells an arrow from others, of each event; mixed, for their low bit counts for nothing.
-            starts: which events begin one.
+            keys: identify the arrow of each event; hashed, for their low bit is ignored.
+            starts: the events that begin an arrow.
         """
         if 2 * (self._count[0] + len(keys)) > len(self._table):
             kept = self._table[self._table != 0]
@@ -49,5 +49,5 @@ class Flows:
             self._count[0] = 0
             self.loose(kept, np.ones(len(kept), np.bool_))
         loose = np.zeros(len(keys), np.bool_)
-        _tell(keys, starts, self._table, loose, self._count)
+        _mark_loose(keys, starts, self._table, loose, self._count)
         return loose

@@ -1,4 +1,4 @@
-"""Lanes of a track: slices that overlap without nesting lie on different ones, for the engine drops such slices."""
+"""Lanes of a track: slices that overlap without nesting get different lanes, for the engine would drop them."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from service.streaming.scan.compiled import compiled
 from service.streaming.scan.nesting import chained
 
 OTHER, SLICE, FLOW = 0, 1, 2
-"""What an event is to lanes: what fits on any, a slice, and an end of an arrow, which goes where its slice is."""
+"""Kinds of events: those that fit on any lane, slices, and ends of arrows, which go to the lane of their slice."""
 
-SEARCHED = 1 << 10  # lanes of a track, before a new one is made unasked: what has more is no trace of real work
+SEARCH_MAX = 1 << 10  # lanes of a track to search for a slice; real work has fewer
 _NONE = -1
 
 
 @compiled
-def _open(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> int:
-    """The topmost slice of a lane that is open at a time, or -1; those that are over by then are taken off."""
+def _top_slice(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> int:
+    """Return the topmost slice of a lane that is open at a time, or -1; removes slices that have ended by then."""
     top = lanes[lane, 2]
     while top >= 0 and slices[top, 1] <= start and slices[top, 0] < start:
         below = slices[top, 2]
@@ -29,23 +29,23 @@ def _open(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> int:
 
 
 @compiled
-def _lay(
-    tracks: Ints, starts: Ints, ends: Ints, kinds: Ints, order: Ints, placed: Ints, joined: Flags,
+def _assign(
+    tracks: Ints, starts: Ints, ends: Ints, kinds: Ints, order: Ints, assigned: Ints, joined: Flags,
     firsts: Ints, lanes: Any, slices: Any, counts: Ints,
 ) -> None:  # fmt: skip
-    """Put events on lanes.
+    """Assign events to lanes.
 
     Args:
         tracks: of the events.
-        starts: likewise, in ns.
-        ends: likewise.
-        kinds: likewise.
-        order: the events in order of time, and the longest first.
-        placed: gets the lane of each event.
-        joined: gets which ends of arrows lie where a slice begins at their time.
+        starts: of the events, in ns.
+        ends: of the events, in ns.
+        kinds: of the events.
+        order: the indices of the events by time, the longest first.
+        assigned: output: the lane of each event.
+        joined: output: the ends of arrows that lie on a lane where a slice begins at their time.
         firsts: the first lane of each track.
-        lanes: rows of track, number, topmost open slice, the track's next lane and, of a first one, the lanes it has.
-        slices: rows of start, end and the slice below; the first is the head of the list of free ones.
+        lanes: rows of track, number, topmost open slice, the track's next lane, and on first lanes the number of lanes.
+        slices: rows of start, end and the slice below; the first row is the head of the list of free rows.
         counts: lanes, open slices.
     """
     for event in order:
@@ -59,12 +59,12 @@ def _lay(
             last = lane
             searched = 0
             while lane >= 0:
-                top = _open(lane, start, lanes, slices, counts)
+                top = _top_slice(lane, start, lanes, slices, counts)
                 if top < 0 or slices[top, 1] >= end:
                     break
                 last = lane
                 searched += 1
-                lane = lanes[lane, 3] if searched < SEARCHED else -1
+                lane = lanes[lane, 3] if searched < SEARCH_MAX else -1
             if lane < 0:
                 lane = counts[0]
                 counts[0] += 1
@@ -80,7 +80,7 @@ def _lay(
             covering = -1
             other = lane
             while other >= 0:
-                top = _open(other, start, lanes, slices, counts)
+                top = _top_slice(other, start, lanes, slices, counts)
                 if top >= 0 and slices[top, 0] == start:
                     covering = other
                     joined[event] = True
@@ -89,11 +89,11 @@ def _lay(
                     covering = other
                 other = lanes[other, 3]
             lane = covering if covering >= 0 else lane
-        placed[event] = lane
+        assigned[event] = lane
 
 
-class Lanes:
-    """Lays events on lanes; its size grows with the lanes and with the slices that are open."""
+class LaneAssigner:
+    """Assigns events to lanes; its size grows with the lanes and with the open slices."""
 
     def __init__(self) -> None:
         self._firsts = np.full(1 << 8, _NONE)
@@ -104,29 +104,31 @@ class Lanes:
     def __len__(self) -> int:
         return int(self._counts[0])
 
-    def lay(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags]:
-        """The lane of each event, and which ends of arrows lie on one where a slice begins at their time.
+    def assign(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags]:
+        """Return the lane of each event, and the ends of arrows that lie on a lane where a slice begins at their time.
+
+        Events come in order of time, and all events of one time in one call.
 
         Args:
             tracks: numbers from 0 on.
             starts: in ns.
-            ends: likewise, not before the starts.
+            ends: in ns, not before the starts.
             kinds: `OTHER`, `SLICE` or `FLOW`.
-
-        Events come in order of time, and those of one time in one call.
         """
         order = np.lexsort((kinds == FLOW, -ends, starts)) if len(starts) else np.zeros(0, np.int64)
-        placed, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
-        most = int(tracks.max(initial=0)) + 1
-        if most > len(self._firsts):
-            self._firsts = np.concatenate([self._firsts, np.full(most, _NONE)])
+        assigned, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
+        tracks_end = int(tracks.max(initial=0)) + 1
+        if tracks_end > len(self._firsts):
+            self._firsts = np.concatenate([self._firsts, np.full(tracks_end, _NONE)])
         if len(self) + len(starts) > len(self._lanes):
             self._lanes = np.concatenate([self._lanes, np.zeros((len(self._lanes) + len(starts), 5), np.int64)])
         if self._counts[1] + len(starts) >= len(self._slices) - 1:
             self._slices = chained(self._slices, 2 * len(self._slices) + len(starts))
-        _lay(tracks, starts, ends, kinds, order, placed, joined, self._firsts, self._lanes, self._slices, self._counts)
-        return placed, joined
+        _assign(
+            tracks, starts, ends, kinds, order, assigned, joined, self._firsts, self._lanes, self._slices, self._counts
+        )
+        return assigned, joined
 
-    def where(self, lane: int) -> tuple[int, int]:
-        """The track of a lane, and its number there, from 1 on."""
+    def track_of(self, lane: int) -> tuple[int, int]:
+        """Return the track of a lane, and the lane's number on it, from 1 on."""
         return int(self._lanes[lane, 0]), int(self._lanes[lane, 1])

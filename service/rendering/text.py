@@ -1,6 +1,6 @@
-"""The text of events, written at the speed of memory: words are looked up, numbers and arguments are copied.
+"""The text of events, written at the speed of memory: words are cached, numbers and arguments are copied.
 
-DuckDB, which writes downloads, takes five times the work for the same text, a third of an engine's load.
+DuckDB, which writes downloads, needs five times the processor time for the same text, a third of an engine's load.
 """
 
 import json
@@ -10,103 +10,103 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.rendering.values import Bytes
+from service.rendering.sanitizing import Bytes
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 
 NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
-"""What becomes of an event's arguments, or that the event is left out."""
+"""The treatment of an event's arguments, or of the whole event."""
 
-ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # not the External id: a fifth of the load's time
+ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # the External id would take a fifth of the load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
-_KEPT = 1 << 16  # words
-_ROOM = 200  # bytes of an event beside its words, arguments and rest, at most
+_CACHED_MAX = 1 << 16  # words
+_EVENT_MAX = 200  # bytes of an event without its words, arguments and rest
 
 
-class Vocabulary:
-    """Texts that are looked up by number, and made once or, of very many, not much more often.
+class TextCache:
+    """A bounded cache of the texts of words.
 
     Args:
-        text: makes the text of a word.
+        text: returns the text of a word.
     """
 
     def __init__(self, text: Callable[[Any], str]) -> None:
         self._text = text
-        self._made: dict[Any, bytes] = {}
+        self._cache: dict[Any, bytes] = {}
 
-    def of(self, words: Iterable[Any]) -> "Texts":
-        """The texts of some words, and of none as the last."""
-        made = self._made
-        if len(made) > _KEPT:
-            made.clear()
+    def of(self, words: Iterable[Any]) -> "PackedTexts":
+        """Return the texts of words in order, and an empty text as the last."""
+        cache = self._cache
+        if len(cache) > _CACHED_MAX:
+            cache.clear()
         for word in words:
-            if word not in made:
-                made[word] = self._text(word).encode()
-        return Texts.of([*(made[word] for word in words), b""])
+            if word not in cache:
+                cache[word] = self._text(word).encode()
+        return PackedTexts.of([*(cache[word] for word in words), b""])
 
 
-class Texts:
-    """Texts one after the other: the bytes, and where each starts."""
+class PackedTexts:
+    """Texts one after the other: their bytes, and the index at which each starts."""
 
     def __init__(self, values: Bytes, starts: Ints) -> None:
         self.values = values
         self.starts = starts
 
     @classmethod
-    def of(cls, texts: list[bytes]) -> "Texts":
-        """The texts of a list."""
+    def of(cls, texts: list[bytes]) -> "PackedTexts":
+        """Return the texts of a list."""
         starts = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(text) for text in texts], out=starts[1:])
         return cls(np.frombuffer(b"".join(texts) or b"\0", np.uint8), starts)
 
     @classmethod
-    def in_array(cls, array: pa.StringArray) -> "Texts":
-        """The texts of an array, as they lie in its memory; those that are null are empty."""
+    def in_array(cls, array: pa.StringArray) -> "PackedTexts":
+        """Return the texts of an array without copying them; nulls are empty texts."""
         _, offsets, values = array.buffers()
         starts = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
         return cls(np.frombuffer(values, np.uint8) if values and len(values) else np.zeros(1, np.uint8), starts)
 
     @property
     def lengths(self) -> Ints:
-        """The bytes of each."""
+        """The size of each text in bytes."""
         return np.diff(self.starts)
 
 
-_TEXT_OF_KEYS = Texts.of([key.encode() for key in _KEYS])
-_TEXT_OF_FRAME = Texts.of([text.encode() for text in _FRAME])
+_TEXT_OF_KEYS = PackedTexts.of([key.encode() for key in _KEYS])
+_TEXT_OF_FRAME = PackedTexts.of([text.encode() for text in _FRAME])
 
 
 def member(key: str) -> Callable[[Any], str]:
-    """What makes the text of a member from its value, with the comma before it."""
+    """Return a function that returns the text of a member with that key, with a comma before it."""
     return lambda value: f',"{key}":{json.dumps(value, ensure_ascii=False)}'
 
 
-def lines_of(
-    words: list[tuple[Texts, Ints]], numbers: Ints, has: Flags, args: Texts, fates: Ints,
+def write_lines(
+    words: list[tuple[PackedTexts, Ints]], numbers: Ints, has: Flags, args: PackedTexts, modes: Ints,
     essential: Ints, known: Flags,
 ) -> bytes:  # fmt: skip
-    """The text of events, each after a comma and a line break.
+    """Return the text of events, each after a comma and a line break.
 
     Args:
-        words: the texts of phases, categories, names and what else events have, and the number of each event's.
+        words: the texts of phases, categories, names and other members, each with the index of each event's text.
         numbers: rows of pid, tid, ts, dur and id; times in ns.
-        has: which of the numbers there are.
+        has: which of the numbers events have.
         args: the texts of their arguments.
-        fates: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`, of each event.
+        modes: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`, of each event.
         essential: rows of `ESSENTIAL_COLUMNS`.
-        known: which of these there are.
+        known: which of these values events have.
     """
-    size = sum(int(texts.lengths[codes].sum()) for texts, codes in words) + _ROOM * len(fates)
-    size += int(args.lengths[fates == COPIED].sum())
-    if (fates == ESSENTIAL).any():
-        size += 2 * _ROOM * len(fates)
+    size = sum(int(texts.lengths[codes].sum()) for texts, codes in words) + _EVENT_MAX * len(modes)
+    size += int(args.lengths[modes == COPIED].sum())
+    if (modes == ESSENTIAL).any():
+        size += 2 * _EVENT_MAX * len(modes)
     out = np.empty(size, np.uint8)
     (phases, phase_of), (categories, category_of), (names, name_of), (rests, rest_of) = words
     end = _write(
         out, phases.values, phases.starts, phase_of, categories.values, categories.starts, category_of,
         names.values, names.starts, name_of, rests.values, rests.starts, rest_of, numbers, has,
-        args.values, args.starts, fates, essential, known,
+        args.values, args.starts, modes, essential, known,
         _TEXT_OF_FRAME.values, _TEXT_OF_FRAME.starts, _TEXT_OF_KEYS.values, _TEXT_OF_KEYS.starts,
     )  # fmt: skip
     return out[:end].tobytes()
@@ -114,9 +114,9 @@ def lines_of(
 
 @inlined
 def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
-    """Copy a text; where it ends in `out`."""
+    """Copy a text to `out`; returns its end."""
     length = starts[number + 1] - starts[number]
-    # numbers without a sign: numba need not look whether an index counts from the end, which takes five times as long
+    # unsigned indices: numba's check for negative ones would take five times as long
     here, there = np.uintp(starts[number]), np.uintp(end)
     for at in range(np.uintp(length)):
         out[there + at] = values[here + at]
@@ -125,7 +125,7 @@ def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
 
 @inlined
 def _put_number(out: Bytes, end: int, number: int) -> int:
-    """Write an integer; where it ends in `out`."""
+    """Write an integer to `out`; returns its end."""
     if number < 0:
         out[end] = 0x2D
         end += 1
@@ -143,7 +143,7 @@ def _put_number(out: Bytes, end: int, number: int) -> int:
 
 @inlined
 def _put_time(out: Bytes, end: int, time: int) -> int:
-    """Write ns as µs, with as many decimals as it takes; where it ends in `out`."""
+    """Write ns as µs to `out`, with as many decimals as necessary; returns its end."""
     end = _put_number(out, end, time // 1000)
     rest = time % 1000
     if rest:
@@ -160,7 +160,7 @@ def _put_time(out: Bytes, end: int, time: int) -> int:
 
 @inlined
 def _put_compact(out: Bytes, end: int, values: Bytes, start: int, stop: int) -> int:
-    """Copy JSON text without white space between its tokens; where it ends in `out`."""
+    """Copy JSON text to `out` without white space between its tokens; returns its end."""
     inside, escaped = False, False
     there = np.uintp(end)
     for at in range(np.uintp(start), np.uintp(stop)):
@@ -184,13 +184,13 @@ def _write(
     categories: Bytes, category_starts: Ints, category_of: Ints,
     names: Bytes, name_starts: Ints, name_of: Ints,
     rests: Bytes, rest_starts: Ints, rest_of: Ints,
-    numbers: Any, has: Any, args: Bytes, args_starts: Ints, fates: Ints, essential: Any, known: Any,
+    numbers: Any, has: Any, args: Bytes, args_starts: Ints, modes: Ints, essential: Any, known: Any,
     frame: Bytes, frame_starts: Ints, keys: Bytes, key_starts: Ints,
 ) -> int:  # fmt: skip
-    """Write the events; the bytes that it took."""
+    """Write the events to `out`; returns the number of bytes."""
     end = 0
-    for row in range(len(fates)):
-        if fates[row] == LEFT_OUT:
+    for row in range(len(modes)):
+        if modes[row] == LEFT_OUT:
             continue
         end = _put(out, end, frame, frame_starts, 0)
         end = _put(out, end, phases, phase_starts, phase_of[row])
@@ -204,10 +204,10 @@ def _write(
                     end = _put_time(out, end, numbers[column, row])
                 else:
                     end = _put_number(out, end, numbers[column, row])
-        if fates[row] == COPIED and args_starts[row + 1] > args_starts[row]:
+        if modes[row] == COPIED and args_starts[row + 1] > args_starts[row]:
             end = _put(out, end, frame, frame_starts, 7)
             end = _put_compact(out, end, args, args_starts[row], args_starts[row + 1])
-        elif fates[row] == ESSENTIAL:
+        elif modes[row] == ESSENTIAL:
             first = True
             for column in range(len(essential)):
                 if known[column, row]:

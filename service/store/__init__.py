@@ -1,1 +1,1 @@
-"""What outlives a restart: the folder, the originals and what was read from them, and the catalog."""
+"""Persistent state: the data folder, originals, columns, and the catalog."""

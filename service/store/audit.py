@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for each change, in a file of the data folder that never outgrows its bound.
+"""The audit log: one line of JSON for each change, in a file of bounded size in the data folder.
 
 {"at": "2026-11-21T15:30:00.123Z", "who": "ci", "did": "upload", "address": "10.0.0.7", "trace": "…", "status": 201}
 """
@@ -13,28 +13,28 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 SIZE_MAX, KEPT = 8 << 20, 4
-"""Bytes of the file before it is put aside, and how many of these are kept."""
+"""Size in bytes at which the file is rotated, and the number of rotated files that are kept."""
 
 log = logging.getLogger("tracedock.audit")
 log.setLevel(logging.INFO)
 
 
 class _Handler(RotatingFileHandler):
-    """Writes the lines of the audit log; a line that can't be written goes to the server's own log."""
+    """A log file whose write errors, with the lost line, go to the server's own log."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the base class's
-        """Report a line that was not written."""
+        """Log a line that could not be written."""
         logging.getLogger(__name__).warning(
             "the audit log can't be written (%s): %s", sys.exc_info()[1], record.getMessage()
         )
 
 
 class Audit:
-    """The log in the file at `path`, for as long as it is open; only its owner may read it.
+    """The audit log in a file, until it is closed; only the file's owner may read it.
 
     Args:
         path: of the file.
-        rotate: whether the file is put aside when it is full, which only one process may do.
+        rotate: whether the file is rotated when it is full, which only one process may do.
     """
 
     def __init__(self, path: Path, *, rotate: bool) -> None:
@@ -46,18 +46,18 @@ class Audit:
     def close(self) -> None:
         """Close the file."""
         log.removeHandler(self._file)
-        with suppress(OSError):  # lines that could not be written, which the server's log has
+        with suppress(OSError):  # lines that could not be written are in the server's log
             self._file.close()
 
 
-def note(who: str, *, did: str, **facts: str | int | None) -> None:
-    """Note a change.
+def note(actor: str, *, did: str, **fields: str | int | None) -> None:
+    """Log a change.
 
     Args:
-        who: the name of the token, or `local`.
-        did: what, as in `upload`.
-        facts: what more there is to say: `address`, `trace`, `status`…
+        actor: name of the token, or `local`.
+        did: the action, like `upload`.
+        fields: more fields of the line, like `address`, `trace` and `status`; null ones are left out.
     """
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
-    told = {"at": at, "who": who, "did": did} | {key: value for key, value in facts.items() if value is not None}
-    log.info(json.dumps(told))  # in ASCII: no other sign ends a line, whoever reads it
+    line = {"at": at, "who": actor, "did": did} | {key: value for key, value in fields.items() if value is not None}
+    log.info(json.dumps(line))  # in ASCII, which has no other line separators

@@ -1,7 +1,7 @@
-"""The catalog: which traces there are and what is known of them; SQLite, one writer.
+"""The catalog of traces, in SQLite with one writer.
 
-A trace's ``state`` is the outcome of its ingest job, and both change in one transaction, so that whatever is
-killed when, a restart finds a job for each trace that is not finished; see `service.store.jobs`.
+A trace's ``state`` is the outcome of its ingest job. Both change in one transaction, so that after a crash at any time
+every unfinished trace has a job; see `service.store.jobs`.
 """
 
 import secrets
@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from service.store.connection import Connection
-from service.store.groups import group_named
-from service.store.idempotency import note_made
+from service.store.groups import group_id_of
+from service.store.idempotency import record_created
 from service.trace.errors import UnknownTrace
 
 INGEST = "ingest"
-"""The kind of job that reads a trace."""
+"""The kind of the job that reads a trace."""
 _TWINS_MAX = 20
 _SELECT = (
     "SELECT *, (SELECT max(id) FROM job WHERE job.trace = trace.id AND kind = 'ingest') AS job,"
@@ -36,7 +36,7 @@ _SELECT_BRIEF = _SELECT.replace("*", _COLUMNS, 1)
 
 
 class State(StrEnum):
-    """What has become of a trace."""
+    """State of a trace."""
 
     QUEUED = "queued"
     INGESTING = "ingesting"
@@ -45,13 +45,25 @@ class State(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Whether it stays so."""
+        """True if the state is final."""
         return self in (State.READY, State.FAILED)
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace as the catalog knows it; `summary` has the fields of `Summary` once it is ready, `job` reads it."""
+    """A trace in the catalog.
+
+    Attributes:
+        summary: the fields of `Summary`; None until the trace is ready.
+        error: the error of a failed ingest.
+        sha256: digest of the original; empty if the trace was made here of other traces.
+        parent: id of the trace that it was cut out of.
+        selection: the selection by which it was cut out.
+        path: where the original lies, if not in the data folder.
+        path_mark: mark that shows a change of an original that other programs can write; see
+            `service.store.external_files`.
+        job: id of its last ingest.
+    """
 
     id: str
     name: str
@@ -72,17 +84,17 @@ class Trace:
 
     @property
     def identity(self) -> str:
-        """What tells it from all others: its digest, or its id where it was made here."""
+        """The digest of its original, or its id if it has none."""
         return self.sha256 or self.id
 
     @property
     def has_original(self) -> bool:
-        """Whether it came as a file; if not, it was made here of other traces."""
+        """True if the trace came as a file; False if it was made here of other traces."""
         return bool(self.sha256)
 
 
 def new_trace_id() -> str:
-    """A fresh id: 12 hexadecimal digits."""
+    """Return a new id of 12 hexadecimal digits."""
     return secrets.token_hex(6)
 
 
@@ -97,7 +109,7 @@ class Catalog:
         """Close the file."""
         self.connection.close()
 
-    def add(  # noqa: PLR0913 - what is known of a trace when it comes
+    def add(  # noqa: PLR0913 - the fields of a new trace
         self,
         trace_id: str,
         *,
@@ -110,38 +122,38 @@ class Catalog:
         path_mark: str | None = None,
         summary: dict[str, Any] | None = None,
     ) -> Trace:
-        """Record a trace whose original is safe, and queue its ingest.
+        """Record a trace whose original is safely stored, and queue its ingest.
 
         Args:
             trace_id: its id.
-            name: the name it was given.
-            size: bytes of the original.
-            sha256: of these.
-            group: the name of the group it belongs to, which is made if there is none.
-            priority: of its ingest; the smaller go first.
+            name: its name.
+            size: size of the original in bytes.
+            sha256: digest of the original.
+            group: name of the group to put it into, which is created if it is missing.
+            priority: priority of its ingest; smaller ones go first.
             path: where the original lies, if not in the data folder.
-            path_mark: by which one sees that somebody else changed it; see `service.store.outside`.
-            summary: what is known of it already, and it is ready at once.
+            path_mark: mark that shows a change of the original; see `service.store.external_files`.
+            summary: its summary, if it is known already; the trace is then ready without an ingest.
         """
         state = State.QUEUED if summary is None else State.READY
-        told = None if summary is None else orjson.dumps(summary).decode()
+        summary_text = None if summary is None else orjson.dumps(summary).decode()
         with self._transaction() as db:
-            group_id = None if group is None else group_named(db, group)
+            group_id = None if group is None else group_id_of(db, group)
             db.execute(
                 "INSERT INTO trace (id, name, state, created_ns, size, sha256, summary, group_id, path, path_mark)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (trace_id, name, state, time.time_ns(), size, sha256, told, group_id, path, path_mark),
+                (trace_id, name, state, time.time_ns(), size, sha256, summary_text, group_id, path, path_mark),
             )
             if summary is None:
                 db.execute(
                     "INSERT INTO job (kind, trace, state, priority, created_ns) VALUES (?, ?, 'queued', ?, ?)",
                     (INGEST, trace_id, priority, time.time_ns()),
                 )
-            note_made(db, f"trace/{trace_id}")
+            record_created(db, f"trace/{trace_id}")
         return self.get(trace_id)
 
     def get(self, trace_id: str) -> Trace:
-        """The trace with that id; raises `UnknownTrace`."""
+        """Return the trace with an id; raises `UnknownTrace`."""
         rows = self._rows(f"{_SELECT} WHERE id = ?", (trace_id,))
         if not rows:
             raise UnknownTrace(f"No trace has the id {trace_id[:64]!r}.")
@@ -158,16 +170,16 @@ class Catalog:
         group: str | None = None,
         brief: bool = False,
     ) -> list[Trace]:
-        """Traces from the newest on.
+        """Return a page of traces, the newest first.
 
         Args:
-            limit: how many at most.
-            after: (created_ns, id) of the last trace of the page before.
-            state: only those in that state.
-            name: only those whose name contains this, in any case.
-            parent: only those that were cut out of that trace.
-            group: only those of the group with that id.
-            brief: whether their summaries are without lists that can be long; ``steps_count`` is in them instead.
+            limit: largest number of traces.
+            after: (created_ns, id) of the last trace of the previous page.
+            state: return only traces in this state.
+            name: return only traces whose name contains this text, ignoring case.
+            parent: return only traces that were cut out of this trace.
+            group: return only traces of the group with this id.
+            brief: leave long lists out of the summaries, and add ``steps_count``.
         """
         rows = self._rows(
             f"{_SELECT_BRIEF if brief else _SELECT} WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
@@ -177,16 +189,16 @@ class Catalog:
         )
         return [_trace(row) for row in rows]
 
-    def of_bytes(self, sha256: str, size: int) -> list[Trace]:
-        """The oldest traces whose original has these bytes, those that are ready first."""
+    def find_by_bytes(self, sha256: str, size: int) -> list[Trace]:
+        """Return the oldest traces whose original has these bytes; ready ones come first."""
         rows = self._rows(
             f"{_SELECT} WHERE sha256 = ? AND size = ? ORDER BY state <> 'ready', created_ns LIMIT ?",
             (sha256, size, _TWINS_MAX),
         )
         return [_trace(row) for row in rows]
 
-    def like(self, *, sha256: str, size: int, name: str, group: str | None) -> str | None:
-        """The id of a trace with these bytes, under that name, in the group of that name, which did not fail."""
+    def find_like(self, *, sha256: str, size: int, name: str, group: str | None) -> str | None:
+        """Return the id of a trace with these bytes, name and group name that did not fail, or None."""
         rows = self._rows(
             "SELECT id FROM trace WHERE sha256 = ? AND size = ? AND name = ? AND state <> 'failed'"
             " AND (SELECT name FROM run_group WHERE run_group.id = group_id) IS ? ORDER BY created_ns LIMIT 1",
@@ -194,36 +206,41 @@ class Catalog:
         )
         return rows[0]["id"] if rows else None
 
-    def change(self, trace_id: str, *, pinned: bool | None = None, group: str | None = None) -> Trace:
-        """Pin a trace, which retention then leaves alone, or not; put it into the group of a name, "" for none.
+    def update(self, trace_id: str, *, pinned: bool | None = None, group: str | None = None) -> Trace:
+        """Update the fields of a trace that are given, and return it.
+
+        Args:
+            trace_id: its id.
+            pinned: whether retention keeps it.
+            group: name of its group, which is created if it is missing; "" takes the trace out of its group.
 
         Raises:
-            UnknownTrace: there is none.
+            UnknownTrace: no trace has this id.
         """
         self.get(trace_id)
         with self._transaction() as db:
             if pinned is not None:
                 db.execute("UPDATE trace SET pinned = ? WHERE id = ?", (pinned, trace_id))
             if group is not None:
-                group_id = group_named(db, group) if group else None
+                group_id = group_id_of(db, group) if group else None
                 db.execute("UPDATE trace SET group_id = ? WHERE id = ?", (group_id, trace_id))
         return self.get(trace_id)
 
-    def oldest_loose(self, *, before_ns: int, but: Collection[str] = ()) -> Trace | None:
-        """The oldest trace that nobody pinned and that is ready or failed, if it came before that, but for some."""
+    def oldest_removable(self, *, before_ns: int, excluding: Collection[str] = ()) -> Trace | None:
+        """Return the oldest unpinned trace that is ready or failed and older than `before_ns`, or None."""
         rows = self._rows(
             f"{_SELECT} WHERE NOT pinned AND state IN ('ready', 'failed') AND created_ns < ?"
             " AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY created_ns, id LIMIT 1",
-            (before_ns, orjson.dumps(list(but)).decode()),
+            (before_ns, orjson.dumps(list(excluding)).decode()),
         )
         return _trace(rows[0]) if rows else None
 
     def ids(self) -> list[str]:
-        """The ids of all traces."""
+        """Return the ids of all traces."""
         return [row["id"] for row in self._rows("SELECT id FROM trace")]
 
     def remove(self, trace_id: str) -> None:
-        """Forget a trace, and cancel its ingest if that is not over; raises `UnknownTrace`."""
+        """Delete a trace, and cancel its ingest if that is unfinished; raises `UnknownTrace`."""
         self.get(trace_id)
         with self._transaction() as db:
             db.execute("DELETE FROM trace WHERE id = ?", (trace_id,))

@@ -1,4 +1,4 @@
-"""What a trace holds, asked of its columns: the first thing that anyone wants to know of it."""
+"""Computation of a trace's summary from its columns."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from service.store.anomalies import note_anomalies
 from service.store.database import connected, spill_errors
 from service.store.folder import EVENTS
-from service.store.oddities import note_oddities
 from service.trace.health import Health
 from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
 from service.trace.summary import (
@@ -19,8 +19,12 @@ from service.trace.summary import (
     HOST_CATEGORIES,
     LAUNCH_PATTERN,
     TIMELESS_PHASES,
+    Bounds,
+    Device,
     Key,
+    Step,
     Summary,
+    Thread,
 )
 from service.trace.text import decoded, without_halves
 
@@ -28,10 +32,10 @@ THREADS = 2
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
-"""The metadata events that name something, and the argument that holds the name."""
+"""Metadata events that name a process or thread, and the argument that holds the name."""
 
 END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() passes over nulls, and ends stay 64-bit
-"""SQL for when an event ends, in ns."""
+"""SQL expression of an event's end in ns."""
 
 _TALLY = f"""
 CREATE TEMP TABLE tally AS
@@ -52,7 +56,7 @@ FROM (
         count(*) FILTER (dur_ns < 0) AS negative
     FROM events GROUP BY ALL
 )
-"""  # noqa: S608 - of constants
+"""  # noqa: S608 - made of constants
 _COUNTS = "SELECT ph, cat, sum(events)::BIGINT FROM tally GROUP BY ALL ORDER BY ALL"
 _BOUNDS = "SELECT min(start_ns), max(end_ns) FROM tally WHERE NOT is_timeless"
 _TRACKS = f"""
@@ -62,7 +66,7 @@ SELECT
     max(device) FILTER (is_work),
     bool_or(cat IN $host OR regexp_full_match(cat, '{LAUNCH_PATTERN}'))
 FROM tally WHERE ph <> 'M' GROUP BY ALL
-"""  # noqa: S608 - of constants
+"""  # noqa: S608 - made of constants
 _STREAMS = """
 SELECT DISTINCT device, stream FROM tally WHERE is_work AND device NOTNULL AND stream NOTNULL ORDER BY ALL
 """
@@ -73,7 +77,7 @@ WHERE is_work AND device NOTNULL GROUP BY device
 _STEPS = f"""
 SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
 WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
-"""  # noqa: S608 - of constants
+"""  # noqa: S608 - made of constants
 _NAMES = """
 SELECT name, pid, pid_text, tid, tid_text, args FROM events
 WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
@@ -81,22 +85,22 @@ WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
 
 
 class _Track(NamedTuple):
-    """The events of a track, the device whose work they are, and whether some are what a host does."""
+    """Number of events of a track, the device that runs them, and whether host events are among them."""
 
     events: int = 0
     device: int | None = None
     host: bool = False
 
     def joined(self, other: "_Track") -> "_Track":
-        """Both, which are written differently."""
+        """Return the sum of two notations of the same track."""
         device = self.device if other.device is None else other.device
         return _Track(self.events + other.events, device, self.host or other.host)
 
 
-def opened(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A connection in which the view ``events`` is the trace in `folder`; it loads no code from anywhere.
+def open_events(folder: Path) -> duckdb.DuckDBPyConnection:
+    """Open a connection with a view ``events`` of the columns in `folder`.
 
-    Beside the columns, ``row`` counts the events in order of time.
+    In addition to the columns, ``row`` numbers the events in order of time.
     """
     connection = connected(folder / "spill", threads=THREADS)
     path = str(folder / EVENTS).replace("'", "''")
@@ -108,20 +112,20 @@ def opened(folder: Path) -> duckdb.DuckDBPyConnection:
 def take_census(
     folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str | None
 ) -> Summary:
-    """All that is told of a trace before anyone asks a question of its own.
+    """Compute the summary of a trace.
 
     Args:
-        folder: where its columns lie.
-        envelope: the document's members beside its events.
-        health: what was found so far; what is odd about the events is added.
-        file_name: the trace's name; it may tell the rank.
-        packed: the file's format, if it came as one.
+        folder: folder of its columns.
+        envelope: the document's members except for its events.
+        health: its health so far, to which anomalies of the events are added.
+        file_name: its name, which may contain the rank.
+        packed: the format of its file, or None if it has no file.
 
     Raises:
-        DiskFull: there was no room to spill.
+        DiskFull: the disk had no room to spill.
     """
     host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
-    with spill_errors(), opened(folder) as db:
+    with spill_errors(), open_events(folder) as db:
         db.execute(_TALLY, {"work": list(GPU_CATEGORIES), "timeless": list(TIMELESS_PHASES)})
         names = _names(db)
         tracks = _tracks(db)
@@ -147,7 +151,7 @@ def take_census(
                 for pid in sorted(processes, key=lambda pid: _ordered([pid]))
             ],
             threads=[
-                {"pid": pid, "tid": tid, "name": names.get(("thread_name", pid, tid)), **tracks[pid, tid]._asdict()}
+                _thread(pid, tid, names.get(("thread_name", pid, tid)), tracks[pid, tid])
                 for pid, tid in sorted(tracks, key=_ordered)
             ],
             devices=_devices(db, envelope.get("deviceProperties")),
@@ -155,40 +159,51 @@ def take_census(
             steps=steps_in(db),
             ranks=merged_ranks(envelope),
         )
-        note_oddities(db, envelope, summary, health)
+        note_anomalies(db, envelope, summary, health)
     return summary
 
 
-def _bounds(start: int | None, end: int | None) -> dict[str, int] | None:
+def _thread(pid: Key, tid: Key, name: str | None, track: _Track) -> Thread:
+    return {
+        "pid": pid,
+        "tid": tid,
+        "name": name,
+        "events": track.events,
+        "device": track.device,
+        "host": track.host,
+    }
+
+
+def _bounds(start: int | None, end: int | None) -> Bounds | None:
     return None if start is None or end is None else {"start_ns": start, "end_ns": end}
 
 
 def _tracks(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, Key], _Track]:
-    """What each pid and tid holds."""
+    """Return the tracks by pid and tid."""
     tracks: dict[tuple[Key, Key], _Track] = {}
-    for pid, pid_text, tid, tid_text, *found in db.execute(_TRACKS, {"host": list(HOST_CATEGORIES)}).fetchall():
+    for pid, pid_text, tid, tid_text, *fields in db.execute(_TRACKS, {"host": list(HOST_CATEGORIES)}).fetchall():
         key = key_of(pid, pid_text), key_of(tid, tid_text)
-        tracks[key] = tracks.get(key, _Track()).joined(_Track(*found))
+        tracks[key] = tracks.get(key, _Track()).joined(_Track(*fields))
     return tracks
 
 
 def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
-    """The names that metadata events give: the last one counts."""
+    """Return the names from metadata events; the last one counts."""
     names: dict[tuple[Key, ...], str] = {}
     rows = db.execute(_NAMES, {"naming": list(_NAMING)})
     while batch := rows.fetchmany(10_000):
         for kind, pid, pid_text, tid, tid_text, args in batch:
-            told = json.loads(args, parse_int=float)  # some are longer than Python reads as integers
-            name = told.get(_NAMING[kind]) if isinstance(told, dict) else None
+            arguments = json.loads(args, parse_int=float)  # integers may be longer than Python accepts
+            name = arguments.get(_NAMING[kind]) if isinstance(arguments, dict) else None
             if isinstance(name, str):
                 key = (kind, key_of(pid, pid_text)) + ((key_of(tid, tid_text),) if kind == "thread_name" else ())
                 names[key] = without_halves(name)
     return names
 
 
-def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """The steps that the host annotates in the view ``events``, in order of time."""
-    steps = [
+def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
+    """Return the steps that host annotations in the view ``events`` mark, in order of time."""
+    steps: list[Step] = [
         {
             "number": int(match[1]),
             "name": name,
@@ -203,18 +218,18 @@ def steps_in(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     return sorted(steps, key=lambda step: (step["start_ns"], step["number"]))
 
 
-def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[dict[str, Any]]:
-    told = {
-        one["id"]: one
-        for one in (properties if isinstance(properties, list) else [])
-        if isinstance(one, Mapping) and type(one.get("id")) is int and abs(one["id"]) < 1 << 63
+def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
+    described = {
+        entry["id"]: entry
+        for entry in (properties if isinstance(properties, list) else [])
+        if isinstance(entry, Mapping) and type(entry.get("id")) is int and abs(entry["id"]) < 1 << 63
     }
-    worked = {device: (events, _bounds(*times)) for device, events, *times in db.execute(_DEVICES).fetchall()}
-    facts = []
-    for device in sorted({*told, *worked}):
-        one, (events, bounds) = told.get(device, {}), worked.get(device, (0, None))
-        name, memory = one.get("name"), whole_number(one.get("totalGlobalMem"))
-        facts.append(
+    work = {device: (events, _bounds(*times)) for device, events, *times in db.execute(_DEVICES).fetchall()}
+    devices: list[Device] = []
+    for device in sorted({*described, *work}):
+        fields, (events, bounds) = described.get(device, {}), work.get(device, (0, None))
+        name, memory = fields.get("name"), whole_number(fields.get("totalGlobalMem"))
+        devices.append(
             {
                 "id": device,
                 "name": name if isinstance(name, str) and name else None,
@@ -223,11 +238,11 @@ def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[dict[str
                 "bounds": bounds,
             }
         )
-    return facts
+    return devices
 
 
 def key_of(number: int | None, text: str | None) -> Key:
-    """A pid or tid as it was: an integer, or a string; any other JSON value as its text, and "" for none."""
+    """Return a pid or tid: an integer or a string; the text of any other JSON value, and "" for none."""
     if number is not None:
         return number
     if text is None:
@@ -236,5 +251,5 @@ def key_of(number: int | None, text: str | None) -> Key:
 
 
 def _ordered(track: Iterable[Key]) -> list[tuple[bool, Key]]:
-    """What sorts integers before strings, each in their own order."""
+    """Return a sort key by which integers come before strings."""
     return [(type(part) is str, part) for part in track]

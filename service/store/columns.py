@@ -1,7 +1,7 @@
-"""A trace's events as columns: one Parquet file, sorted by time, however large the trace and whatever its order.
+"""Writer of a trace's events as columns: one Parquet file, sorted by time.
 
-Batches come in the order of the file. They are sorted in runs, which lie compressed on disk while there are more to
-come; then all runs are merged, a slab of time after the other.
+This is an external merge sort. Batches come in the order of the file and are sorted in runs, which are spilled to disk
+with compression. At the end all runs are merged, one slab of time after the other.
 """
 
 import shutil
@@ -20,35 +20,34 @@ from service.streaming.schema import SCHEMA
 
 ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
-_BATCH_ROWS = 1 << 14  # of a run: what is read of it at a time
+_BATCH_ROWS = 1 << 14  # rows of a run that are read at a time
 _SLAB_ROWS = 1 << 17
-_RUNS_AHEAD = 2  # being sorted while more batches come
-_UNTIMED = np.iinfo(np.int64).max  # sorts events without a time behind all others
+_RUNS_AHEAD = 2  # runs that may be sorted while more batches come
+_UNTIMED = np.iinfo(np.int64).max  # events without a time sort last
 
-_ENCODINGS = {  # measured: each is the smallest for its column, and no slower than the others
+_ENCODINGS = {  # measured: the smallest for each column, and no slower than others
     **dict.fromkeys(("ts_ns", "correlation", "external_id", "bytes"), "DELTA_BINARY_PACKED"),
     **dict.fromkeys(("position", "dur_ns", "id"), "BYTE_STREAM_SPLIT"),
     **dict.fromkeys(("args", "rest"), "DELTA_LENGTH_BYTE_ARRAY"),
 }
 WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
-"""Columns that are written, and best read, as words of a dictionary."""
-_PRUNED = [  # what questions filter by: statistics of the others cost a seventh of the writing
+"""Columns with dictionary encoding, which should be read as dictionaries."""
+_PRUNED = [  # columns that questions filter by; statistics of all others would add a seventh to the write time
     *("position", "cat", "name", "pid", "pid_text", "tid", "tid_text", "ts_ns", "dur_ns", "id"),
     *("device", "stream", "correlation", "external_id", "bytes"),
 ]
 _SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 MERGED = SCHEMA.append(pa.field("rank", pa.int64()))
-"""The columns of a trace that was merged of ranks."""
+"""The columns of a trace that was merged from ranks."""
 
 Times = npt.NDArray[np.int64]
 
 
 class ColumnsWriter:
-    """Writes `events.parquet` into `folder`, which exists.
+    """A writer of `events.parquet` into an existing folder.
 
-    Give it every batch in the order of the file, then `finish`. Leaving the ``with`` block removes what it needed
-    meanwhile.
+    Add every batch in the order of the file, then `finish`. Leaving the ``with`` block removes temporary files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +69,7 @@ class ColumnsWriter:
         shutil.rmtree(self._spill, ignore_errors=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next events; blocks while too many wait to be sorted."""
+        """Add the next events; blocks while too many wait to be sorted."""
         position = pa.array(np.arange(self._position, self._position + len(batch)))
         self._position += len(batch)
         self._batches.append(batch.set_column(0, SCHEMA.field(0), position))
@@ -88,11 +87,11 @@ class ColumnsWriter:
         self._batches, self._rows = [], 0
 
     def finish(self, on_slab: Callable[[pa.Table], object], ranks: Mapping[int, int] | None = None) -> int:
-        """Write the file; the number of its rows.
+        """Write the file, and return its number of rows.
 
         Args:
-            on_slab: is given the events, in order of time and then of the file, some at a time.
-            ranks: of a merged trace, the rank of each process; they become one more column.
+            on_slab: called with each slab of events, in order of time and then of the file.
+            ranks: in a merged trace the rank of each process by pid, for a column ``rank``.
         """
         runs = [run.result() for run in self._runs]
         if self._batches or not runs:
@@ -100,7 +99,7 @@ class ColumnsWriter:
             self._batches = []
         with disk_errors(), parquet_writer(self._folder, MERGED if ranks else SCHEMA) as file:
             written: Future[None] | None = None
-            for slab in (with_ranks(one, ranks) if ranks else one for one in _merged(runs)):
+            for slab in (with_ranks(events, ranks) if ranks else events for events in _merged(runs)):
                 if written:
                     written.result()
                 written = self._threads.submit(file.write_table, slab, row_group_size=ROW_GROUP)
@@ -111,7 +110,7 @@ class ColumnsWriter:
 
 
 def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """What writes `EVENTS` into `folder`: tables of a schema that is `SCHEMA`, maybe with more columns, in order."""
+    """Return a writer of `EVENTS` into `folder`, for sorted tables of `SCHEMA` with optional further columns."""
     return pq.ParquetWriter(
         folder / EVENTS,
         schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
@@ -126,16 +125,16 @@ def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
-    """Events with a column that tells of which rank their process is."""
+    """Return events with a column of their processes' ranks; null for a process without one."""
     pids = np.array(sorted(ranks))
     values = np.array([ranks[pid] for pid in pids.tolist()])
-    told = events["pid"].fill_null(_UNTIMED).to_numpy()
-    at = np.minimum(np.searchsorted(pids, told), len(pids) - 1)
-    return events.append_column(MERGED.field("rank"), pa.array(values[at], mask=pids[at] != told))
+    of_events = events["pid"].fill_null(_UNTIMED).to_numpy()
+    at = np.minimum(np.searchsorted(pids, of_events), len(pids) - 1)
+    return events.append_column(MERGED.field("rank"), pa.array(values[at], mask=pids[at] != of_events))
 
 
 class _Run:
-    """Sorted events: in memory or, batch by batch, in the file at `path`."""
+    """Sorted events, in memory or spilled to the file at `path`."""
 
     def __init__(self, table: pa.Table, times: Times, path: Path | None = None) -> None:
         self.first = int(times[0]) if len(times) else _UNTIMED
@@ -147,7 +146,7 @@ class _Run:
 
     @classmethod
     def sorted(cls, batches: list[pa.RecordBatch], path: Path | None = None) -> "_Run":
-        """The batches as one run."""
+        """Sort batches into a run."""
         table, times = by_time(pa.Table.from_batches(batches, SCHEMA))
         return cls(table, times, path)
 
@@ -160,16 +159,16 @@ class _Run:
         self._table = SCHEMA.empty_table()
 
     def before(self, time: int | None) -> list[pa.Table]:
-        """Take the events before a time, or all that are left."""
-        taken: list[pa.Table] = []
+        """Take the events before a time from the run, or all that remain."""
+        pieces: list[pa.Table] = []
         while (table := self._next()) is not None:
             size = len(table) if time is None else int(np.searchsorted(_times(table), time))
             if size:
-                taken.append(table.slice(0, size))
+                pieces.append(table.slice(0, size))
             if size < len(table):
                 self._head = table.slice(size)
                 break
-        return taken
+        return pieces
 
     def _next(self) -> pa.Table | None:
         if self._head is not None:
@@ -195,19 +194,19 @@ def _spilled(batches: list[pa.RecordBatch], path: Path) -> _Run:
 
 
 def _merged(runs: list[_Run]) -> Iterator[pa.Table]:
-    """All events in order, in slabs of about `_SLAB_ROWS`."""
+    """Yield all events in order, in slabs of about `_SLAB_ROWS`."""
     fences = np.sort(np.concatenate([run.fences for run in runs]))
     crowded = {int(time) for time in fences[1:][fences[1:] == fences[:-1]]}
     step = _SLAB_ROWS // _BATCH_ROWS
     for cut in sorted({*fences[step - 1 :: step].tolist(), *crowded, _UNTIMED}):
         if pieces := [piece for run in runs if run.first < cut for piece in run.before(cut)]:
             yield by_time(pa.concat_tables(pieces))[0]
-        if cut in crowded or cut == _UNTIMED:  # of one time there may be more than memory holds
+        if cut in crowded or cut == _UNTIMED:  # memory may not hold all events of one time
             yield from _one_by_one(runs, cut + 1 if cut < _UNTIMED else None)
 
 
 def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
-    """The next events of each run, for those of all runs have the same time."""
+    """Yield the events of all runs up to a time, run by run: they all have the same time."""
     pieces: list[pa.Table] = []
     for run in runs:
         pieces += run.before(before) if before is None or run.first < before else []
@@ -217,7 +216,7 @@ def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
 
 
 def by_time(table: pa.Table) -> tuple[pa.Table, Times]:
-    """The rows in order of time, then of their coming, in one chunk, and their times; what has no time comes last."""
+    """Return the rows in one chunk, stably sorted by time, and their times; untimed events come last."""
     table = table.unify_dictionaries().combine_chunks()
     times = _times(table)
     order = np.argsort(times, kind="stable")

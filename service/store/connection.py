@@ -1,4 +1,4 @@
-"""The connection to the catalog's SQLite file: its tables, and how they become those of this version."""
+"""Connection to the catalog's SQLite file, with its tables and their migrations."""
 
 import sqlite3
 import threading
@@ -10,11 +10,11 @@ from typing import Any
 from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, TracedockError
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-"""SQLite's codes for a disk without room, for the file and for the index of its log."""
+"""SQLite's error codes for a full disk: for the file, and for the index of its log."""
 
 _SCHEMA_VERSION = 4
 _BASE_VERSION = 3
-"""That of the tables below; what is newer is in the migrations."""
+"""Version of the tables below; later changes are in the migrations."""
 _TRACE = """
 CREATE TABLE trace (
     id TEXT PRIMARY KEY,
@@ -45,11 +45,11 @@ CREATE TABLE job (
 CREATE INDEX job_waiting ON job (state, id);
 """
 _MIGRATIONS = {
-    1: (  # made no columns: every trace is read anew
+    1: (  # had no columns: every trace is ingested again
         "UPDATE trace SET state = 'queued', error = NULL, summary = NULL; DELETE FROM job;"
         "INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace;"
     ),
-    2: "".join(  # made no traces of traces
+    2: "".join(  # had no children of traces
         [
             "ALTER TABLE trace ADD COLUMN parent TEXT; ALTER TABLE trace ADD COLUMN selection TEXT;",
             "DROP INDEX job_waiting; ALTER TABLE job RENAME TO old;",
@@ -58,7 +58,7 @@ _MIGRATIONS = {
             "DROP TABLE old;",
         ]
     ),
-    3: "".join(  # knew no groups, kept no ingests that were over, and had one name for each file
+    3: "".join(  # had no groups, no history of ingests, and no files with several names
         [
             "CREATE TABLE run_group (id TEXT PRIMARY KEY, name TEXT NOT NULL, run_id TEXT,",
             " created_ns INTEGER NOT NULL) STRICT;",
@@ -86,15 +86,15 @@ _MIGRATIONS = {
         ]
     ),
 }
-"""What brings the tables of a version to those of the next."""
+"""Statements that migrate the tables of a version to the next one."""
 
 
 class Connection:
-    """The open file at `path`, with the tables of this version; its methods may be called from any thread."""
+    """A connection to the file at `path`, with the tables of this version. It may be used from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._db = opened(path)
+        self._db = open_database(path)
         try:
             self._prepare(path)
         except BaseException:
@@ -102,7 +102,7 @@ class Connection:
             raise
 
     def _prepare(self, path: Path) -> None:
-        """Set up the connection, and the tables in a file that is new."""
+        """Set up the connection, and create or migrate the tables."""
         self._db.row_factory = sqlite3.Row
         self._db.create_function("casefold", 1, str.casefold, deterministic=True)
         self._db.execute("PRAGMA synchronous = FULL")
@@ -117,7 +117,7 @@ class Connection:
             steps += [_MIGRATIONS[at] for at in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
             for statement in filter(str.strip, "".join(steps).split(";")):
                 db.execute(statement)
-            if version != _SCHEMA_VERSION:  # a full disk has no room for a write that changes nothing
+            if version != _SCHEMA_VERSION:  # on a full disk even a write without a change fails
                 db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A change, made whole or not at all; raises `DiskFull`."""
+        """Run an atomic transaction; raises `DiskFull`."""
         with self._lock, full_disk("the catalog"):
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -139,7 +139,7 @@ class Connection:
                 raise
 
     def check_writable(self) -> None:
-        """Raise `CatalogUnwritable` if nothing can be changed."""
+        """Raise `CatalogUnwritable` if the file can't be written."""
         try:
             with self._lock:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -151,20 +151,20 @@ class Connection:
             raise CatalogUnwritable(f"The catalog can't be written: {error}.") from error
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """What a query finds."""
+        """Return the rows of a query."""
         with self._lock, closing(self._db.execute(sql, values)) as cursor:
             return cursor.fetchall()
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """Open a database with a write-ahead log, made if it is missing; any thread may use the connection.
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open or create a database with a write-ahead log; any thread may use the connection.
 
-    The index of the log takes 32 KB on disk. Without room for it the connection keeps the index in memory, which locks
-    all others out.
+    The index of the log takes 32 KB on disk. Without room for it the connection keeps the index in memory and locks
+    the database exclusively.
 
     Raises:
-        DiskFull: there is no room for a new file.
-        CatalogInUse: another connection keeps its index in memory.
+        DiskFull: the disk has no room for a new file.
+        CatalogInUse: another connection has locked the database.
     """
     with full_disk(path.name):
         try:
@@ -179,7 +179,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def _logged(path: Path, locking: str) -> sqlite3.Connection:
-    """Open a database with a write-ahead log, in a locking mode of SQLite's."""
+    """Open a database with a write-ahead log in one of SQLite's locking modes."""
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         db.execute(f"PRAGMA locking_mode = {locking}")
@@ -192,10 +192,10 @@ def _logged(path: Path, locking: str) -> sqlite3.Connection:
 
 @contextmanager
 def full_disk(file: str) -> Iterator[None]:
-    """Tell "no room" apart from other errors of SQLite: raises `DiskFull` for it.
+    """Turn SQLite's errors for a full disk into `DiskFull`.
 
     Args:
-        file: what is written, as the error names it.
+        file: name of the written file for the message.
     """
     try:
         yield

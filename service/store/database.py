@@ -1,4 +1,4 @@
-"""DuckDB, as everything here uses it: in bounded memory, and with no code from anywhere but its package."""
+"""DuckDB connections with bounded memory and without extensions from the network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,24 +10,24 @@ import duckdb
 from service.trace.errors import DiskFull
 
 MEMORY_MAX = 512 << 20
-_spill_bound: dict[str, str] = {}
-"""DuckDB's setting for the bytes on disk of a connection, if this process has a bound."""
+_spill_limit: dict[str, str] = {}
+"""DuckDB's setting for the spilled bytes of a connection, if this process has a limit."""
 
 
-def bound_spill(size: int | None) -> None:
-    """Bound the bytes that each connection opened from now on may spill; None for DuckDB's own bound."""
-    _spill_bound.clear()
+def limit_spill(size: int | None) -> None:
+    """Limit the bytes that each connection opened from now on may spill; None for DuckDB's own limit."""
+    _spill_limit.clear()
     if size is not None:
-        _spill_bound["max_temp_directory_size"] = f"{size}B"
+        _spill_limit["max_temp_directory_size"] = f"{size}B"
 
 
 def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyConnection:
-    """A connection to a database that is empty and in memory.
+    """Open a connection to an empty database in memory.
 
     Args:
-        spill: the folder for what does not fit into `MEMORY_MAX` bytes.
-        threads: how many may work.
-        options: more of DuckDB's settings.
+        spill: folder for data that does not fit into `MEMORY_MAX` bytes.
+        threads: number of threads that it may use.
+        options: further settings of DuckDB.
     """
     return duckdb.connect(
         config={
@@ -36,7 +36,7 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
             "temp_directory": str(spill),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            **_spill_bound,
+            **_spill_limit,
             **options,
         }
     )
@@ -44,14 +44,14 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
 
 @contextmanager
 def spill_errors() -> Iterator[None]:
-    """Tell "no room to spill" apart from other errors of DuckDB: raises `DiskFull` for it.
+    """Turn DuckDB's errors for a full spill disk into `DiskFull`.
 
-    Amid the rows of a result, Arrow passes DuckDB's errors on as `OSError`.
+    While rows of a result are read, Arrow raises DuckDB's errors as `OSError`.
     """
     try:
         yield
     except (duckdb.Error, OSError) as error:
         if "Out of Memory Error" in str(error) or "No space left" in str(error):
-            why = str(error).split("\n", 1)[0]
-            raise DiskFull(f"The disk has no room for what does not fit into memory: {why}") from error
+            reason = str(error).split("\n", 1)[0]
+            raise DiskFull(f"The disk has no room for data that does not fit into memory: {reason}") from error
         raise

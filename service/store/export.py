@@ -1,8 +1,8 @@
-"""From columns back to a document: the envelope's own text, with each event on a line of its own.
+"""Export of columns as a document: the envelope's original text, with each event on its own line.
 
-DuckDB writes the text of the rows, many at a time, and Arrow hands it over as it lies in memory: an event is never a
-Python object. Numbers come out as they came in, for a time is printed from its nanoseconds with as many decimals as
-it had, and all other numbers are integers or text.
+DuckDB writes the text of many rows at a time, and Arrow passes the memory on, so that no event becomes a Python
+object. Numbers keep their text: times are printed from nanoseconds with their original number of decimals, and all
+other numbers are integers or text.
 """
 
 import json
@@ -30,26 +30,26 @@ from service.trace.secrets import SUSPECT, redacted_json
 Order = Literal["time", "original"]
 
 ENVELOPE_MAX = 8 << 20
-"""Bytes of an envelope that is shown."""
+"""Largest size in bytes of an envelope that is shown."""
 
 THREADS_MAX = 4
 BATCH = 1 << 13  # rows in a block, about 2 MB
-BUFFERED = 16 << 20  # bytes that DuckDB is ahead
-COMPRESSION = 2  # isal's: 1.8 GB/s; its last one makes the file 2 % smaller at a third of the speed
+BUFFERED = 16 << 20  # bytes of results that DuckDB may prepare ahead
+COMPRESSION = 2  # isal's level: 1.8 GB/s; level 3 makes the file 2 % smaller at a third of the speed
 
-_SEPARATOR = "\x1e"  # stands in no JSON text
+_SEPARATOR = "\x1e"  # occurs in no JSON text
 _START = f",{_SEPARATOR}".encode()
 """The text before each event."""
-_ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event are white space
+_ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event become spaces
 HEAVY = 64 << 20
-"""Bytes of a row group, of up to 32,768 events, from which on its events are read few at a time."""
+"""Size in bytes of a row group (up to 32,768 events) from which on its events are read few at a time."""
 _REPEATED = 16 << 20
-"""Bytes of the dictionary of a row group, likewise."""
+"""Size in bytes of a dictionary in a row group, from which on its events are read few at a time."""
 _TEXTS = ("cat", "name", "pid_text", "tid_text", "args", "rest")
-_HEAVY_BATCH = 64  # rows that are read at once
-_HEAVY_ROWS = 2  # that become text at once
+_HEAVY_BATCH = 64  # rows that are read at a time
+_HEAVY_ROWS = 2  # rows that become text at a time
 _PIECE_BYTES = 16 << 20
-_LONG = 8 << 20  # bytes of the words of a row group, of one of which DuckDB's `to_json` could take too much memory
+_LONG = 8 << 20  # bytes of a column of words from which on DuckDB's `to_json` may take too much memory
 _TOKEN = re.compile(rb'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<empty>\[\s*\])|[\[\]{}]', re.DOTALL)
 _NINES = 10**18 - 1
 
@@ -58,13 +58,13 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
     """Yield the document of a trace, in pieces of a few MB.
 
     Args:
-        columns: the folder that ingest made of the trace.
-        order: of the events; ``time`` is as they lie, ``original`` as in the file that came, which takes a sort.
-        redact: hide secrets, in the envelope and in events.
+        columns: folder of the trace's columns.
+        order: order of the events: by ``time``, as they are stored, or ``original`` as in the file, which takes a sort.
+        redact: whether to hide secrets in the envelope and the events.
 
     Raises:
         ExportFailed: the columns can't be read.
-        DiskFull: there was no room to sort.
+        DiskFull: the disk had no room to sort.
     """
     text = envelope(columns, redact=redact)
     rows = "read_parquet($file)" if order == "time" else "(SELECT * FROM read_parquet($file) ORDER BY position)"
@@ -80,14 +80,14 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
             yield from _document(text, _blocks(db, rows, {"file": str(file)}, sizes, redact=redact))
 
 
-def document_of(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redact: bool) -> Iterator[bytes]:
-    """Yield a document likewise.
+def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redact: bool) -> Iterator[bytes]:
+    """Yield the document of some tables, in pieces of a few MB; see `document`.
 
     Args:
-        tables: its events, of the columns' schema.
-        text: its envelope, as it is to be given.
-        columns: the folder that they come from.
-        redact: hide secrets in events.
+        tables: its events, in the schema of the columns.
+        text: its envelope, which is not redacted.
+        columns: folder of the columns that the events come from.
+        redact: whether to hide secrets in the events.
     """
     first = next(tables, None)
     if first is None:
@@ -101,11 +101,11 @@ def document_of(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redac
 
 
 class _Sizes(NamedTuple):
-    """What DuckDB, which works on thousands of events at a time, has no memory for.
+    """Sizes that would exceed the memory of DuckDB, which works on thousands of events at a time.
 
     Attributes:
-        heavy: events are large.
-        long: categories or names are.
+        heavy: whether events are large.
+        long: whether categories or names are large.
     """
 
     heavy: bool
@@ -113,14 +113,14 @@ class _Sizes(NamedTuple):
 
     @classmethod
     def of(cls, events: Path) -> "_Sizes":
-        """The sizes in a file of columns; raises `ExportFailed`."""
+        """Read the sizes from a file of columns; raises `ExportFailed`."""
         try:
-            told = pq.read_metadata(events)
+            metadata = pq.read_metadata(events)
         except (OSError, pa.ArrowException) as error:
             raise unreadable(events, error) from error
-        groups = [told.row_group(index) for index in range(told.num_row_groups)]
-        words = [told.schema.names.index(name) for name in ("cat", "name")]
-        texts = [told.schema.names.index(name) for name in _TEXTS]
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        words = [metadata.schema.names.index(name) for name in ("cat", "name")]
+        texts = [metadata.schema.names.index(name) for name in _TEXTS]
         return cls(
             any(group.total_byte_size > HEAVY for group in groups)
             or any(_repeats(group.column(text)) for group in groups for text in texts),
@@ -129,29 +129,29 @@ class _Sizes(NamedTuple):
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows become text at once."""
+        """The number of rows that become text at a time."""
         return _HEAVY_ROWS if self.heavy else BATCH
 
 
 def _repeats(chunk: Any) -> bool:
-    """Whether a chunk of a column may be much larger than it tells, as large texts stand in it once for many rows."""
+    """Return whether a column chunk may be much larger in memory, because its dictionary repeats large texts."""
     return "RLE_DICTIONARY" in chunk.encodings and chunk.total_uncompressed_size > _REPEATED
 
 
 def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows by time, as `_blocks` does, holding few of them at a time."""
+    """Yield the text of all rows by time, like `_blocks`, with few of them in memory at a time."""
     with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
         db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
         yield from _blocks(db, "few", {}, sizes, redact=redact)
 
 
 def _reader(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """A reader of batches, in pieces that DuckDB can hold."""
+    """Return a reader of batches in pieces that DuckDB has memory for."""
     return pa.RecordBatchReader.from_batches(schema, (piece for batch in batches for piece in _pieces(batch)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch, halved until a piece is small enough or one row."""
+    """Yield a batch in halves, until each piece is small enough or a single row."""
     if len(batch) <= 1 or batch.nbytes <= _PIECE_BYTES:
         yield batch
         return
@@ -161,7 +161,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _by_position(blocks: Iterator[bytes], events: Path) -> Iterator[bytes]:
-    """Yield the texts of blocks by time in the order of the file that came; they lie on disk meanwhile."""
+    """Yield the events of blocks in their original order, by way of a temporary file."""
     folder = spill_of(events.parent, os.getpid())
     positions = pq.read_table(events, columns=["position"])["position"].to_numpy()
     sizes: list[int] = []
@@ -179,7 +179,7 @@ def _by_position(blocks: Iterator[bytes], events: Path) -> Iterator[bytes]:
 
 def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
     _, start, end = _place_of_events(envelope)
-    first = next(blocks, b"")[1:]  # no comma stands before the first event, and nothing is given before it is there
+    first = next(blocks, b"")[1:]  # no comma before the first event; the first block is read before any output
     yield envelope[: start + 1] + first.translate(_ON_LINES)
     for block in blocks:
         yield block.translate(_ON_LINES)
@@ -187,30 +187,30 @@ def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def text_sizes(columns: Path) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the bytes that each event takes in a document, by time, many at a time; raises `ExportFailed`."""
+    """Yield the sizes in bytes of the events in a document, by time, many at a time; raises `ExportFailed`."""
     file = columns / EVENTS
     sizes = _Sizes.of(file)
     with _connected(columns, sizes) as db:
-        query = f"SELECT strlen({_row_text(sizes)}) AS size FROM read_parquet($file)"  # noqa: S608 - of names in this file
+        query = f"SELECT strlen({_row_text(sizes)}) AS size FROM read_parquet($file)"  # noqa: S608 - made of names in this file
         for batch in db.sql(query, params={"file": str(file)}).to_arrow_reader(BATCH):
             yield batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces as gzip."""
+    """Compress pieces with gzip."""
     packer = isal_zlib.compressobj(COMPRESSION, isal_zlib.DEFLATED, 16 + isal_zlib.MAX_WBITS)
     for piece in pieces:
-        if done := packer.compress(piece):
-            yield done
+        if compressed := packer.compress(piece):
+            yield compressed
     yield packer.flush()
 
 
-def beside_events(columns: Path) -> bytes:
-    """The text of an object of all that stands in a trace's document beside its events, without secrets.
+def envelope_members(columns: Path) -> bytes:
+    """Return the JSON text of the members of a trace's envelope except its events, without secrets.
 
     Raises:
         ExportFailed: the envelope can't be read.
-        ResultTooLarge: it has more than `ENVELOPE_MAX` bytes.
+        ResultTooLarge: the envelope has more than `ENVELOPE_MAX` bytes.
     """
     text = envelope(columns, redact=False, limit=ENVELOPE_MAX)
     member, _, end = _place_of_events(text)
@@ -225,11 +225,11 @@ def beside_events(columns: Path) -> bytes:
 
 
 def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
-    """The text of a document with no events.
+    """Return the text of the document without events.
 
     Raises:
-        ExportFailed: it is not there.
-        ResultTooLarge: it has more than `limit` bytes.
+        ExportFailed: the envelope can't be read.
+        ResultTooLarge: the envelope has more than `limit` bytes.
     """
     path = columns / ENVELOPE
     try:
@@ -241,18 +241,18 @@ def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
     return _without_secrets(text) if redact else text
 
 
-def envelope_of(columns: Path) -> Mapping[str, Any]:
-    """A document with no events, its numbers in doubles; nothing where that is no object that can be read.
+def parsed_envelope(columns: Path) -> Mapping[str, Any]:
+    """Return the members of the document without events, numbers as doubles; empty if it is not a readable object.
 
     Raises:
-        ExportFailed: it is not there.
+        ExportFailed: the envelope can't be read.
     """
     try:
         text = envelope(columns, redact=False).decode("utf-8", "replace")
-        told = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
+        members = json.loads(text, strict=False, parse_int=lambda digits: float(digits[:400]))
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, Mapping) else {}
+    return members if isinstance(members, Mapping) else {}
 
 
 def _without_secrets(text: bytes) -> bytes:
@@ -260,18 +260,18 @@ def _without_secrets(text: bytes) -> bytes:
 
 
 def spill_of(columns: Path, pid: int) -> Path:
-    """Where the process `pid` puts what it can't hold in memory; whoever ends it removes that."""
+    """Return the spill folder of the process `pid`, which the process that ends it must remove."""
     return columns.with_name(f"{columns.name}.spill-{pid}")
 
 
 def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
-    """Where in an envelope its empty array of events stands.
+    """Find the empty array of events in an envelope.
 
     Returns:
-        The offsets of its member, None where the document is the array, and of the array's start and end.
+        The offsets of its member, None if the document is the array itself, and of the array's start and end.
 
     Raises:
-        ExportFailed: it has no empty array ``traceEvents``, nor is it one.
+        ExportFailed: the envelope neither has nor is an empty array ``traceEvents``.
     """
     depth, key, place = 0, None, None
     for token in _TOKEN.finditer(envelope):
@@ -279,7 +279,7 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
             key = token if depth == 1 else key
         elif token["empty"]:
             named = key and json.loads(key[0]) == "traceEvents"
-            if depth == 0 or (depth == 1 and named):  # the last one, as readers take the last of equal keys
+            if depth == 0 or (depth == 1 and named):  # the last one, since readers use the last of equal keys
                 place = key and key.start(), token.start(), token.end()
         else:
             depth += 1 if token[0] in b"[{" else -1
@@ -290,10 +290,10 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
 
 @contextmanager
 def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that writes text; where it can't read the columns, that is an `ExportFailed` or a `DiskFull`."""
+    """Open a connection that writes text; its errors become `ExportFailed` or `DiskFull`."""
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:
-        # with large buffers, as a batch of large events has more than 2 GB
+        # large buffers: a batch of large events may exceed 2 GB
         with spill_errors(), connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
             db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
             db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
@@ -304,15 +304,15 @@ def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnecti
 
 
 def _quoted(text: str) -> str:
-    """A text as JSON."""
+    """Return a text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _blocks(
     db: duckdb.DuckDBPyConnection, rows: str, values: dict[str, str], sizes: _Sizes, *, redact: bool
 ) -> Iterator[bytes]:
-    """Yield the text of all rows, many at a time, each after a comma and the separator."""
-    text = f"SELECT {_row_text(sizes)} AS text FROM {rows}"  # noqa: S608 - of names in this file
+    """Yield the text of all rows, many at a time, with a comma and the separator before each."""
+    text = f"SELECT {_row_text(sizes)} AS text FROM {rows}"  # noqa: S608 - made of names in this file
     if redact:
         text = f"SELECT CASE WHEN regexp_matches(text, $suspect) THEN redacted(text) ELSE text END FROM ({text})"  # noqa: S608
         values = values | {"suspect": SUSPECT}
@@ -321,15 +321,15 @@ def _blocks(
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:
-    found = connection.execute(
+    versions = connection.execute(
         "SELECT value FROM parquet_kv_metadata($file) WHERE key = 'tracedock.columns'", {"file": str(events)}
     ).fetchall()
-    if found != [(COLUMNS_VERSION.encode(),)]:
-        raise ExportFailed(f"The trace's columns are not of version {COLUMNS_VERSION}: {found}.")
+    if versions != [(COLUMNS_VERSION.encode(),)]:
+        raise ExportFailed(f"The trace's columns are not of version {COLUMNS_VERSION}: {versions}.")
 
 
 def _joined(texts: pa.LargeStringArray) -> bytes:
-    """All texts of the array, one after the other, as they lie in its buffer."""
+    """Return all texts of an array in a row, straight from its buffer."""
     if not len(texts):
         return b""
     _, offsets, values = texts.buffers()
@@ -338,7 +338,7 @@ def _joined(texts: pa.LargeStringArray) -> bytes:
 
 
 def _row_text(sizes: _Sizes) -> str:
-    """The SQL expression of a row's text: a comma, the separator, and the event."""
+    """Return the SQL expression of a row's text: a comma, the separator, and the event."""
     as_json = "quoted" if sizes.long else "to_json"
     members = [_member(key, f"{as_json}({key})") for key in ("cat", "name")]
     members += [_member(key, f"coalesce({key}::VARCHAR, {key}_text)") for key in ("pid", "tid")]
@@ -346,7 +346,7 @@ def _row_text(sizes: _Sizes) -> str:
     members += [_member("id", "coalesce(id::VARCHAR, id_text)"), _member("args", "args")]
     members += ["CASE WHEN rest IS NULL THEN '}' ELSE ',' || substr(rest, 2) END"]
     following = f"concat({', '.join(members)})"
-    # almost all events have a phase; without one, the next member drops its comma
+    # almost all events have a phase; if not, the comma before the next member is trimmed
     return f"""CASE
         WHEN verbatim THEN ',{_SEPARATOR}' || rest
         WHEN ph IS NULL THEN concat(',{_SEPARATOR}{{', ltrim({following}, ','))
@@ -354,17 +354,17 @@ def _row_text(sizes: _Sizes) -> str:
 
 
 def _member(key: str, text: str) -> str:
-    """The SQL expression of a member and the comma before it; null where its text is."""
+    """Return the SQL expression of a member and the comma before it; null if its text is."""
     return f"""',"{key}":' || {text}"""
 
 
 def _time(key: str) -> str:
-    """The SQL expression of a time's text: its ns as µs, with the decimals that it came with; null without them."""
+    """Return the SQL expression of a time's text: µs with the original decimals; null if there are none."""
     ns, digits = f"{key}_ns", f"{key}_digits"
     return f"""CASE {digits}
         WHEN 0 THEN ({ns} // 1000)::VARCHAR
         WHEN 1 THEN (({ns} // 100)::DECIMAL(18, 0) * 0.1::DECIMAL(1, 1))::VARCHAR
         WHEN 2 THEN (({ns} // 10)::DECIMAL(18, 0) * 0.01::DECIMAL(2, 2))::VARCHAR
-        WHEN 3 THEN CASE WHEN {ns} BETWEEN -{_NINES} AND {_NINES}  -- which makes it faster
+        WHEN 3 THEN CASE WHEN {ns} BETWEEN -{_NINES} AND {_NINES}  -- faster
             THEN ({ns}::DECIMAL(18, 0) * 0.001::DECIMAL(3, 3))::VARCHAR
             ELSE ({ns}::DECIMAL(19, 0) * 0.001::DECIMAL(3, 3))::VARCHAR END END"""

@@ -1,13 +1,13 @@
-"""The data folder: where everything lies, who works on it, and how a file gets there whole or not at all.
+"""The data folder: its layout, its lock, and atomic writes into it.
 
 catalog.sqlite      the catalog
 tokens.sqlite       digests of the tokens
-audit.log           what was changed, and by whom; audit.log.1 and so on before
-lock                held by the one server that works here
-incoming/           uploads and large results on their way; emptied at each start of all but resumable uploads
-originals/{id}      the bytes as they came
-columns/{id}/       what ingest made of them; {id}.partial while it does
-making/{job}/       traces that are cut out or merged, until they are whole; emptied at each start
+audit.log           the audit log; older parts in audit.log.1 and so on
+lock                locked by the server that uses the folder
+incoming/           unfinished uploads and large results; at each start all but resumable uploads are removed
+originals/{id}      the original bytes of a trace
+columns/{id}/       the files that ingest makes of it; {id}.partial until they are complete
+making/{job}/       unfinished traces that are cut out or merged; emptied at each start
 """
 
 import errno
@@ -22,38 +22,38 @@ from pathlib import Path
 from service.trace.errors import CatalogInUse, DiskFull, ExportFailed
 
 EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
-"""The files that ingest makes of a trace."""
+"""Names of the files that ingest makes of a trace."""
 LISTS = "lists.json"
-"""Likewise, where the summary has lists that are too long for the catalog; see `service.store.lists`."""
+"""Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
-"""How the names of notes on resumable uploads end; see `service.store.resumable`."""
+"""Suffixes of the notes on resumable uploads; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
-"""Of their format: the value of ``tracedock.columns`` in the key-value metadata of `EVENTS`."""
+"""Version of the columns' format: the value of ``tracedock.columns`` in the key-value metadata of `EVENTS`."""
 
 
 class Folder:
-    """The data folder at `root`, made if it is missing."""
+    """The data folder at `root`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root.resolve()  # else what lies there could not be told from what a link leads to
+        self.root = root.resolve()  # so that paths in the folder compare equal to resolved ones
         self.catalog = self.root / "catalog.sqlite"
         self.tokens = self.root / "tokens.sqlite"
         self.audit = self.root / "audit.log"
         self.incoming = self.root / "incoming"
         self.originals = self.root / "originals"
         self.columns = self.root / "columns"
-        self.making = self.root / "making"
+        self.staging = self.root / "making"
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Make the folder and take its lock, which ends with this process however it ends.
+        """Create the folder if it is missing, and lock it until `close` or the end of this process.
 
         Raises:
-            CatalogInUse: another server has it.
+            CatalogInUse: another server has locked it.
         """
-        for part in (self.incoming, self.originals, self.columns, self.making):
+        for part in (self.incoming, self.originals, self.columns, self.staging):
             part.mkdir(parents=True, exist_ok=True)
-        self._close_to_others()
+        self._restrict_access()
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,60 +62,60 @@ class Folder:
             raise CatalogInUse(f"Another server works on {self.root}.") from None
         self._lock = lock
 
-    def _close_to_others(self) -> None:
-        """Take from other users of the machine what an earlier version let them have.
+    def _restrict_access(self) -> None:
+        """Remove other users' access to files that an earlier version created.
 
-        The mode of an original is left alone where the file has another name or owner: an import by link shares it
-        with somebody. The folder around it lets nobody in anyway. What else lies in the data folder is not ours.
+        An original with another name or owner keeps its mode, since an import by link shares the file; its folder
+        denies access anyway. Other files in the data folder are not the service's.
         """
         for file in (self.catalog, self.tokens, self.audit):
             for path in self.root.glob(f"{file.name}*"):
                 _make_private(path, 0o600)
-        for part in (self.incoming, self.originals, self.columns, self.making):
+        for part in (self.incoming, self.originals, self.columns, self.staging):
             for folder, _, names in os.walk(part):
                 _make_private(Path(folder), 0o700)
                 for name in names:
                     _make_private(Path(folder, name), 0o600)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def received(self, trace_id: str) -> Path:
-        """The path of a trace's bytes while they are received."""
+        """Return the path of a trace's bytes while they are received."""
         return self.incoming / trace_id
 
     def original(self, trace_id: str) -> Path:
-        """The path of a trace's original bytes."""
+        """Return the path of a trace's original bytes."""
         return self.originals / trace_id
 
     def columns_of(self, trace_id: str) -> Path:
-        """The folder of what ingest made of a trace."""
+        """Return the folder of a trace's columns."""
         return self.columns / trace_id
 
     def size_of(self, trace_id: str) -> int:
-        """Bytes of what ingest made of a trace; 0 if nothing."""
+        """Return the size in bytes of a trace's columns; 0 if there are none."""
         with suppress(FileNotFoundError):
             return size_of(self.columns_of(trace_id))
         return 0
 
     def remove(self, trace_id: str) -> None:
-        """Remove all files of a trace; what is gone already is fine."""
+        """Remove all files of a trace; missing ones are ignored."""
         with suppress(FileNotFoundError):
             self.original(trace_id).unlink()
         self.remove_columns(trace_id)
 
     def remove_columns(self, trace_id: str) -> None:
-        """Remove what ingest made of a trace, whole or not; what is gone already is fine."""
+        """Remove a trace's columns, complete or partial; missing ones are ignored."""
         columns = self.columns_of(trace_id)
-        for made in (columns, partial_of(columns)):
+        for folder in (columns, partial_of(columns)):
             with suppress(FileNotFoundError):
-                shutil.rmtree(made)
+                shutil.rmtree(folder)
 
     def names_of(self, status: os.stat_result) -> int:
-        """How many originals are names of a file."""
+        """Return the number of originals that are hard links to a file."""
         count = 0
         with os.scandir(self.originals) as entries:
             for entry in entries:
@@ -124,20 +124,20 @@ class Folder:
         return count
 
     def share(self, trace_id: str, twin: str) -> bool:
-        """Let the original of a trace be that of another, which has the same bytes; False where it can't be."""
+        """Make a trace's original a hard link to that of a twin with the same bytes; return False if that fails."""
         second = self.incoming / f"{trace_id}.twin"
         try:
             second.hardlink_to(self.original(twin))
             second.replace(self.original(trace_id))
             sync_folder(self.originals)
-        except OSError:  # the other is deleted meanwhile, or has as many names as the file system knows
+        except OSError:  # the twin was deleted meanwhile, or has the largest number of links
             return False
         finally:
-            second.unlink(missing_ok=True)  # two names of one file are not replaced by each other
+            second.unlink(missing_ok=True)  # renaming a link over another of the same file does nothing
         return True
 
     def share_columns(self, trace_id: str, twin: str) -> bool:
-        """Let the columns of a trace be those of another; False where it can't be."""
+        """Make the columns of a trace hard links to those of a twin; return False if that fails."""
         columns = self.columns_of(trace_id)
         partial = partial_of(columns)
         try:
@@ -147,16 +147,16 @@ class Folder:
             sync_folder(partial)
             partial.replace(columns)
             sync_folder(self.columns)
-        except OSError:  # as above
+        except OSError:  # as in `share`
             shutil.rmtree(partial, ignore_errors=True)
             return False
         return True
 
     def sweep(self, known: Iterable[str]) -> None:
-        """Remove what no trace in the catalog owns: the remains of uploads, ingests and analyses that were killed."""
+        """Remove files that no trace in the catalog owns: leftovers of killed uploads, jobs and analyses."""
         keep = set(known)
-        for unfinished in (*self.making.iterdir(), *self.root.glob(f"{self.incoming.name}.spill-*")):
-            shutil.rmtree(unfinished)
+        for leftover in (*self.staging.iterdir(), *self.root.glob(f"{self.incoming.name}.spill-*")):
+            shutil.rmtree(leftover)
         resumable = {note.stem for note in self.incoming.glob(f"*{UPLOAD}")}
         for leftover in self.incoming.iterdir():
             if leftover.suffix == UPLOAD and leftover.stem in keep:
@@ -174,33 +174,33 @@ class Folder:
 
 
 def _make_private(path: Path, mode: int) -> None:
-    """Give a file or folder of our own that mode, unless it has another name."""
+    """Set the mode of a file or folder that belongs to this user, unless the file has another link."""
     with suppress(FileNotFoundError):
-        told = path.lstat()
-        shared = stat.S_ISREG(told.st_mode) and told.st_nlink > 1
-        ours = stat.S_ISREG(told.st_mode) or stat.S_ISDIR(told.st_mode)
-        if ours and not shared and told.st_uid == os.geteuid() and stat.S_IMODE(told.st_mode) & 0o077:
+        status = path.lstat()
+        shared = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if is_file_or_folder and not shared and status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
             path.chmod(mode)
 
 
 def size_of(columns: Path) -> int:
-    """Bytes of what ingest made of a trace."""
+    """Return the size in bytes of a folder of columns."""
     return sum(part.stat().st_size for part in _parts_of(columns))
 
 
 def _parts_of(columns: Path) -> list[Path]:
-    """The files that ingest made of a trace; an earlier version made no `ATTRIBUTION`, and few have `LISTS`."""
-    more = (columns / ATTRIBUTION, columns / LISTS)
-    return [columns / EVENTS, columns / ENVELOPE, *(part for part in more if part.exists())]
+    """Return the files of a folder of columns; `LISTS` and, from an early version, `ATTRIBUTION` may be missing."""
+    optional = (columns / ATTRIBUTION, columns / LISTS)
+    return [columns / EVENTS, columns / ENVELOPE, *(part for part in optional if part.exists())]
 
 
 def partial_of(columns: Path) -> Path:
-    """The folder that becomes `columns` once it is whole."""
+    """Return the folder that is renamed to `columns` once it is complete."""
     return columns.with_name(f"{columns.name}.partial")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a power cut."""
+    """Make the directory entries of a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -209,7 +209,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader finds all of it or none, also after a power cut."""
+    """Write a file atomically and durably."""
     partial = path.with_name(f".{path.name}.partial")
     with disk_errors(), partial.open("wb") as file:
         file.write(content)
@@ -221,7 +221,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Tell "no room" apart from other errors of the disk: raises `DiskFull` for it."""
+    """Turn OS errors for a full disk into `DiskFull`."""
     try:
         yield
     except OSError as error:
@@ -231,6 +231,6 @@ def disk_errors() -> Iterator[None]:
 
 
 def unreadable(file: Path, error: Exception) -> ExportFailed:
-    """The error of a file of a trace that can't be read; it names the file, and not the folder of the server."""
+    """Return the error for a trace's file that can't be read; it hides the server's folder."""
     reason = str(error).split("\n", 1)[0].replace(str(file), file.name)
     return ExportFailed(f"The trace's {file.name} can't be read: {reason}")

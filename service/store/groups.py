@@ -1,4 +1,4 @@
-"""Groups: the traces of one run, which belong together."""
+"""Groups of traces that belong to one run."""
 
 import secrets
 import sqlite3
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.store.connection import Connection
-from service.store.idempotency import note_made
+from service.store.idempotency import record_created
 from service.trace.errors import BadGroupName, GroupExists, UnknownGroup, UnknownTrace
 
 NAME_MAX_BYTES = 255
@@ -20,7 +20,13 @@ _SELECT = (
 
 @dataclass(frozen=True)
 class Group:
-    """A group: `run_id` is what the one who made it calls the run; it has so many `traces`, of so many bytes."""
+    """A group of traces.
+
+    Attributes:
+        run_id: the client's identifier of the run.
+        traces: number of its traces.
+        size: size of their originals in bytes.
+    """
 
     id: str
     name: str
@@ -31,7 +37,7 @@ class Group:
 
 
 def group_name(name: str) -> str:
-    """The name, if a listing can show it on a line; unlike a file's it may have slashes. Raises `BadGroupName`."""
+    """Return the name if it is printable on one line; it may have slashes. Raises `BadGroupName` otherwise."""
     too_long = len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
     if not name or name != name.strip() or not name.isprintable() or too_long:
         raise BadGroupName(
@@ -41,9 +47,9 @@ def group_name(name: str) -> str:
     return name
 
 
-def group_named(db: sqlite3.Connection, name: str) -> str:
-    """The id of the group of that name, which is made if there is none."""
-    return _id_of(db, name) or _made(db, name, None)
+def group_id_of(db: sqlite3.Connection, name: str) -> str:
+    """Return the id of the group with a name; the group is created if it is missing."""
+    return _id_of(db, name) or _create(db, name, None)
 
 
 def _id_of(db: sqlite3.Connection, name: str) -> str | None:
@@ -51,7 +57,7 @@ def _id_of(db: sqlite3.Connection, name: str) -> str | None:
     return row["id"] if row else None
 
 
-def _made(db: sqlite3.Connection, name: str, run_id: str | None) -> str:
+def _create(db: sqlite3.Connection, name: str, run_id: str | None) -> str:
     group_id = secrets.token_hex(6)
     db.execute(
         "INSERT INTO run_group (id, name, run_id, created_ns) VALUES (?, ?, ?, ?)",
@@ -61,47 +67,47 @@ def _made(db: sqlite3.Connection, name: str, run_id: str | None) -> str:
 
 
 class Groups:
-    """The groups in the catalog's file; no two have one name."""
+    """The groups in the catalog's file; their names are unique."""
 
     def __init__(self, connection: Connection) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
 
     def add(self, name: str, *, run_id: str | None = None, traces: Sequence[str] = ()) -> Group:
-        """Make a group of traces, which leave the groups that they are in.
+        """Create a group, and move traces into it from their current groups.
 
         Raises:
-            GroupExists: there is one of that name.
-            UnknownTrace: one of the traces is none.
+            GroupExists: another group has this name.
+            UnknownTrace: one of the traces does not exist.
         """
         with self._transaction() as db:
-            if known := _id_of(db, name):
-                raise GroupExists(f"The group {known} has the name {name!r}.", group=known)
-            group_id = _made(db, name, run_id)
+            if existing := _id_of(db, name):
+                raise GroupExists(f"The group {existing} has the name {name!r}.", group=existing)
+            group_id = _create(db, name, run_id)
             _join(db, group_id, traces)
-            note_made(db, f"group/{group_id}")
+            record_created(db, f"group/{group_id}")
         return self.get(group_id)
 
     def get(self, group_id: str) -> Group:
-        """The group with that id; raises `UnknownGroup`."""
+        """Return the group with an id; raises `UnknownGroup`."""
         rows = self._rows(f"{_SELECT} WHERE id = ?", (group_id,))
         if not rows:
             raise UnknownGroup(f"No group has the id {group_id[:64]!r}; `GET /groups?name=` finds the id of a name.")
         return Group(**rows[0])
 
     def find(self, id_or_name: str) -> Group:
-        """The group with that id, or else that name; raises `UnknownGroup`."""
+        """Return the group with an id, or else with a name; raises `UnknownGroup`."""
         rows = self._rows(f"{_SELECT} WHERE ? IN (id, name) ORDER BY id = ? DESC LIMIT 1", (id_or_name,) * 2)
         if not rows:
             raise UnknownGroup(f"No group has the id or the name {id_or_name[:100]!r}.")
         return Group(**rows[0])
 
     def page(self, *, limit: int, after: tuple[int, str] | None = None, name: str = "") -> list[Group]:
-        """Groups from the newest on.
+        """Return a page of groups, the newest first.
 
         Args:
-            limit: how many at most.
-            after: (created_ns, id) of the last group of the page before.
-            name: only those whose name contains this, in any case.
+            limit: largest number of groups.
+            after: (created_ns, id) of the last group of the previous page.
+            name: return only groups whose name contains this text, ignoring case.
         """
         rows = self._rows(
             f"{_SELECT} WHERE (created_ns, id) < (?, ?) AND instr(casefold(name), casefold(?))"
@@ -110,21 +116,21 @@ class Groups:
         )
         return [Group(**row) for row in rows]
 
-    def change(
+    def update(
         self, group_id: str, *, name: str | None = None, run_id: str | None = None, traces: Sequence[str] | None = None
     ) -> Group:
-        """Change what is given of a group; `traces` are then all of its traces.
+        """Update the fields of a group that are given, and return it; `traces` replaces all of its traces.
 
         Raises:
-            UnknownGroup: there is none.
-            GroupExists: another has that name.
-            UnknownTrace: one of the traces is none.
+            UnknownGroup: no group has this id.
+            GroupExists: another group has this name.
+            UnknownTrace: one of the traces does not exist.
         """
         self.get(group_id)
         with self._transaction() as db:
             if name is not None:
-                if (known := _id_of(db, name)) and known != group_id:
-                    raise GroupExists(f"The group {known} has the name {name!r}.", group=known)
+                if (existing := _id_of(db, name)) and existing != group_id:
+                    raise GroupExists(f"The group {existing} has the name {name!r}.", group=existing)
                 db.execute("UPDATE run_group SET name = ? WHERE id = ?", (name, group_id))
             if run_id is not None:
                 db.execute("UPDATE run_group SET run_id = ? WHERE id = ?", (run_id or None, group_id))
@@ -134,13 +140,13 @@ class Groups:
         return self.get(group_id)
 
     def remove(self, group_id: str) -> None:
-        """Dissolve a group; its traces stay. Raises `UnknownGroup`."""
+        """Delete a group but not its traces; raises `UnknownGroup`."""
         self.get(group_id)
         with self._transaction() as db:
             db.execute("DELETE FROM run_group WHERE id = ?", (group_id,))
 
     def remove_empty(self, group_id: str) -> None:
-        """Forget a group if no trace is in it any more."""
+        """Delete a group if it has no traces."""
         with self._transaction() as db:
             db.execute(
                 "DELETE FROM run_group WHERE id = ? AND NOT EXISTS (SELECT 1 FROM trace WHERE group_id = run_group.id)",

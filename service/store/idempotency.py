@@ -1,7 +1,8 @@
-"""What was answered to requests that a client may repeat, because it has not heard the answer.
+"""Responses to requests with an idempotency key, which a client may repeat if it has not received the response.
 
-A key is noted before its request is done, and what the request makes is noted with it, in the same transaction. So
-also where the server was killed before it answered, the repeated request finds what the first has made.
+A key is recorded before its request is handled. The resource that the request creates is recorded with the key in the
+transaction that creates it. So even if the server is killed before it responds, the repeated request finds the
+resource of the first one.
 """
 
 import sqlite3
@@ -18,15 +19,15 @@ KEPT_S = 24 * 3600
 
 @dataclass(frozen=True)
 class Key:
-    """A key, and who chose it."""
+    """An idempotency key, and the caller that chose it."""
 
     key: str
     caller: str
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was answered."""
+class StoredResponse:
+    """A response that was sent."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -34,48 +35,50 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a key: of which request it is, and what was answered or at least `made`, like ``trace/ID``."""
+class StoredRequest:
+    """The request of a key: its digest, its response, and the resource that it created, like ``trace/ID``."""
 
     digest: str
-    answer: Answer | None
-    made: str | None
+    response: StoredResponse | None
+    created: str | None
 
 
-UNDER_WAY: ContextVar[Key | None] = ContextVar("UNDER_WAY", default=None)
-"""The key of the request that is done now."""
+CURRENT_KEY: ContextVar[Key | None] = ContextVar("CURRENT_KEY", default=None)
+"""The key of the current request."""
 
 
-def note_made(db: sqlite3.Connection, what: str) -> None:
-    """Note with the key of the request, if it has one, what it makes in this transaction."""
-    if key := UNDER_WAY.get():
+def record_created(db: sqlite3.Connection, resource: str) -> None:
+    """Record the resource that this transaction creates with the key of the current request, if it has one."""
+    if key := CURRENT_KEY.get():
         db.execute(
             "UPDATE idempotency SET made = ? WHERE key = ? AND caller = ? AND status IS NULL",
-            (what, key.key, key.caller),
+            (resource, key.key, key.caller),
         )
 
 
 class Idempotency:
-    """The keys in the catalog's file; each is forgotten after a day."""
+    """The keys in the catalog's file; each is deleted after a day."""
 
     def __init__(self, connection: Connection) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
 
-    def find(self, key: Key) -> Known | None:
-        """What is known of a key; None if it is new."""
+    def find(self, key: Key) -> StoredRequest | None:
+        """Return the stored request of a key; None if the key is new."""
         oldest = time.time_ns() - KEPT_S * 10**9
         rows = self._rows(
             "SELECT * FROM idempotency WHERE key = ? AND caller = ? AND created_ns > ?", (key.key, key.caller, oldest)
         )
         if not rows:
             return None
-        row, answer = rows[0], None
+        row, response = rows[0], None
         if row["status"] is not None:
-            answer = Answer(row["status"], [(name, value) for name, value in orjson.loads(row["headers"])], row["body"])
-        return Known(row["digest"], answer, row["made"])
+            response = StoredResponse(
+                row["status"], [(name, value) for name, value in orjson.loads(row["headers"])], row["body"]
+            )
+        return StoredRequest(row["digest"], response, row["made"])
 
     def begin(self, key: Key, digest: str) -> None:
-        """Note that a request of that digest is under way; what was known of its key before is forgotten."""
+        """Record that a request with this digest has begun; an earlier record of its key is replaced."""
         now = time.time_ns()
         with self._transaction() as db:
             db.execute("DELETE FROM idempotency WHERE created_ns <= ?", (now - KEPT_S * 10**9,))
@@ -84,16 +87,16 @@ class Idempotency:
                 (key.key, key.caller, digest, now),
             )
 
-    def answered(self, key: Key, answer: Answer) -> None:
-        """Note what was answered."""
+    def complete(self, key: Key, response: StoredResponse) -> None:
+        """Record the response to a request."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE idempotency SET status = ?, headers = ?, body = ? WHERE key = ? AND caller = ?",
-                (answer.status, orjson.dumps(answer.headers).decode(), answer.body, key.key, key.caller),
+                (response.status, orjson.dumps(response.headers).decode(), response.body, key.key, key.caller),
             )
 
     def forget(self, key: Key, *, refused: bool) -> None:
-        """Forget a key whose request was refused, or else has made nothing."""
+        """Delete a key if its request was refused or has created nothing."""
         with self._transaction() as db:
             db.execute(
                 "DELETE FROM idempotency WHERE key = ? AND caller = ? AND (? OR made IS NULL)",

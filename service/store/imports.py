@@ -1,4 +1,4 @@
-"""What is to be imported, and what became of each file: so that after a restart none is taken twice, and none not."""
+"""Import orders and the outcome of each file, so that after a restart each file is imported exactly once."""
 
 import secrets
 import sqlite3
@@ -12,14 +12,14 @@ from service.store.connection import Connection
 from service.trace.errors import UnknownImport
 
 KEPT = 1000
-"""Orders that are over and stay."""
+"""Number of ended orders that are kept."""
 ARRIVING = "arriving"
-"""Why a file has no trace yet whose id is noted: it becomes one just now."""
+"""The `why` of a file whose trace is being recorded at the moment."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order to import: its `request`, and the last `job` that works on it. One that watches ends when it is told."""
+    """An order to import files: its `request`, and the last `job` that works on it."""
 
     id: str
     request: dict[str, Any]
@@ -29,13 +29,19 @@ class Order:
 
     @property
     def watches(self) -> bool:
-        """Whether new files are still taken."""
+        """True if the order still imports new files."""
         return self.ended_ns is None
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of an order: the trace that it became, or why it became none; its `mark` tells whether it has changed."""
+    """A file of an order.
+
+    Attributes:
+        mark: mark that shows a change of the file; see `service.store.external_files`.
+        trace: id of the trace that it became.
+        why: the reason if it became none.
+    """
 
     path: str
     mark: str
@@ -44,13 +50,13 @@ class File:
 
 
 class Imports:
-    """The orders in the catalog's file."""
+    """The import orders in the catalog's file."""
 
     def __init__(self, connection: Connection) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
 
     def add(self, request: dict[str, Any], *, watch: bool) -> Order:
-        """Note an order, and forget old ones that are over."""
+        """Record an order, and delete the oldest ended ones."""
         order_id, now = secrets.token_hex(6), time.time_ns()
         with self._transaction() as db:
             db.execute(
@@ -66,25 +72,25 @@ class Imports:
         return self.get(order_id)
 
     def get(self, order_id: str) -> Order:
-        """The order with that id; raises `UnknownImport`."""
+        """Return the order with an id; raises `UnknownImport`."""
         rows = self._rows("SELECT * FROM import_order WHERE id = ?", (order_id,))
         if not rows:
             raise UnknownImport(f"No import has the id {order_id[:64]!r}.")
         return _order(rows[0])
 
     def watching(self) -> list[Order]:
-        """The orders that watch, the oldest first."""
+        """Return the orders that are watching, the oldest first."""
         return [
             _order(row) for row in self._rows("SELECT * FROM import_order WHERE ended_ns IS NULL ORDER BY created_ns")
         ]
 
-    def worked_on(self, order_id: str, job_id: int) -> None:
-        """Note the job that works on an order."""
+    def set_job(self, order_id: str, job_id: int) -> None:
+        """Record the job that works on an order."""
         with self._transaction() as db:
             db.execute("UPDATE import_order SET job = ? WHERE id = ?", (job_id, order_id))
 
     def end(self, order_id: str) -> Order:
-        """Let an order watch no more; raises `UnknownImport`."""
+        """End the watch of an order, and return it; raises `UnknownImport`."""
         self.get(order_id)
         with self._transaction() as db:
             db.execute(
@@ -93,7 +99,7 @@ class Imports:
         return self.get(order_id)
 
     def note(self, order_id: str, file: File) -> None:
-        """Note what became of a file."""
+        """Record the outcome of a file."""
         with self._transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO import_file (import_id, path, mark, trace, why) VALUES (?, ?, ?, ?, ?)",
@@ -101,24 +107,24 @@ class Imports:
             )
 
     def file(self, order_id: str, path: str) -> File | None:
-        """What is known of a file, if anything."""
+        """Return the recorded outcome of a file, or None."""
         rows = self._rows("SELECT * FROM import_file WHERE import_id = ? AND path = ?", (order_id, path))
         return _file(rows[0]) if rows else None
 
     def marks(self, order_id: str) -> dict[str, str]:
-        """The marks of the files that are known."""
+        """Return the marks of the recorded files by path."""
         rows = self._rows("SELECT path, mark FROM import_file WHERE import_id = ?", (order_id,))
         return {row["path"]: row["mark"] for row in rows}
 
     def files(self, order_id: str, *, limit: int, after: str = "") -> list[File]:
-        """What became of the files, by their paths, from those after a path on."""
+        """Return the outcomes of files in order of their paths, from those after a path on."""
         rows = self._rows(
             "SELECT * FROM import_file WHERE import_id = ? AND path > ? ORDER BY path LIMIT ?", (order_id, after, limit)
         )
         return [_file(row) for row in rows]
 
     def counts(self, order_id: str) -> tuple[int, int]:
-        """How many files became traces, and how many did not."""
+        """Return the numbers of files that became traces and of files that did not."""
         (row,) = self._rows(
             "SELECT count(trace) AS taken, count(*) - count(trace) AS skipped FROM import_file WHERE import_id = ?",
             (order_id,),

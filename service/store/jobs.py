@@ -1,6 +1,6 @@
-"""The queue: which work waits, runs and is over; in the catalog's file, so that it outlives the server.
+"""The durable queue of jobs, in the catalog's file.
 
-An ingest and its trace change in one transaction, and so do a job and the traces that it has made.
+An ingest and its trace change in one transaction, and so do a job and the traces that it creates.
 """
 
 import math
@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -16,7 +16,7 @@ import orjson
 
 from service.store.catalog import INGEST, State, Trace
 from service.store.connection import Connection
-from service.store.idempotency import note_made
+from service.store.idempotency import record_created
 from service.trace.errors import Cancelled, UnknownJob
 from service.trace.summary import Summary
 
@@ -29,21 +29,21 @@ _COST = (
 )
 _ALL = f"*, {_SIZE} AS size, {_COST} AS cost"
 AGEING_BYTES_PER_S = 5_000_000
-"""A job that waits goes before a later one that is smaller by no more than this for each second between the two.
+"""Bytes that one second of waiting is worth when jobs are ordered by size.
 
-So one of 2.7 GB lets smaller ones pass for nine minutes, and is then next.
+A job of 2.7 GB lets smaller ones pass for nine minutes, and is then next.
 """
 
 
 class Priority(IntEnum):
-    """Which jobs go first: what somebody waits for comes before what is taken by the dozen."""
+    """Priority of a job: jobs that a user waits for come before bulk imports."""
 
     INTERACTIVE = 0
     BULK = 1
 
 
 class JobState(StrEnum):
-    """What has become of a job."""
+    """State of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -53,17 +53,22 @@ class JobState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether it stays so."""
+        """True if the state is final."""
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work that is to be done: `kind` says what, `attempts` how often it was begun.
+    """A job.
 
-    An ingest makes `trace`, of `size` bytes, ready. Other jobs make traces, as their `request` says. Over, a job tells
-    in `result` what it has made, and how many `events` that has, or what `error` it ended with. `cost` is the size in
-    bytes of all traces that it works on.
+    Attributes:
+        kind: the kind of work; an ingest makes its `trace` ready, others create traces as their `request` describes.
+        attempts: how often the job was started.
+        result: of a finished job, its result, such as the traces that it created.
+        events: of a finished job, the number of events that it read or wrote.
+        error: of a failed job, its error.
+        size: size in bytes of the original of `trace`.
+        cost: size in bytes of all traces that the job works on.
     """
 
     id: int
@@ -87,17 +92,17 @@ class Jobs:
     """The jobs in the catalog's file.
 
     Args:
-        connection: the file.
-        history: how many of those that are over stay.
+        connection: the connection to the file.
+        history: number of ended jobs that are kept.
     """
 
     def __init__(self, connection: Connection, *, history: int = HISTORY) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
         self._history = history
         self.ended: Counter[tuple[str, JobState]] = Counter()
-        """How many of each kind this server has seen end so."""
+        """Number of jobs that ended since the server started, by kind and final state."""
         self.events: Counter[str] = Counter()
-        """How many events those of each kind have read or written."""
+        """Number of events that these jobs read or wrote, by kind."""
 
     def add(
         self,
@@ -107,18 +112,18 @@ class Jobs:
         trace: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
     ) -> Job:
-        """Queue a job that is no ingest; `trace` is the one that it works on, if it is one."""
+        """Queue a job other than an ingest; `trace` is the single trace that it works on, if any."""
         with self._transaction() as db:
             row = db.execute(
                 "INSERT INTO job (kind, trace, request, state, priority, created_ns)"
                 " VALUES (?, ?, ?, 'queued', ?, ?) RETURNING " + _ALL,
                 (kind, trace, _text(request), priority, time.time_ns()),
             ).fetchone()
-            note_made(db, f"job/{row['id']}")
+            record_created(db, f"job/{row['id']}")
         return _job(row)
 
     def get(self, job_id: int) -> Job:
-        """The job with that id; raises `UnknownJob`."""
+        """Return the job with an id; raises `UnknownJob`."""
         rows = self._rows(f"SELECT {_ALL} FROM job WHERE id = ?", (job_id,)) if 0 <= job_id < 1 << 63 else []
         if not rows:
             raise UnknownJob(f"No job has the id {job_id}.")
@@ -133,14 +138,14 @@ class Jobs:
         kind: str | None = None,
         trace: str | None = None,
     ) -> list[Job]:
-        """Jobs from the newest on.
+        """Return a page of jobs, the newest first.
 
         Args:
-            limit: how many at most.
-            before: id of the last job of the page before.
-            states: only those in one of these.
-            kind: only those of that kind.
-            trace: only those that work on that trace, or have made it.
+            limit: largest number of jobs.
+            before: id of the last job of the previous page.
+            states: return only jobs in one of these states.
+            kind: return only jobs of this kind.
+            trace: return only jobs that work on this trace or created it.
         """
         rows = self._rows(
             f"SELECT {_ALL} FROM job WHERE id < ? AND (? = '[]' OR state IN (SELECT value FROM json_each(?)))"
@@ -158,28 +163,28 @@ class Jobs:
         return [_job(row) for row in rows]
 
     def unfinished(self) -> list[Job]:
-        """The jobs that are not over, the oldest first."""
+        """Return the jobs that have not ended, the oldest first."""
         rows = self._rows(f"SELECT {_ALL} FROM job WHERE state IN ('queued', 'running') ORDER BY id")
         return [_job(row) for row in rows]
 
     def unfinished_counts(self) -> dict[tuple[str, JobState], int]:
-        """How many jobs of each kind wait, and run."""
+        """Return the numbers of queued and running jobs by kind and state."""
         rows = self._rows(
             "SELECT kind, state, count(*) AS count FROM job WHERE state IN ('queued', 'running') GROUP BY kind, state"
         )
         return {(row["kind"], JobState(row["state"])): row["count"] for row in rows}
 
-    # -- on their way -------------------------------------------------------------------------------------------------
+    # -- transitions -------------------------------------------------------------------------------------------------
 
     def requeue(self) -> None:
-        """Put back what was running when the server before this one ended, which was no fault of the job."""
+        """Requeue jobs that were running when the last server ended, without counting the attempt."""
         if not self._rows("SELECT 1 FROM job WHERE state = 'running' LIMIT 1"):
             return
         with self._transaction() as db:
             db.execute("UPDATE job SET state = 'queued', attempts = attempts - 1 WHERE state = 'running'")
             db.execute("UPDATE trace SET state = ? WHERE state = ?", (State.QUEUED, State.INGESTING))
 
-    def take(
+    def claim(
         self,
         kinds: Sequence[str],
         *,
@@ -187,13 +192,15 @@ class Jobs:
         awaited: Collection[int] = (),
         cost_max: float = math.inf,
     ) -> Job | None:
-        """Begin the next job, if any waits: awaited ones first, then by priority, then small and old ones first.
+        """Start the next queued job and return it; None if there is none.
+
+        Awaited jobs come first, then jobs of higher priority, then small and old ones.
 
         Args:
-            kinds: of the job.
-            trace: that it works on, if not on any.
-            awaited: ids of jobs for whose end a client waits.
-            cost_max: the most bytes that it works on.
+            kinds: the kinds to choose from.
+            trace: choose only a job that works on this trace.
+            awaited: ids of jobs that clients are waiting for.
+            cost_max: largest cost of the job in bytes.
         """
         with self._transaction() as db:
             row = db.execute(
@@ -214,64 +221,64 @@ class Jobs:
         return _job(row)
 
     def retry(self, job: Job) -> None:
-        """Put a job that runs back into the queue."""
+        """Requeue a running job."""
         with self._transaction() as db:
-            found = db.execute("UPDATE job SET state = 'queued' WHERE id = ? AND state = 'running'", (job.id,))
-            if found.rowcount and job.kind == INGEST:
+            update = db.execute("UPDATE job SET state = 'queued' WHERE id = ? AND state = 'running'", (job.id,))
+            if update.rowcount and job.kind == INGEST:
                 db.execute("UPDATE trace SET state = ? WHERE id = ?", (State.QUEUED, job.trace))
 
-    # -- over: what is over stays so ----------------------------------------------------------------------------------
+    # -- final transitions ----------------------------------------------------------------------------------
 
-    def done(self, job: Job, result: dict[str, Any], *, made: Sequence[Trace] = (), events: int = 0) -> None:
-        """The job has done what it was to do.
+    def finish(self, job: Job, result: dict[str, Any], *, children: Sequence[Trace] = (), events: int = 0) -> None:
+        """End a job as done, and record the traces that it created.
 
         Args:
             job: the job.
-            result: what it tells of that.
-            made: traces that are ready with it.
-            events: that these have.
+            result: its result.
+            children: the traces, which are ready.
+            events: number of their events.
 
         Raises:
-            Cancelled: nobody wants that any more, and nothing is noted.
+            Cancelled: the job was cancelled; nothing is recorded.
         """
         with self._transaction() as db:
             if not self._end(db, job, JobState.DONE, result=result, events=events):
                 raise Cancelled(f"The job {job.id} was cancelled.")
-            for one in made:
+            for child in children:
                 db.execute(
                     "INSERT INTO trace (id, name, state, created_ns, size, sha256, summary, parent, selection)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
-                        *(one.id, one.name, one.state, one.created_ns, one.size, one.sha256),
-                        *(_text(one.summary), one.parent, _text(one.selection)),
+                        *(child.id, child.name, child.state, child.created_ns, child.size, child.sha256),
+                        *(_text(child.summary), child.parent, _text(child.selection)),
                     ),
                 )
 
-    def read(self, job: Job, summary: Summary) -> None:
-        """The ingest is done: its trace is ready."""
+    def finish_ingest(self, job: Job, summary: Summary) -> None:
+        """End an ingest as done; its trace is ready."""
         with self._transaction() as db:
             events = summary.events.get("kept", 0)
             if self._end(db, job, JobState.DONE, result={"traces": [job.trace]}, events=events):
                 db.execute(
                     "UPDATE trace SET state = ?, summary = ? WHERE id = ?",
-                    (State.READY, _text(asdict(summary)), job.trace),
+                    (State.READY, summary.as_json(), job.trace),
                 )
 
     def fail(self, job: Job, error: dict[str, Any]) -> None:
-        """The job can't be done, for `error`; nor can the trace of an ingest be had."""
+        """End a job as failed; the trace of an ingest fails with the same error."""
         with self._transaction() as db:
             if self._end(db, job, JobState.FAILED, error=error):
-                self._lose(db, job, error)
+                self._fail_trace(db, job, error)
 
     def cancel(self, job: Job) -> bool:
-        """Nobody wants the job any more, so that the trace of an ingest can't be had; whether it was not over."""
+        """Cancel a job, so that the trace of an ingest fails; return False if it had already ended."""
         with self._transaction() as db:
             if ended := self._end(db, job, JobState.CANCELLED):
-                self._lose(db, job, Cancelled("Its ingest was cancelled.").as_dict())
+                self._fail_trace(db, job, Cancelled("Its ingest was cancelled.").as_dict())
         return ended
 
     @staticmethod
-    def _lose(db: sqlite3.Connection, job: Job, error: dict[str, Any]) -> None:
+    def _fail_trace(db: sqlite3.Connection, job: Job, error: dict[str, Any]) -> None:
         if job.kind == INGEST:
             db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, _text(error), job.trace))
 
@@ -285,13 +292,13 @@ class Jobs:
         error: dict[str, Any] | None = None,
         events: int = 0,
     ) -> bool:
-        """End a job, and now and then forget the oldest that are over; whether it was not over yet."""
-        found = db.execute(
+        """End a job, and sometimes delete the oldest ended ones; return False if it had already ended."""
+        update = db.execute(
             "UPDATE job SET state = ?, result = ?, error = ?, events = ?, ended_ns = ?"
             " WHERE id = ? AND state IN ('queued', 'running')",
             (state, _text(result), _text(error), events, time.time_ns(), job.id),
         )
-        if not found.rowcount:
+        if not update.rowcount:
             return False
         self.ended[job.kind, state] += 1
         self.events[job.kind] += events

@@ -1,4 +1,4 @@
-"""The lists of a summary, bounded: the catalog has the first entries of each, and a file beside the columns has all."""
+"""Limits for the lists of a summary: the catalog has the first entries of each, and a file next to the columns all."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,30 +11,32 @@ from service.store.folder import LISTS, unreadable, write_whole
 from service.trace.summary import Summary
 
 LISTED_MAX = 4096
-"""Entries of a list in the catalog."""
+"""Largest number of entries of a list in the catalog."""
 ENTRY_MAX = 4096
-"""Bytes of one of them as JSON; longer ones are in the file alone."""
+"""Largest size in bytes of an entry as JSON; longer ones are in the file alone."""
 TEXT_MAX = 1024
-"""Characters of a text of the summary."""
+"""Largest number of characters of a text of the summary."""
 _LIST_MAX = {"devices": 128 << 10, "streams": 128 << 10}
 _OTHER_LIST_MAX = 1 << 20
-"""Bytes of a list in the catalog; those of devices and streams stand in lists of traces, too."""
-_BOUNDED = ("counts", "processes", "threads", "devices", "streams", "steps", "ranks")
+"""Largest size in bytes of a list in the catalog. Devices and streams have less, since listings of traces show them."""
+_LIMITED = ("counts", "processes", "threads", "devices", "streams", "steps", "ranks")
 
 
-def bounded(summary: Summary, columns: Path) -> Summary:
-    """The summary with lists that are bounded, whose lengths are in `totals`; all of these are written to the file.
+def with_limited_lists(summary: Summary, columns: Path) -> Summary:
+    """Return the summary with limited lists, and write the complete lists to a file if any was cut.
+
+    The lengths of lists that were cut are in `totals`.
 
     Args:
-        summary: of a trace.
-        columns: the folder of its columns.
+        summary: the summary of a trace.
+        columns: folder of its columns.
 
     Raises:
-        DiskFull: there was no room.
+        DiskFull: the disk had no room.
     """
-    whole = {name: getattr(summary, name) for name in _BOUNDED}
+    whole = {name: getattr(summary, name) for name in _LIMITED}
     parts = {name: _first(values, _LIST_MAX.get(name, _OTHER_LIST_MAX)) for name, values in whole.items()}
-    cut = [name for name in _BOUNDED if len(parts[name]) < len(whole[name])]
+    cut = [name for name in _LIMITED if len(parts[name]) < len(whole[name])]
     if cut:
         write_whole(columns / LISTS, orjson.dumps({name: whole[name] for name in cut}))
     host, backend = (text and text[:TEXT_MAX] for text in (summary.host, summary.backend))
@@ -42,14 +44,14 @@ def bounded(summary: Summary, columns: Path) -> Summary:
 
 
 def whole_summary(summary: Mapping[str, Any], columns: Path) -> Mapping[str, Any]:
-    """A summary with all entries of its lists; it may be large.
+    """Return a summary with complete lists, which may be large.
 
     Args:
-        summary: of a trace, as the catalog has it.
-        columns: the folder of its columns.
+        summary: the summary of a trace, as the catalog has it.
+        columns: folder of its columns.
 
     Raises:
-        ExportFailed: the file can't be read.
+        ExportFailed: the file of lists can't be read.
     """
     if not summary.get("totals"):
         return summary
@@ -61,7 +63,7 @@ def whole_summary(summary: Mapping[str, Any], columns: Path) -> Mapping[str, Any
 
 
 def _first(values: Any, size_max: int) -> Any:
-    """The first entries of a list or an object, without those that are too long."""
+    """Return the first entries of a list or an object, without those that are too long."""
     entries = values.items() if isinstance(values, dict) else values
     kept, size = [], 0
     for entry in entries:

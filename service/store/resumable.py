@@ -1,11 +1,11 @@
-"""Uploads that come in chunks and outlive what interrupts them, a restart too.
+"""Resumable uploads: they come in chunks, and survive interruptions and restarts.
 
-In `Folder.incoming` lie
+Files in `Folder.incoming`:
 
-{id}          the bytes that came; how many they are is the upload's offset
-{id}.upload   what was announced of it
-{id}.done     the same, once it is a trace
-{id}.chunk    where a chunk begins that is to be verified before it counts
+{id}          the bytes received so far; their number is the upload's offset
+{id}.upload   the announcement of the upload
+{id}.done     the announcement, once the upload has become a trace
+{id}.chunk    the offset of the current chunk, if its checksum must be verified first
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from service.trace.errors import ChecksumMismatch, EmptyBody, TooLarge, UnknownU
 
 READ_SIZE = 1 << 20
 CHECKSUMS = ("sha256", "sha1", "md5")
-"""What a chunk may be verified by, as hashlib calls it; the latter two tell of accidents alone."""
+"""Algorithms of chunk checksums, by their hashlib names; the last two detect accidents alone."""
 
 
 @dataclass(frozen=True)
 class Announced:
-    """What is known of an upload beside its bytes; `length` is None until it is told, `metadata` is as it was sent."""
+    """Announcement of an upload: `length` is None until it is known, `metadata` is as it was sent."""
 
     id: str
     name: str
@@ -40,15 +40,15 @@ class Announced:
     group: str | None = None
     priority: int = 0
     client: str = ""
-    """The name of the token, or the address, that it is counted by."""
+    """Name of the token, or address, to whose limits the upload counts."""
 
 
 class Resumable:
-    """An upload on its way. One `Chunk` at a time adds to it; all else may be called from any thread.
+    """An unfinished upload. One `Chunk` at a time adds to it; other methods may be called from any thread.
 
     Args:
         folder: the data folder.
-        announced: what is known of it.
+        announced: the announcement of the upload.
     """
 
     def __init__(self, folder: Folder, announced: Announced) -> None:
@@ -57,13 +57,13 @@ class Resumable:
         self.announced = announced
         self.offset = self._path.stat().st_size
         self._digest = hashlib.sha256()
-        self._digested = 0  # bytes of the file
+        self._digested = 0  # number of bytes
         self._hashing = threading.Lock()
         self._given_up = False
 
     @classmethod
-    def begun(cls, folder: Folder, announced: Announced) -> "Resumable":
-        """A new upload, of which there are no bytes; raises `DiskFull`."""
+    def create(cls, folder: Folder, announced: Announced) -> "Resumable":
+        """Create a new, empty upload; raises `DiskFull`."""
         path = folder.received(announced.id)
         with disk_errors():
             path.open("xb").close()
@@ -75,12 +75,12 @@ class Resumable:
         return cls(folder, announced)
 
     @classmethod
-    def found(cls, folder: Folder, upload_id: str) -> "Resumable":
-        """An upload that an earlier server began; raises `UnknownUpload` or `UploadGone`."""
+    def reopen(cls, folder: Folder, upload_id: str) -> "Resumable":
+        """Reopen an upload of an earlier server; raises `UnknownUpload` or `UploadGone`."""
         announced = _announced(folder, upload_id, UPLOAD)
         marker = _note(folder, upload_id, CHUNK)
         try:
-            with suppress(FileNotFoundError):  # a chunk that was not verified when the server was killed
+            with suppress(FileNotFoundError):  # drop a chunk that was unverified when the server was killed
                 os.truncate(folder.received(upload_id), int(marker.read_bytes() or 0))
                 marker.unlink()
             return cls(folder, announced)
@@ -89,25 +89,25 @@ class Resumable:
 
     @property
     def id(self) -> str:
-        """Its id, and that of the trace it becomes."""
+        """Id of the upload, and of the trace that it becomes."""
         return self.announced.id
 
     @property
     def whole(self) -> bool:
-        """Whether all bytes are there."""
+        """True if all bytes were received."""
         return self.offset == self.announced.length
 
     def ends_at(self, after_s: float) -> float:
-        """When it expires, in seconds since the epoch, if nothing more comes: so long after the last byte."""
+        """Return the time in seconds since 1970 at which it expires, `after_s` after its last byte."""
         return self._path.stat().st_mtime + after_s
 
     def announce(self, length: int) -> None:
-        """Take note of the length, which was not known; raises `DiskFull`."""
+        """Record the length, which was unknown; raises `DiskFull`."""
         self.announced = replace(self.announced, length=length)
         write_whole(_note(self._folder, self.id, UPLOAD), orjson.dumps(asdict(self.announced)))
 
     def catch_up(self) -> None:
-        """Digest what came before this process knew of it, while more may come."""
+        """Digest the bytes received before this process opened the upload; more may come meanwhile."""
         with self._path.open("rb", buffering=0) as file:
             while not self._given_up:
                 with self._hashing:
@@ -119,7 +119,7 @@ class Resumable:
                     self._digested += len(piece)
 
     def keep(self) -> Received:
-        """Make the bytes the trace's original, safe against a power cut; raises `EmptyBody` or `DiskFull`."""
+        """Make the bytes the trace's original, durably; raises `EmptyBody` or `DiskFull`."""
         if not self.offset:
             raise EmptyBody("A trace has at least one byte.")
         self.catch_up()
@@ -129,41 +129,41 @@ class Resumable:
             sync_folder(self._folder.originals)
         return Received(self.offset, self._digest.hexdigest())
 
-    def take_back(self) -> None:
-        """Undo `keep`: the trace could not be recorded, but may be later."""
+    def undo_keep(self) -> None:
+        """Undo `keep`, since the trace could not be recorded yet."""
         self._folder.original(self.id).replace(self._path)
 
     def done(self) -> None:
-        """Take note that it is a trace, which is recorded."""
+        """Record that the upload has become a trace."""
         note = _note(self._folder, self.id, UPLOAD)
         os.utime(note)
         note.replace(_note(self._folder, self.id, DONE))
 
     def give_up(self) -> None:
-        """Stop to `catch_up`."""
+        """Stop `catch_up`."""
         self._given_up = True
 
     def expire(self) -> None:
-        """Remove the bytes; that it was there is known for a while."""
+        """Remove the bytes; the announcement is kept for a while."""
         self.give_up()
         os.utime(_note(self._folder, self.id, UPLOAD))
         self._path.unlink()
 
     def remove(self) -> None:
-        """Remove it, and all that is known of it."""
+        """Remove the bytes and the announcement."""
         self.give_up()
         self._path.unlink()
         _note(self._folder, self.id, UPLOAD).unlink()
 
-    # -- for the chunk ------------------------------------------------------------------------------------------------
+    # -- used by `Chunk` -----------------------------------------------------------------------------------------------
 
     def digest_so_far(self) -> tuple[int, "hashlib._Hash"]:
-        """Of how many bytes there is a digest, and that."""
+        """Return the number of digested bytes, and a copy of their digest."""
         with self._hashing:
             return self._digested, self._digest.copy()
 
     def grow(self, piece: memoryview) -> None:
-        """Take into account a piece that was just written."""
+        """Count and digest a piece that was just written."""
         with self._hashing:
             if self._digested == self.offset:
                 self._digest.update(piece)
@@ -171,7 +171,7 @@ class Resumable:
             self.offset += len(piece)
 
     def shrink(self, to: int, digested: tuple[int, "hashlib._Hash"]) -> None:
-        """Be as it was."""
+        """Truncate the upload to an earlier size, with the digest of that time."""
         os.truncate(self._path, to)
         with self._hashing:
             self.offset = to
@@ -180,12 +180,13 @@ class Resumable:
 
 
 class Chunk:
-    """Bytes that are added to an upload: `write` each piece, then `keep` them, or `drop` those that don't count.
+    """A chunk of bytes for an upload: `write` each piece, then `keep` or `drop` them all.
 
     Args:
-        upload: what they are added to.
-        limit: the size that the upload may grow to.
-        checksum: what they must hash to: the algorithm and the digest.
+        folder: the data folder.
+        upload: the upload to add to.
+        limit: largest size of the upload in bytes.
+        checksum: algorithm and expected digest of the chunk.
     """
 
     def __init__(self, folder: Folder, upload: Resumable, *, limit: int, checksum: tuple[str, bytes] | None) -> None:
@@ -204,18 +205,18 @@ class Chunk:
 
     @property
     def verified(self) -> bool:
-        """Whether its bytes count only once they all are there."""
+        """True if the bytes count only once the whole chunk is verified."""
         return self._hash is not None
 
     def check_size(self, size: int) -> None:
-        """Raise `TooLarge` if that many bytes are more than the upload may still grow."""
+        """Raise `TooLarge` if a chunk of that size exceeds the limit of the upload."""
         length = self._upload.announced.length
         most = self._limit if length is None else length
         if self._begin + size > most:
-            raise TooLarge(f"With {size} bytes at {self._begin} it were larger than {most} bytes.", limit=most)
+            raise TooLarge(f"With {size} bytes at {self._begin} the upload would exceed {most} bytes.", limit=most)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
-        """Add a piece; raises `TooLarge` or `DiskFull`, at which what was written before stays."""
+        """Add a piece; raises `TooLarge` or `DiskFull`, and keeps earlier pieces then."""
         self.check_size(self._upload.offset - self._begin + len(piece))
         if self._hash:
             self._hash.update(piece)
@@ -227,18 +228,18 @@ class Chunk:
                 rest = rest[written:]
 
     def keep(self) -> None:
-        """Make the bytes safe against a power cut.
+        """Make the bytes durable.
 
         Raises:
-            ChecksumMismatch: they are not those that were promised, and don't count.
-            DiskFull: nor do they, for they could not be made safe.
+            ChecksumMismatch: the bytes have another digest; they are dropped.
+            DiskFull: the bytes could not be made durable; they are dropped.
         """
         if self._checksum and self._hash and self._hash.digest() != self._checksum[1]:
-            found, promised = self._hash.hexdigest(), self._checksum[1].hex()
+            actual, expected = self._hash.hexdigest(), self._checksum[1].hex()
             self.drop()
             raise ChecksumMismatch(
-                f"The bytes from {self._begin} on have the {self._checksum[0]} {found}, not {promised}.",
-                expected=promised, found=found, offset=self._begin,
+                f"The bytes from {self._begin} on have the {self._checksum[0]} {actual}, not {expected}.",
+                expected=expected, found=actual, offset=self._begin,
             )  # fmt: skip
         try:
             with disk_errors():
@@ -249,12 +250,12 @@ class Chunk:
         self._close()
 
     def drop(self) -> None:
-        """Remove the bytes again."""
+        """Remove the bytes."""
         self._upload.shrink(self._begin, self._digested)
         self._close()
 
     def leave(self) -> None:
-        """End early: what came counts, unless it was to be verified."""
+        """End early: keep the bytes, unless the whole chunk had to be verified."""
         if self._checksum:
             self.drop()
         else:
@@ -267,21 +268,21 @@ class Chunk:
 
 
 def unfinished(folder: Folder) -> list[str]:
-    """The ids of the uploads that are no traces yet."""
+    """Return the ids of the uploads that are not traces yet."""
     return [path.stem for path in folder.incoming.glob(f"*{UPLOAD}") if path.with_suffix("").exists()]
 
 
 def finished(folder: Folder, upload_id: str) -> Announced:
-    """What was announced of an upload that became a trace; raises `UnknownUpload`."""
+    """Return the announcement of an upload that became a trace; raises `UnknownUpload`."""
     return _announced(folder, upload_id, DONE)
 
 
-def forget_old(folder: Folder, after_s: float, *, but: Container[str] = ()) -> None:
-    """Remove what is known of uploads that were done, or had expired, so long ago; of some it is needed yet."""
+def forget_old(folder: Folder, after_s: float, *, excluding: Container[str] = ()) -> None:
+    """Remove the announcements of uploads that were finished or expired `after_s` ago, except for some."""
     for note in (*folder.incoming.glob(f"*{UPLOAD}"), *folder.incoming.glob(f"*{DONE}")):
         with suppress(FileNotFoundError):
-            there = note.stem in but or note.with_suffix("").exists()
-            if not there and note.stat().st_mtime + after_s < time.time():
+            needed = note.stem in excluding or note.with_suffix("").exists()
+            if not needed and note.stat().st_mtime + after_s < time.time():
                 note.unlink()
 
 

@@ -1,4 +1,4 @@
-"""Room: how many bytes the data folder takes, and how many more it may."""
+"""Disk space of the data folder: its use, its quota, and reservations."""
 
 import os
 import shutil
@@ -7,24 +7,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from service.trace.errors import NoRoom
+from service.trace.errors import InsufficientStorage
 
 COUNTED_EVERY_S = 30.0
-"""How old a count may be, beside what was told since; what is refused is always counted anew."""
+"""Largest age in seconds of a count of the folder; before a refusal it is always counted again."""
 RESERVED_FOR_S = 3600.0
-"""How long a reservation holds that is not renewed: what was announced and never comes keeps nothing from others."""
-_REST = 20
-"""How much longer than a count takes nobody counts again."""
+"""Seconds until a reservation expires unless it is renewed, so that abandoned uploads free their space."""
+_PAUSE_FACTOR = 20
+"""Minimum pause between counts, as a multiple of the last count's duration."""
 
 
 class Room:
-    """The room that there is for the data folder at `root`.
+    """The disk space for the data folder.
 
     Args:
         root: the folder.
-        quota: bytes that it may take; None for all that there are.
-        floor: free bytes that are left on its disk.
-        free: tells how many bytes are free on the disk.
+        quota: largest size of the folder in bytes; None for no limit.
+        floor: bytes on its disk that must stay free.
+        free: returns the number of free bytes on the disk.
     """
 
     def __init__(
@@ -42,51 +42,51 @@ class Room:
         self._held = 0
 
     def check(self, more: int = 0, *, linked: bool = False, reserved_by: str | None = None) -> None:
-        """Raise `NoRoom` unless there is room for more. Cheap enough for each piece of an upload.
+        """Raise `InsufficientStorage` unless there is space for more. This is cheap enough for each piece of an upload.
 
         Args:
-            more: bytes that are to be written.
-            linked: whether they lie on the disk already, so that they count, but take no free space.
-            reserved_by: the key of a reservation that they are part of.
+            more: number of bytes to be written.
+            linked: whether the bytes are on the disk already, so that they count but need no free space.
+            reserved_by: key of the reservation that they belong to.
         """
-        reserved = self.reserved(but=reserved_by) if more else 0
+        reserved = self.reserved(excluding=reserved_by) if more else 0
         free = self._free(self._root) + (more if linked else 0)
-        wanted = reserved + more
-        if free - wanted >= self._floor and (self._quota is None or self._roughly_used() + wanted <= self._quota):
+        needed = reserved + more
+        if free - needed >= self._floor and (self._quota is None or self._roughly_used() + needed <= self._quota):
             return
         used = self.used()  # exact: something may have been deleted meanwhile
-        if free - wanted < self._floor:
-            why = f"{free:,} are free on the disk, of which {self._floor:,} are left"
-        elif self._quota is not None and used + wanted > self._quota:
-            why = f"the data folder takes {used:,} of the {self._quota:,} that it may"
+        if free - needed < self._floor:
+            reason = f"{free:,} are free on the disk, of which {self._floor:,} must stay free"
+        elif self._quota is not None and used + needed > self._quota:
+            reason = f"the data folder takes {used:,} of its quota of {self._quota:,}"
         else:
             return
         announced = f", and {reserved:,} are reserved for announced uploads" if reserved else ""
-        raise NoRoom(
-            f"There is no room for {more:,} bytes more: {why}{announced}.",
+        raise InsufficientStorage(
+            f"There is no room for {more:,} bytes more: {reason}{announced}.",
             needed=more, free=free, floor=self._floor, used=used, quota=self._quota, reserved=reserved,
         )  # fmt: skip
 
     def left(self) -> int:
-        """Bytes that may still be written, beside those that are reserved; at least 0."""
+        """Return the number of bytes that may still be written, without reserved ones; at least 0."""
         left = self._free(self._root) - self._floor
         if self._quota is not None:
             left = min(left, self._quota - self._roughly_used())
         return max(left - self.reserved(), 0)
 
     def check_now(self) -> None:
-        """Count the folder, if there is a quota, and raise `NoRoom` if it or the floor is exceeded already."""
+        """Count the folder, if there is a quota; raises `InsufficientStorage` if the quota or the floor is exceeded."""
         if self._quota is not None:
             self.used()
         self.check()
 
     def reserve(self, key: str, size: int, *, checked: bool = False) -> None:
-        """Set bytes aside for an upload for `RESERVED_FOR_S`, instead of those that it reserved before.
+        """Reserve space for an upload for `RESERVED_FOR_S`, in place of its earlier reservation.
 
         Args:
-            key: of the upload.
-            size: how many bytes are still to come.
-            checked: raise `NoRoom` unless there is room for them.
+            key: key of the upload.
+            size: number of bytes still to come.
+            checked: whether to raise `InsufficientStorage` if there is no space for them.
         """
         with self._reserving:
             if checked:
@@ -97,49 +97,49 @@ class Room:
         """End a reservation, if there is one."""
         self._reserved.pop(key, None)
 
-    def reserved(self, *, but: str | None = None) -> int:
-        """Bytes that are reserved, but for those under one key."""
+    def reserved(self, *, excluding: str | None = None) -> int:
+        """Return the number of reserved bytes, except those under one key."""
         now = time.monotonic()
         reservations = list(self._reserved.items())
-        return sum(size for key, (size, until) in reservations if key != but and now < until)
+        return sum(size for key, (size, until) in reservations if key != excluding and now < until)
 
     def hold(self, more: int) -> None:
-        """Count bytes that are to be written to a file without a name, which no count of the folder finds.
+        """Count bytes that will be written to an unnamed file, which no count of the folder includes.
 
         Raises:
-            NoRoom: there is no room for them; none is counted.
+            InsufficientStorage: there is no space for them; none are counted.
         """
         self.check(more)
         with self._lock:
             self._held += more
 
     def let_go(self, held: int) -> None:
-        """Count such bytes no more."""
+        """Stop counting bytes that were held."""
         with self._lock:
             self._held -= held
 
     def grew(self, more: int) -> None:
-        """Say that so many bytes were written since, so that they count before the next count."""
+        """Report that bytes were written since the last count."""
         with self._lock:
             self._counted += more
 
     def used(self) -> int:
-        """Bytes of the data folder: of each file once, however many names it has, and those that are held."""
+        """Count the bytes of the data folder, each file once for all its links, and add those that are held."""
         began = time.monotonic()
         count = bytes_below(self._root)
         now = time.monotonic()
         with self._lock:
-            self._counted, self._count_again_at = count, now + max(COUNTED_EVERY_S, _REST * (now - began))
+            self._counted, self._count_again_at = count, now + max(COUNTED_EVERY_S, _PAUSE_FACTOR * (now - began))
             return count + self._held
 
     @property
     def counted(self) -> int:
-        """Bytes of the data folder when they were counted last, and what came since."""
+        """Bytes of the data folder at the last count, and those reported since."""
         return self._counted
 
     @property
     def count_is_old(self) -> bool:
-        """Whether they should be counted again."""
+        """True if the folder should be counted again."""
         return time.monotonic() >= self._count_again_at
 
     def _roughly_used(self) -> int:
@@ -147,7 +147,7 @@ class Room:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder, of each once; what is removed meanwhile does not count."""
+    """Return the size in bytes of all files below a folder, each once; files removed meanwhile do not count."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for _, _, names, handle in os.fwalk(folder):

@@ -1,4 +1,4 @@
-"""The folders out of which files may be imported, and what is found there: never anything outside of them."""
+"""Import roots: the folders from which files may be imported, and the search for files below them."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,61 +15,66 @@ _UNFINISHED = ".tmp"
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file at `path`, which is free of links; or one at which nothing is to be had, and `why`."""
+class ImportCandidate:
+    """A file below an import root.
+
+    Attributes:
+        path: its path, without symbolic links if it can be imported.
+        reason: the reason if it can't be imported.
+    """
 
     path: Path
-    why: str | None = None
+    reason: str | None = None
 
     @property
     def key(self) -> str:
-        """The path as text; file systems know names that are none."""
+        """The path as text, with bytes that are not UTF-8 escaped."""
         return str(self.path).encode(errors="backslashreplace").decode()
 
 
 class Roots:
-    """Those folders, and what may be read below them.
+    """The import roots.
 
     Args:
         folders: their paths.
-        but: a folder that nothing may be read from, wherever it lies: the service's own.
+        excluding: the service's own data folder, from which nothing may be imported.
     """
 
-    def __init__(self, folders: Iterable[Path], *, but: Path) -> None:
-        self._given = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - links are looked at below
-        self._but = but.resolve()
+    def __init__(self, folders: Iterable[Path], *, excluding: Path) -> None:
+        self._roots = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - links are resolved below
+        self._excluded = excluding.resolve()
 
     @classmethod
-    def of(cls, text: str, *, but: Path) -> "Roots":
-        """Of paths that are separated by commas."""
-        return cls((Path(one.strip()) for one in text.split(",") if one.strip()), but=but)
+    def of(cls, text: str, *, excluding: Path) -> "Roots":
+        """Return the roots of a comma-separated list of paths."""
+        return cls((Path(path.strip()) for path in text.split(",") if path.strip()), excluding=excluding)
 
-    def find(self, asked: str) -> Iterator[Found]:
-        """What a path means: a file, all traces below a folder, or all files that a pattern fits.
+    def find(self, requested: str) -> Iterator[ImportCandidate]:
+        """Yield the files of a path: a single file, all files below a folder, or all files that match a pattern.
 
-        A path that is not absolute counts from each root. In a pattern ``*`` and ``?`` stand for any characters but
-        ``/``, and ``**`` for any folders.
+        A relative path is searched below each root. In a pattern ``*`` and ``?`` match any characters except ``/``,
+        and ``**`` matches any folders.
 
         Raises:
-            ImportRefused: it leads out of the roots.
-            NothingToImport: it leads nowhere.
+            ImportRefused: the path is not below the roots.
+            NothingToImport: no file matches.
         """
-        bases, pattern = self._parted(asked)
-        nowhere = True
+        bases, pattern = self._split(requested)
+        empty = True
         for base in bases:
-            for found in self._below(base, pattern):
-                nowhere = False
-                yield found
-        if nowhere:
-            raise NothingToImport(f"Below the import roots there is no file {asked[:200]!r}.")
+            for candidate in self._below(base, pattern):
+                empty = False
+                yield candidate
+        if empty:
+            raise NothingToImport(f"No file {requested[:200]!r} exists below the import roots.")
 
-    def check(self, asked: str) -> None:
-        """Raise `ImportRefused` where `find` would, also if there is nothing yet."""
-        self._parted(asked)
+    def check(self, requested: str) -> None:
+        """Raise `ImportRefused` if `find` would; files need not exist yet."""
+        self._split(requested)
 
-    def _parted(self, asked: str) -> tuple[list[Path], tuple[str, ...]]:
-        """What the part of a path before any pattern stands for, and the pattern."""
-        path = self._checked(asked)
+    def _split(self, requested: str) -> tuple[list[Path], tuple[str, ...]]:
+        """Return the resolved paths of the part before any pattern, and the pattern."""
+        path = self._checked(requested)
         at = next((at for at, part in enumerate(path.parts) if _PATTERN & set(part)), len(path.parts))
         if at < len(path.parts):
             literal = self._bases(path, refuse=False)
@@ -77,71 +82,74 @@ class Roots:
                 return literal, ()
         return self._bases(PurePosixPath(*path.parts[:at])), path.parts[at:]
 
-    def _checked(self, asked: str) -> PurePosixPath:
-        path = PurePosixPath(asked)
-        if not self._given:
-            raise ImportRefused("No folder is set from which files may be imported; see TRACEDOCK_IMPORT_ROOTS.")
-        if not asked or "\0" in asked or ".." in path.parts:
-            raise ImportRefused(f"{asked[:200]!r} is no plain path: it may not be empty, nor go up by `..`.")
+    def _checked(self, requested: str) -> PurePosixPath:
+        path = PurePosixPath(requested)
+        if not self._roots:
+            raise ImportRefused("No import roots are configured; see TRACEDOCK_IMPORT_ROOTS.")
+        if not requested or "\0" in requested or ".." in path.parts:
+            raise ImportRefused(f"{requested[:200]!r} is not a valid path: it may not be empty or contain `..`.")
         return path
 
     def _bases(self, fixed: PurePosixPath, *, refuse: bool = True) -> list[Path]:
-        """What a path may stand for below the roots, free of links; raises `ImportRefused` if nothing, and told to."""
-        candidates = [Path(fixed)] if fixed.is_absolute() else [root / fixed for root in self._given]
-        resolved = [_resolved(one) for one in candidates]
-        inside = [one for one in resolved if self._holds(one)]
+        """Return the resolved paths below the roots; with `refuse` raise `ImportRefused` if there are none."""
+        candidates = [Path(fixed)] if fixed.is_absolute() else [root / fixed for root in self._roots]
+        inside = [path for path in map(_resolved, candidates) if self._contains(path)]
         if refuse and not inside:
-            raise ImportRefused(f"{str(fixed)[:200]!r} does not lie below an import root.")
+            raise ImportRefused(f"{str(fixed)[:200]!r} is not below an import root.")
         return list(dict.fromkeys(inside))
 
-    def _holds(self, path: Path) -> bool:
-        """Whether a path without links lies below a root, and not in the service's own folder."""
-        return not path.is_relative_to(self._but) and any(path.is_relative_to(root.resolve()) for root in self._given)
+    def _contains(self, path: Path) -> bool:
+        """Return whether a resolved path is below a root, and not in the excluded folder."""
+        return not path.is_relative_to(self._excluded) and any(
+            path.is_relative_to(root.resolve()) for root in self._roots
+        )
 
-    def _below(self, base: Path, pattern: Sequence[str]) -> Iterator[Found]:
-        if not os.path.isdir(base):  # noqa: PTH112 - which is not upset by names that are too long
+    def _below(self, base: Path, pattern: Sequence[str]) -> Iterator[ImportCandidate]:
+        if not os.path.isdir(base):  # noqa: PTH112 - accepts names that are too long
             if not pattern and os.path.lexists(base):
-                found = self._looked_at(base)
-                if found.why:
-                    raise ImportRefused(f"{base.name[:200]!r}: {found.why}")
-                yield found
+                candidate = self._candidate(base)
+                if candidate.reason:
+                    raise ImportRefused(f"{base.name[:200]!r}: {candidate.reason}")
+                yield candidate
             return
         for parent, folders, names in os.walk(base):
-            folders[:] = sorted(one for one in folders if pattern or not one.startswith("."))
-            if not self._holds(Path(parent)):
+            folders[:] = sorted(name for name in folders if pattern or not name.startswith("."))
+            if not self._contains(Path(parent)):
                 folders.clear()
                 continue
             for name in sorted(names):
                 path = Path(parent, name)
-                if pattern and not _fits(path.relative_to(base).parts, pattern):
+                if pattern and not _matches(path.relative_to(base).parts, pattern):
                     continue
                 if not pattern and (name.startswith(".") or not name.endswith((*TRACES, *TARS, _UNFINISHED))):
-                    yield Found(path, "It is not named like a trace (.json, .json.gz, .json.zst) or a tar of traces.")
+                    yield ImportCandidate(
+                        path, "It is not named like a trace (.json, .json.gz, .json.zst) or a tar of traces."
+                    )
                 elif name.endswith(_UNFINISHED):
-                    yield Found(path, "It is still being written, as its name tells.")
+                    yield ImportCandidate(path, "It is still being written, as its name shows.")
                 else:
-                    yield self._looked_at(path)
+                    yield self._candidate(path)
 
-    def _looked_at(self, path: Path) -> Found:
-        """A file, or what its links lead to, if that may be had."""
+    def _candidate(self, path: Path) -> ImportCandidate:
+        """Resolve a file, and check that it may be imported."""
         try:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError):  # a loop of links is the latter before Python 3.13
-            return Found(path, "It is a link to nowhere.")
-        if not self._holds(real):
-            return Found(path, "It is a link that leads out of the import roots.")
+            return ImportCandidate(path, "It is a link to nowhere.")
+        if not self._contains(real):
+            return ImportCandidate(path, "It is a link that leads out of the import roots.")
         if not real.is_file():
-            return Found(path, "It is no plain file.")
-        return Found(real)
+            return ImportCandidate(path, "It is not a regular file.")
+        return ImportCandidate(real)
 
 
 def is_tar(name: str) -> bool:
-    """Whether a file of that name is an archive of traces."""
+    """Return whether a file name is that of an archive of traces."""
     return name.lower().endswith(TARS)
 
 
 def is_trace(name: str) -> bool:
-    """Whether a file of that name is a trace."""
+    """Return whether a file name is that of a trace."""
     return name.lower().endswith(TRACES)
 
 
@@ -152,21 +160,21 @@ def _resolved(path: Path) -> Path:
         raise ImportRefused(f"{path.name[:200]!r} can't be found: {error}") from error
 
 
-def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path fits a pattern, part by part."""
-    reached = {0}  # how many parts of the pattern are used up
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether a path matches a pattern, part by part."""
+    reached = {0}  # numbers of parts of the pattern that may be consumed
     for part in parts:
-        reached = _skipped(reached, pattern)
+        reached = _with_skips(reached, pattern)
         reached = {
             at if pattern[at] == "**" else at + 1
             for at in reached
             if at < len(pattern) and (pattern[at] == "**" or fnmatchcase(part, pattern[at]))
         }
-    return len(pattern) in _skipped(reached, pattern)
+    return len(pattern) in _with_skips(reached, pattern)
 
 
-def _skipped(reached: set[int], pattern: Sequence[str]) -> set[int]:
-    """The same, with each ``**`` passed over, too, for it stands for no folder as well."""
+def _with_skips(reached: set[int], pattern: Sequence[str]) -> set[int]:
+    """Return these numbers and those after each ``**``, which also matches no folder."""
     every = set(reached)
     for at in range(len(pattern)):
         if at in every and pattern[at] == "**":

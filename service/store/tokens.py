@@ -1,6 +1,6 @@
-"""Tokens: the secrets that open the doors, of which only digests are kept.
+"""API tokens, of which only digests are stored.
 
-They lie in an SQLite file of their own, which the command line writes while a server reads it.
+They are in a separate SQLite file, which the command line may write while a server reads it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from service.store.connection import full_disk, opened
+from service.store.connection import full_disk, open_database
 from service.trace.errors import BadTokenName, TokenExists, UnknownToken
 
 _TABLE = """
@@ -26,12 +26,12 @@ CREATE TABLE IF NOT EXISTS token (
     digest BLOB NOT NULL UNIQUE
 ) STRICT
 """
-_MARK = "tdk_"  # by which one knows such a secret where it should not be
+_MARK = "tdk_"  # prefix by which leaked secrets are recognised
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class Scope(StrEnum):
-    """What a token may do."""
+    """Scope of a token."""
 
     READ = "read"
     WRITE = "write"  # and read
@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Token:
-    """A token as it is known here: not its secret, but the digest of that."""
+    """A token, with the digest of its secret."""
 
     name: str
     scope: Scope
@@ -47,17 +47,17 @@ class Token:
     digest: bytes = field(repr=False)
 
     def is_of(self, secret: str) -> bool:
-        """Whether that is its secret; takes as long whichever it is."""
+        """Return whether a secret is that of the token, in constant time."""
         return hmac.compare_digest(self.digest, digest_of(secret))
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a secret. It is random and long, so that no slower digest would keep it any better."""
+    """Return the digest of a secret. Secrets are random and long, so a slow digest would add no protection."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 class Tokens:
-    """The tokens in the file at `path`, which is made if it is missing; only its owner may read it.
+    """The tokens in the file at `path`, which is created if it is missing; only its owner may read it.
 
     Its methods may be called from any thread.
     """
@@ -66,8 +66,8 @@ class Tokens:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._lock = threading.Lock()
-        self._db = opened(path)
-        self._seen: int | None = None
+        self._db = open_database(path)
+        self._data_version: int | None = None
         self._tokens: tuple[Token, ...] = ()
         try:
             with full_disk("the tokens"):
@@ -82,29 +82,29 @@ class Tokens:
             self._db.close()
 
     def all(self) -> tuple[Token, ...]:
-        """All tokens, by name: as they are now, whoever has changed them."""
+        """Return all tokens by name, including changes by other processes."""
         with self._lock:
-            [[version]] = self._db.execute("PRAGMA data_version").fetchall()  # changes with what others commit
-            if version != self._seen:
+            [[version]] = self._db.execute("PRAGMA data_version").fetchall()  # changes when another connection commits
+            if version != self._data_version:
                 rows = self._db.execute("SELECT name, scope, created_ns, digest FROM token ORDER BY name").fetchall()
                 self._tokens = tuple(Token(name, Scope(scope), at, digest) for name, scope, at, digest in rows)
-                self._seen = version
+                self._data_version = version
             return self._tokens
 
     def add(self, name: str, scope: Scope) -> str:
-        """Make a token and return its secret, which nobody can tell later.
+        """Create a token and return its secret, which can't be recovered later.
 
         Raises:
-            BadTokenName: it can't be called so.
-            TokenExists: another is called so.
-            DiskFull: there is no room for it.
+            BadTokenName: the name is invalid.
+            TokenExists: another token has this name.
+            DiskFull: the disk has no room for it.
         """
         if not _NAME.fullmatch(name):
             raise BadTokenName(f"{name[:80]!r} is not made of up to 64 letters, digits and `._@-`.")
         secret = _MARK + secrets.token_urlsafe(32)
         row = (name, scope, time.time_ns(), digest_of(secret))
         with self._lock:
-            self._seen = None
+            self._data_version = None
             try:
                 with full_disk("the token"):
                     self._db.execute("INSERT INTO token VALUES (?, ?, ?, ?)", row)
@@ -115,7 +115,7 @@ class Tokens:
     def remove(self, name: str) -> None:
         """Revoke a token; raises `UnknownToken` or `DiskFull`."""
         with self._lock:
-            self._seen = None
+            self._data_version = None
             with full_disk("the revocation"):
                 removed = self._db.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount
             if not removed:

@@ -1,4 +1,4 @@
-"""Bytes on their way in: written beside the originals, digested as they come, and one of them only when whole."""
+"""Uploads in one request: written to a temporary file, digested, and made an original once complete."""
 
 import hashlib
 import os
@@ -14,10 +14,11 @@ NAME_MAX_BYTES = 255
 
 @dataclass(frozen=True)
 class Received:
-    """An upload that is complete and safe on disk.
+    """A complete original that is durable on disk.
 
-    Of a file of somebody else `mark` tells whether he changed it, and `path` where it lies if not in the data folder
-    too; see `service.store.outside`.
+    Attributes:
+        path: where the file lies, if not in the data folder.
+        mark: mark of an external file, which shows a change; see `service.store.external_files`.
     """
 
     size: int
@@ -27,7 +28,7 @@ class Received:
 
 
 def plain_name(name: str) -> str:
-    """The name, if it is a plain one that any file system and any listing can show; raises `BadName`."""
+    """Return the name if it is a plain, printable file name; raises `BadName` otherwise."""
     too_long = len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
     if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or not name.isprintable() or too_long:
         raise BadName(f"{name[:100]!r} is not a plain file name: no path, no control characters, 1 to 255 bytes.")
@@ -35,13 +36,13 @@ def plain_name(name: str) -> str:
 
 
 class Upload:
-    """One upload: `write` each piece, then `keep` it; leaving the ``with`` block otherwise, or by an error, removes it.
+    """An upload: `write` each piece, then `keep` it. Leaving the ``with`` block otherwise, or by an error, removes it.
 
     Args:
         folder: the data folder.
-        trace_id: the id of the trace it becomes.
-        limit: the largest size in bytes.
-        digests: what the bytes must hash to, by the algorithm's hashlib name.
+        trace_id: id of the trace that it becomes.
+        limit: largest size in bytes.
+        digests: expected digests by the hashlib names of their algorithms.
     """
 
     def __init__(
@@ -50,8 +51,8 @@ class Upload:
         self._folder = folder
         self._trace_id = trace_id
         self._limit = limit
-        self._promised = dict(digests or {})
-        self._hashes = {name: hashlib.new(name) for name in {"sha256", *self._promised}}
+        self._expected = dict(digests or {})
+        self._hashes = {name: hashlib.new(name) for name in {"sha256", *self._expected}}
         self._partial = folder.received(trace_id)
         self._file: BinaryIO | None = None
         self.size = 0
@@ -65,14 +66,14 @@ class Upload:
         if self._file:
             self._file.close()
         self._partial.unlink(missing_ok=True)
-        if isinstance(error, Exception):  # kept, but not recorded; one that is merely interrupted may yet be
+        if isinstance(error, Exception):  # kept, but not recorded; after an interrupt it may still be recorded
             self._folder.original(self._trace_id).unlink(missing_ok=True)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
         """Add a piece; raises `TooLarge` or `DiskFull`."""
         self.check_size(self.size + len(piece))
-        for one in self._hashes.values():
-            one.update(piece)
+        for digest in self._hashes.values():
+            digest.update(piece)
         rest = memoryview(piece)
         with disk_errors():
             while rest and self._file:
@@ -80,25 +81,25 @@ class Upload:
         self.size += len(piece)
 
     def check_size(self, size: int) -> None:
-        """Raise `TooLarge` if that many bytes are more than the limit."""
+        """Raise `TooLarge` if a size exceeds the limit."""
         if size > self._limit:
             raise TooLarge(f"The body is larger than the limit of {self._limit} bytes.", limit=self._limit)
 
     def keep(self) -> Received:
-        """Verify the digests and make the bytes the trace's original, safe against a power cut.
+        """Verify the digests, and make the bytes the trace's original, durably.
 
         Raises:
-            EmptyBody: there were none.
-            DigestMismatch: they are not those that were promised.
+            EmptyBody: no bytes were received.
+            DigestMismatch: the bytes do not have the expected digest.
         """
         if not self.size or not self._file:
             raise EmptyBody("A trace has at least one byte.")
-        for name, promised in self._promised.items():
-            if (found := self._hashes[name].digest()) != promised:
+        for name, expected in self._expected.items():
+            if (actual := self._hashes[name].digest()) != expected:
                 raise DigestMismatch(
-                    f"The {self.size} bytes that came have the {name} {found.hex()}, not {promised.hex()}.",
-                    expected=promised.hex(),
-                    found=found.hex(),
+                    f"The {self.size} bytes received have the {name} {actual.hex()}, not {expected.hex()}.",
+                    expected=expected.hex(),
+                    found=actual.hex(),
                 )
         with disk_errors():
             os.fsync(self._file.fileno())

@@ -1,1 +1,1 @@
-"""Bytes to events and back: codec, document, census. Every step is bounded in memory, whatever the file's size."""
+"""Decompression and JSON text: codecs, repair, and the fast scan to columns. All steps run in bounded memory."""

@@ -1,4 +1,4 @@
-"""Compressed bytes to plain bytes, in bounded pieces. The format is read off the magic bytes, never off a name."""
+"""Decompression in bounded pieces. The compression is detected by magic bytes, never by a file name."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ else:
     from backports import zstd
 
 READ_SIZE = 1 << 16
-PIECE_SIZE = 1 << 16  # small enough that a piece and its events stay in the processor's cache
+PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache
 
-_GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # its stub calls the class an instance
+_GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # its stub types the class as an instance
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # after any one byte; pzstd begins with such a frame
-_NOT_TRACES = {
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # at offset 1; pzstd files start with such a frame
+_FOREIGN_MAGIC = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
@@ -36,94 +36,94 @@ _NOT_TRACES = {
 }
 
 
-class Format(StrEnum):
-    """How a trace's bytes are packed."""
+class Compression(StrEnum):
+    """Compression of a file; the value is the suffix that it adds to a file name."""
 
-    JSON = "json"
-    GZIP = "json.gz"
-    ZSTD = "json.zst"
+    NONE = ""
+    GZIP = ".gz"
+    ZSTD = ".zst"
 
 
 class Decoder(Protocol):
-    """One compressed stream, fed in order.
+    """Incremental decoder of one compressed stream.
 
-    `plain_chunks` calls `decode` for each piece it reads from the file, then `flush` once at the end of the file.
+    `decompressed` calls `decode` for each chunk it reads from the file, then `flush` once at the end of the file.
     """
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the plain bytes of the next compressed ones, in pieces of at most `PIECE_SIZE`."""
+        """Yield the plain bytes of the next compressed chunk, in pieces of at most `PIECE_SIZE`."""
 
     def flush(self) -> None:
         """Raise `Truncated` if the stream is not complete."""
 
 
 class PlainDecoder:
-    """Bytes that are not compressed."""
+    """Decoder of uncompressed bytes."""
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the bytes as they are."""
+        """Yield the chunk unchanged."""
         yield chunk
 
     def flush(self) -> None:
-        """Any end is a good end."""
+        """Do nothing: plain bytes may end anywhere."""
 
 
 class GzipDecoder:
-    """Gzip of one or more members, padded with zeros or not (RFC 1952, section 2.2)."""
+    """Decoder of gzip files with one or more members and optional zero padding (RFC 1952, section 2.2)."""
 
     def __init__(self) -> None:
         self._member = isal_zlib.decompressobj(wbits=31)
-        self._between = False
-        self._taken = 0
+        self._member_ended = False
+        self._consumed = 0
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield plain bytes; raises `BadCompression` with the compressed offset."""
-        self._taken += len(chunk)
+        """Yield the plain bytes; raises `BadCompression` with the offset in the compressed stream."""
+        self._consumed += len(chunk)
         while chunk:
-            if self._between:
+            if self._member_ended:
                 chunk = self._next_member(chunk)
                 if not chunk:
                     return
             try:
                 piece = self._member.decompress(chunk, PIECE_SIZE)
             except _GzipError as error:
-                offset = self._taken - len(chunk)
+                offset = self._consumed - len(chunk)
                 raise BadCompression(
                     f"The gzip stream is damaged in the {len(chunk)} bytes after byte {offset}: {error}.",
                     offset=offset,
                 ) from error
             if piece:
                 yield piece
-            self._between = self._member.eof
-            chunk = self._member.unused_data if self._between else self._member.unconsumed_tail
+            self._member_ended = self._member.eof
+            chunk = self._member.unused_data if self._member_ended else self._member.unconsumed_tail
 
     def _next_member(self, chunk: bytes) -> bytes:
         chunk = chunk.lstrip(b"\0")
         if chunk and not _GZIP_MAGIC.startswith(chunk[:2]):
-            offset = self._taken - len(chunk)
-            raise BadCompression(f"After a complete gzip member, byte {offset} starts none.", offset=offset)
+            offset = self._consumed - len(chunk)
+            raise BadCompression(f"No gzip member starts at byte {offset}, after a complete one.", offset=offset)
         if chunk:
             self._member = isal_zlib.decompressobj(wbits=31)
-            self._between = False
+            self._member_ended = False
         return chunk
 
     def flush(self) -> None:
-        """Raise `Truncated` if the last member has no end."""
-        if not self._between:
-            raise Truncated(f"The gzip stream ends at byte {self._taken}, before its end.", offset=self._taken)
+        """Raise `Truncated` if the last member is incomplete."""
+        if not self._member_ended:
+            raise Truncated(f"The gzip stream ends at byte {self._consumed}, before its end.", offset=self._consumed)
 
 
 class ZstdDecoder:
-    """Zstandard of one or more frames."""
+    """Decoder of Zstandard files with one or more frames."""
 
     def __init__(self) -> None:
         self._frame = zstd.ZstdDecompressor()
         self._started = False
-        self._taken = 0
+        self._consumed = 0
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield plain bytes; raises `BadCompression` with the compressed offset."""
-        self._taken += len(chunk)
+        """Yield the plain bytes; raises `BadCompression` with the offset in the compressed stream."""
+        self._consumed += len(chunk)
         while chunk or not self._frame.needs_input:
             if self._frame.eof:
                 chunk = self._frame.unused_data + chunk
@@ -134,7 +134,7 @@ class ZstdDecoder:
             try:
                 piece = self._frame.decompress(chunk, PIECE_SIZE)
             except zstd.ZstdError as error:
-                offset = self._taken - len(chunk)
+                offset = self._consumed - len(chunk)
                 raise BadCompression(
                     f"The zstd stream is damaged in the {len(chunk)} bytes after byte {offset}: {error}.",
                     offset=offset,
@@ -144,51 +144,70 @@ class ZstdDecoder:
                 yield piece
 
     def flush(self) -> None:
-        """Raise `Truncated` if the last frame has no end."""
+        """Raise `Truncated` if the last frame is incomplete."""
         if self._started and not self._frame.eof:
-            raise Truncated(f"The zstd stream ends at byte {self._taken}, before its end.", offset=self._taken)
+            raise Truncated(f"The zstd stream ends at byte {self._consumed}, before its end.", offset=self._consumed)
 
 
-_DECODERS: dict[Format, Callable[[], Decoder]] = {
-    Format.JSON: PlainDecoder,
-    Format.GZIP: GzipDecoder,
-    Format.ZSTD: ZstdDecoder,
+_DECODERS: dict[Compression, Callable[[], Decoder]] = {
+    Compression.NONE: PlainDecoder,
+    Compression.GZIP: GzipDecoder,
+    Compression.ZSTD: ZstdDecoder,
 }
 
 
-def sniff(head: bytes) -> Format:
-    """The format that the first bytes of a file tell; raises `NotJson` for one that is known and no trace."""
+def file_head(file: BufferedReader) -> bytes:
+    """Return the first bytes of a file that was not read yet, without consuming them."""
+    return file.peek(HEAD_SIZE)[:HEAD_SIZE]
+
+
+def compression_of(head: bytes) -> Compression:
+    """Detect the compression of a file by its first bytes."""
     if head.startswith(_GZIP_MAGIC):
-        return Format.GZIP
+        return Compression.GZIP
     if head.startswith(_ZSTD_MAGIC) or head.startswith(_ZSTD_SKIPPABLE, 1):
-        return Format.ZSTD
-    for magic, what in _NOT_TRACES.items():
+        return Compression.ZSTD
+    return Compression.NONE
+
+
+def is_foreign(head: bytes) -> bool:
+    """Return whether the first bytes of a file show a known format that holds no JSON."""
+    return any(head.startswith(magic) for magic in _FOREIGN_MAGIC)
+
+
+def check_not_foreign(head: bytes) -> None:
+    """Raise `NotJson` if `is_foreign`."""
+    for magic, description in _FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise NotJson(f"The file is {what}, not a JSON trace (plain, gzip or zstd).", offset=0)
-    return Format.JSON
-
-
-def format_of(file: BufferedReader) -> Format:
-    """The format of a file that is not begun yet; its bytes are still to be read."""
-    return sniff(file.peek(HEAD_SIZE)[:HEAD_SIZE])
+            raise NotJson(f"The file is {description}, not a JSON trace (plain, gzip or zstd).", offset=0)
 
 
 def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    """Stream the plain bytes of a file, decompressed as its magic bytes say, as they become readable.
-
-    Args:
-        file: the file, from its beginning; it is never sought in.
-        on_read: is told the number of the file's bytes read so far, after each read.
+    """Yield the plain bytes of a file of JSON text or of a tar archive; see `decompressed`.
 
     Raises:
-        BadCompression, Truncated: the compressed stream is damaged or cut; every sound piece before was yielded.
-        NotJson: the file is of a format known to hold no JSON.
+        NotJson: the file has a known format that is neither.
+        BadCompression, Truncated: see `decompressed`.
     """
-    decoder = _DECODERS[format_of(file)]()
-    taken = 0
+    check_not_foreign(file_head(file))
+    yield from decompressed(file, on_read)
+
+
+def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    """Yield the plain bytes of a file as they become readable, decompressed as its magic bytes require.
+
+    Args:
+        file: the file, at its beginning; it is never seeked.
+        on_read: called after each read with the number of the file's bytes read so far.
+
+    Raises:
+        BadCompression, Truncated: the compressed stream is damaged or cut; all valid pieces before were yielded.
+    """
+    decoder = _DECODERS[compression_of(file_head(file))]()
+    consumed = 0
     while chunk := file.read1(READ_SIZE):
-        taken += len(chunk)
+        consumed += len(chunk)
         if on_read:
-            on_read(taken)
+            on_read(consumed)
         yield from decoder.decode(chunk)
     decoder.flush()

@@ -1,9 +1,9 @@
-"""Damaged JSON text to sound JSON text, by the smallest change that is evident.
+"""Repair of damaged JSON text by the smallest evident change.
 
-The text is read once from left to right, as JSON; where it is none, it is mended on the spot and reading goes on. Only
-what can't be told on the spot, as where a string with stray quotes ends, asks for a look ahead, and a budget bounds
-all of these together: whatever the text, the time is proportional to its length. There is no recursion. What has no
-evident mending is refused.
+The text is read once from left to right as JSON. Where it is invalid, it is repaired on the spot and reading goes on.
+Some damage needs lookahead, such as finding the end of a string with stray quotes. A budget bounds all lookahead
+together, so that the time is proportional to the length of any text. There is no recursion. Text without an evident
+repair is refused.
 """
 
 import json
@@ -17,12 +17,13 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 DEPTH_MAX = 512
 REPAIRS_MAX = 1 << 16
-"""Repairs in one piece: a text with more of them tells nothing that could be trusted."""
+"""Largest number of repairs in one piece; a text with more of them can't be trusted."""
 
 _TOO_MANY = f"More than {REPAIRS_MAX} places are damaged."
-_WINDOW, _ENOUGH, _STEPS = 8192, 1024, 64  # bytes that one look ahead may see, and what contents it: bytes or steps
-_BUDGET, _BUDGET_PER_BYTE = 1 << 18, 16  # bytes that all looks ahead may see together
-_LOOK_COST, _STEP_COST, _QUOTE_COST = 256, 32, 64  # what these count for beside the bytes they pass
+_WINDOW = 8192  # bytes that one lookahead may match
+_ENOUGH, _STEPS = 1024, 64  # bytes or steps of valid structure after which a lookahead succeeds
+_BUDGET, _BUDGET_PER_BYTE = 1 << 18, 16  # bytes for all lookahead together
+_LOOK_COST, _STEP_COST, _QUOTE_COST = 256, 32, 64  # extra cost of each lookahead, step and quote, in bytes
 
 _COMMA, _COLON, _QUOTE, _OPEN_BRACE, _OPEN_BRACKET, _BRACE, _BRACKET = b',:"{[}]'
 _CLOSING = {_OPEN_BRACE: _BRACE, _OPEN_BRACKET: _BRACKET}
@@ -30,7 +31,8 @@ _CLOSERS = frozenset(_CLOSING.values())
 _PAIRS = b"{}", b"[]", b"()"
 _BLANKS = bytes(range(0x21))
 
-# Each turn of a group takes the matcher some hundred bytes: what may have millions of them is matched in portions.
+# Each repetition of a group costs the matcher some hundred bytes, so groups that may repeat millions of times are
+# matched in portions.
 _STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){0,4096}"'
 _LITERAL = rb"(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null)"
 _PARTS = {
@@ -38,14 +40,14 @@ _PARTS = {
     b"<STRING>": _STRING,
     b"<LITERAL>": _LITERAL,
     b"<SCALAR>": rb"(?:%b|%b)" % (_STRING, _LITERAL),
-    # What looks like these as far as quotes, brackets, commas and colons go.
+    # Approximations of these, by quotes, brackets, commas and colons alone.
     b"<ANY STRING>": rb'"(?:[^"\\]++|\\.)*"',
     b"<ANY SCALAR>": rb'(?:"(?:[^"\\]++|\\.)*"|[^\x00-\x20,:\[\]{}"][^,:\[\]{}"]*+)',
 }
 
 
 def _pattern(text: bytes) -> re.Pattern[bytes]:
-    """The pattern that is written with these parts."""
+    """Compile a pattern in which the names of `_PARTS` stand for those parts."""
     for name, part in _PARTS.items():
         text = text.replace(name, part)
     return re.compile(text, re.DOTALL)
@@ -70,12 +72,12 @@ _TO_END_OF_VALUE = _pattern(rb'(?:[^"\\]++|\\[^"]|\\?"(?!~(?:[,\]}]|\Z))){0,4096
 _ENDING_QUOTE = _pattern(rb'(\\?)"')
 _COLON_LOST = _pattern(rb"~(?:<ANY SCALAR>~[,}]|[{\[])")
 
-# What a look ahead reads after a comma in an object, in an array and between the values: all up to the next bracket …
+# Text that lookahead reads after a comma in an object, in an array and between values: all up to the next bracket …
 _NEXT_MEMBER = _pattern(rb"(?:~<ANY STRING>~:~<ANY SCALAR>~,)*~<ANY STRING>~:~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_ITEM = _pattern(rb"(?:~<ANY SCALAR>~,)*~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_VALUE = _pattern(rb"~(?:\Z|([{\[]))")
 _SEPARATE_ITEM = _pattern(rb'(?<!")["{\[]|(?<=[ \t\n\r])(?:<LITERAL>[ \t\n\r]++)*(?:["{\[]|<LITERAL>~[,\]])')
-# … and what shows that the comma is one.
+# … and text behind a comma which proves that it is a separator.
 _FITS_MEMBER = _pattern(rb"~(?:<ANY STRING>~:|\}|\Z)")
 _FITS_ITEM = _pattern(rb"~(?:<ANY SCALAR>~[,\]]|[\[{\]]|\Z)")
 _FITS_VALUE = _pattern(rb"~(?:\{|\Z)")
@@ -95,62 +97,64 @@ _ILL_FORMED = re.compile("([\udc80-\udcff]+)")
 
 
 class Damage(StrEnum):
-    """What was wrong with a text, and how it is mended."""
+    """Kinds of damage, and their repairs."""
 
     CONTROL_CHARACTER = "control_character"
-    """A control character in a string is escaped; one between the tokens becomes a space."""
+    """A control character in a string is escaped; one between tokens becomes a space."""
     BAD_ESCAPE = "bad_escape"
-    """A backslash that escapes nothing is doubled; in a path with a drive's letter, each of them."""
+    """A backslash that escapes nothing is doubled; in a path with a drive letter, every backslash is."""
     INVALID_UTF8 = "invalid_utf8"
     """Each ill-formed sequence becomes U+FFFD."""
     NOT_A_NUMBER = "not_a_number"
     """NaN or an infinity becomes the string of its text."""
     BARE_WORD = "bare_word"
-    """Other text without quotes becomes the string of its text; a value that is missing becomes null."""
+    """Other text without quotes becomes the string of its text; a missing value becomes null."""
     LEADING_ZERO = "leading_zero"
     """The zeros before a number are dropped."""
     EXTRA_COMMA = "extra_comma"
-    """A comma with nothing after it, or nothing before it, is dropped."""
+    """A comma with nothing before or after it is dropped."""
     MISSING_COMMA = "missing_comma"
-    """A comma is put between two members or values."""
+    """A comma is inserted between two members or values."""
     MISSING_COLON = "missing_colon"
-    """A colon is put between a key and its value."""
+    """A colon is inserted between a key and its value."""
     UNESCAPED_QUOTE = "unescaped_quote"
     """The quotes inside a string are escaped."""
     UNCLOSED = "unclosed"
-    """What was open is closed after the last value in it."""
+    """An unclosed bracket is closed after the last value in it."""
     WRONG_BRACKET = "wrong_bracket"
-    """A closing bracket of the other kind is replaced; one too many is dropped."""
+    """A closing bracket of the wrong kind is replaced; a surplus one is dropped."""
 
 
 class Repair(NamedTuple):
-    """One change: what for, and the offset in the piece of the first byte of the damage.
+    """One change: the damage, and the offset in the piece of its first byte.
 
-    What is missing has the offset at which it was put. A string has one repair of each kind, however many of its places
-    have that damage, and ill-formed sequences that stand side by side have one.
+    For missing text, that is the offset of the insertion. A string has at most one repair of each kind, and adjacent
+    ill-formed sequences share one.
     """
 
     damage: Damage
     offset: int
 
 
-class Mended(NamedTuple):
-    """What a piece holds.
+class Repaired(NamedTuple):
+    """Result of a repair.
 
-    `values` are its JSON texts, one after the other: each is sound JSON in well-formed UTF-8 without white space around
-    it, and equals the piece byte for byte wherever that was sound. `repairs` are in the order of their offsets.
+    Attributes:
+        values: the piece's JSON texts in order. Each is valid JSON in well-formed UTF-8 without white space around it,
+            and equals the piece byte for byte wherever that was valid.
+        repairs: the changes, in the order of their offsets.
     """
 
     values: list[bytes]
     repairs: list[Repair]
 
 
-class Unmendable(Exception):
-    """A piece has no evident mending.
+class Unrepairable(Exception):
+    """A piece has no evident repair.
 
     Args:
         reason: one sentence.
-        offset: the byte of the piece at which it was given up.
+        offset: the byte of the piece at which the repair was given up.
     """
 
     def __init__(self, reason: str, offset: int) -> None:
@@ -159,25 +163,25 @@ class Unmendable(Exception):
         self.offset = offset
 
 
-def mend(piece: bytes, *, at_end: bool = False) -> Mended:
-    """The JSON values of a piece of text, mended where it is damaged.
+def repair_json(piece: bytes, *, at_end: bool = False) -> Repaired:
+    """Return the JSON values of a piece of text, repaired where it is damaged.
 
     Args:
-        piece: JSON texts, one after the other with commas between them; one more may end it.
-        at_end: the document is cut off at the end of the piece: what is open there has lost more than its brackets.
+        piece: JSON texts in order with commas between them; a comma may end the piece.
+        at_end: True if the document is cut off at the end of the piece, so that open brackets there are not repaired.
 
     Raises:
-        Unmendable: some of the piece can't be told. There is no answer for parts of it.
+        Unrepairable: part of the piece has no evident repair; no part of it is returned then.
     """
     try:
         piece.decode()
     except UnicodeDecodeError:
-        return _Mender(*_well_formed(piece), at_end=at_end).mend()
-    return _Mender(piece, [], at_end=at_end).mend()
+        return _Repairer(*_well_formed(piece), at_end=at_end).run()
+    return _Repairer(piece, [], at_end=at_end).run()
 
 
 class _Run(NamedTuple):
-    """Bytes that are all well-formed or all ill-formed; where they start in the text that is made, and in the piece."""
+    """Bytes that are all well-formed or all ill-formed: where they start in the new text (`start`) and in the piece."""
 
     start: int
     source: int
@@ -185,13 +189,13 @@ class _Run(NamedTuple):
 
 
 def _well_formed(piece: bytes) -> tuple[bytes, list[_Run]]:
-    """The piece with U+FFFD for each ill-formed sequence, and the runs it is made of."""
+    """Return the piece with U+FFFD for each ill-formed sequence, and its runs."""
     runs: list[_Run] = []
     texts: list[bytes] = []
     start = source = 0
     parts = _ILL_FORMED.split(piece.decode(errors="surrogateescape"))
     if len(parts) // 2 > REPAIRS_MAX:
-        raise Unmendable(_TOO_MANY, 0)
+        raise Unrepairable(_TOO_MANY, 0)
     for n, part in enumerate(parts):
         raw = part.encode(errors="surrogateescape")
         texts.append(raw.decode(errors="replace").encode() if n % 2 else raw)
@@ -204,8 +208,11 @@ def _well_formed(piece: bytes) -> tuple[bytes, list[_Run]]:
 _State: TypeAlias = Callable[[], "_State | None"]
 
 
-class _Mender:
-    """Reads one text. A method that returns a state reads on from `_at`, and says what is due then: None at the end."""
+class _Repairer:
+    """State machine that reads one text.
+
+    Each method that returns a state reads on from `_at`. The returned method reads what must come next; None ends it.
+    """
 
     def __init__(self, text: bytes, runs: list[_Run], *, at_end: bool) -> None:
         self._text = text
@@ -213,28 +220,28 @@ class _Mender:
         self._at_end = at_end
         self._budget = _BUDGET + _BUDGET_PER_BYTE * len(text)
         self._at = 0
-        self._stack: list[int] = []  # the closing brackets of what is open
-        self._comma = -1  # where something is due: the comma before it, if there is one
-        self._start = 0  # of the value at the top
-        self._opened = -1  # the end of the bracket that opened last
-        self._value_end = -1  # the end of the last value, or of a bracket that opened after it
+        self._stack: list[int] = []  # closing brackets of the open ones
+        self._comma = -1  # offset of the comma before an element that must follow, or -1
+        self._start = 0  # of the current top-level value
+        self._opened = -1  # end of the last opening bracket
+        self._value_end = -1  # end of the last value, or of a later opening bracket
         self._values: list[tuple[int, int]] = []
         self._edits: list[tuple[int, int, bytes]] = []
         self._repairs = [Repair(Damage.INVALID_UTF8, run.source) for run in runs if run.ill_formed]
 
-    def mend(self) -> Mended:
+    def run(self) -> Repaired:
         """Read all of the text."""
         state: _State | None = self._item
         while state:
             state = state()
-        return Mended(self._texts(), sorted(self._repairs, key=itemgetter(1)))
+        return Repaired(self._texts(), sorted(self._repairs, key=itemgetter(1)))
 
     def _texts(self) -> list[bytes]:
-        """The values, with the edits made."""
+        """Return the values with the edits applied."""
         text = self._text
         if not self._edits:
             return [text[start:end] for start, end in self._values]
-        self._edits.sort(key=itemgetter(0, 1))  # what is put in one place stays in its order
+        self._edits.sort(key=itemgetter(0, 1))  # stable: insertions at one place keep their order
         texts: list[bytes] = []
         n = 0
         for start, end in self._values:
@@ -249,24 +256,24 @@ class _Mender:
             texts.append(b"".join([*parts, text[at:end]]))
         return texts
 
-    # What is due.
+    # Elements that must come next.
 
     def _key(self) -> _State | None:
-        """The members of an object, or its end."""
+        """Read the members of an object, or its end."""
         self._pass_scalars(_MEMBERS)
         key = _KEY.match(self._text, self._at)
         if not key:
-            return self._odd_key()
+            return self._invalid_key()
         self._at = key.end()
         return self._value
 
     def _item(self) -> _State | None:
-        """The items of an array, or its end; or the next value at the top."""
+        """Read the items of an array, or its end; or the next top-level value."""
         if self._stack:
             self._pass_scalars(_ITEMS)
         token = self._next_token()
         if token < 0:
-            return self._finish_due
+            return self._finish_pending
         if token == _COMMA:
             return self._drop_comma()
         if token in _CLOSERS:
@@ -276,40 +283,40 @@ class _Mender:
         return self._value
 
     def _value(self) -> _State | None:
-        """A value."""
+        """Read a value."""
         value = _VALUE.match(self._text, self._at)
         if not value:
-            return self._odd_value()
+            return self._invalid_value()
         self._at = value.end()
         if value[1]:
             return self._open(value[1][0])
         return self._end_value()
 
     def _after(self) -> _State | None:
-        """A comma, or the end of what is open."""
+        """Read a comma, or a closing bracket."""
         token = self._next_token()
         if token < 0:
             return self._finish
         if token == _COMMA:
             self._comma = self._at
             self._at += 1
-            return self._due()
+            return self._next_element()
         if token in _CLOSERS:
             return self._close(token)
         return self._insert_comma(token)
 
-    def _due(self) -> _State:
+    def _next_element(self) -> _State:
         return self._key if self._stack and self._stack[-1] == _BRACE else self._item
 
     def _pass_scalars(self, pattern: re.Pattern[bytes]) -> None:
-        """Go over all that is sound and no bracket, each with its comma: most of most events."""
+        """Skip valid scalars, each with its comma: the bulk of most events."""
         end = _past_all(pattern, self._text, self._at)
         if end > self._at:
             self._at = end
             self._comma = self._value_end = end - 1
 
     def _next_token(self) -> int:
-        """Go to the first byte that is neither white space nor a control character; -1 at the end of the text."""
+        """Go to the first byte that is neither white space nor a control character, and return it; -1 at the end."""
         at = _past(_SPACE, self._text, self._at)
         if at < len(self._text) and self._text[at] < 0x20:
             end = _past(_BLANK, self._text, at)
@@ -326,10 +333,10 @@ class _Mender:
         self._stack.append(_CLOSING[bracket])
         self._comma = -1
         self._opened = self._value_end = self._at
-        return self._due()
+        return self._next_element()
 
     def _end(self) -> _State:
-        """What is open ends, but something is due in it: that is sound only without a comma."""
+        """Handle a closing bracket where an element must follow: a comma before it is dropped."""
         if self._stack and self._comma >= 0:
             self._edit(Damage.EXTRA_COMMA, self._comma, self._comma + 1, b"")
         return self._after
@@ -342,14 +349,14 @@ class _Mender:
         return self._end_value()
 
     def _end_value(self) -> _State:
-        """A value ends here."""
+        """Note that a value ends here."""
         self._value_end = self._at
         if not self._stack:
             self._values.append((self._start, self._value_end))
         return self._after
 
     def _wrong_bracket(self, bracket: int) -> _State:
-        """What is open inside has lost its ends, or this bracket is of the wrong kind, or it is one too many."""
+        """Handle a mismatched closing bracket: inner brackets are unclosed, its kind is wrong, or it is surplus."""
         at, depth = self._at, len(self._stack)
         outer = depth - 1 - self._stack[::-1].index(bracket) if bracket in self._stack else None
         last = _past(_LAST, self._text, at + 1) == len(self._text)
@@ -360,64 +367,64 @@ class _Mender:
             self._edit(Damage.WRONG_BRACKET, at, at + 1, bytes(self._stack[-1:]))
             return self._close(self._stack[-1])
         if not (self._reads_on(at + 1, depth) if depth else self._values):
-            self._give_up("A bracket closes what is not open.")
+            self._give_up("A closing bracket has no opening one.")
         self._edit(Damage.WRONG_BRACKET, at, at + 1, b"")
         self._at += 1
-        return self._due() if self._value_end == self._opened else self._after
+        return self._next_element() if self._value_end == self._opened else self._after
 
     def _close_down_to(self, depth: int) -> None:
-        """Close what is open beyond that depth, after the last value."""
+        """Close the brackets that are open beyond a depth, after the last value."""
         self._edit(Damage.UNCLOSED, self._value_end, self._value_end, bytes(self._stack[depth:][::-1]))
         del self._stack[depth:]
         if not depth:
             self._values.append((self._start, self._value_end))
 
     def _close_objects(self) -> None:
-        """An object begins where none can: those around it have lost their ends, up to an array or to the top."""
+        """Handle an object where none can begin: the objects around it are unclosed, up to an array or to the top."""
         depth = len(self._stack)
         while depth and self._stack[depth - 1] == _BRACE:
             depth -= 1
         self._close_down_to(depth)
 
-    def _finish_due(self) -> _State:
-        """The text ends, but something is due: a comma before that is of what follows the piece."""
+    def _finish_pending(self) -> _State:
+        """Handle the end of the text where an element must follow: a comma before it belongs to the next piece."""
         if self._stack and self._comma < 0:
-            self._give_up("It ends where something has just begun.")
+            self._give_up("The text ends directly after an opening bracket.")
         return self._finish
 
     def _finish(self) -> None:
-        """The text ends."""
+        """Handle the end of the text."""
         if self._stack and self._at_end:
-            self._give_up("It is cut off.")
+            self._give_up("The text is cut off.")
         if self._stack:
             self._close_down_to(0)
 
     def _drop_comma(self) -> _State:
-        """A comma stands where something is due."""
+        """Handle a comma where an element must follow."""
         self._edit(Damage.EXTRA_COMMA, self._at, self._at + 1, b"")
         self._at += 1
-        return self._due()
+        return self._next_element()
 
     def _insert_comma(self, token: int) -> _State:
-        """A comma is due, and here is what could follow it."""
-        if token == _OPEN_BRACE and self._due() == self._key:
+        """Handle an element where a comma must come first."""
+        if token == _OPEN_BRACE and self._next_element() == self._key:
             self._close_objects()
         if not self._stack:
             fits = token in _CLOSING
         else:
             fits = token == _QUOTE if self._stack[-1] == _BRACE else token != _COLON
         if not fits:
-            self._give_up("After a value stands neither a comma nor an end.")
+            self._give_up("Neither a comma nor a closing bracket follows a value.")
         self._edit(Damage.MISSING_COMMA, self._value_end, self._value_end, b"," if self._stack else b"")
         self._comma = self._value_end
-        return self._due()
+        return self._next_element()
 
-    # Keys and scalars that are not sound, or after which stands what can't.
+    # Keys and scalars that are invalid, or are followed by invalid text.
 
-    def _odd_key(self) -> _State | None:
+    def _invalid_key(self) -> _State | None:
         token = self._next_token()
         if token < 0:
-            return self._finish_due
+            return self._finish_pending
         if token == _COMMA:
             return self._drop_comma()
         if token in _CLOSERS:
@@ -428,11 +435,11 @@ class _Mender:
         at = self._at
         if token == _QUOTE:
             self._at = self._key_end()
-            self._mend_string(at)
+            self._repair_string(at)
         else:
             self._at = _past(_BARE_KEY, self._text, at)
             if self._at == at:
-                self._give_up("A key is due, and here is none.")
+                self._give_up("A key is missing.")
             self._edit(Damage.BARE_WORD, at, self._at, _quoted(self._text[at : self._at].rstrip(_BLANKS)))
         return self._colon()
 
@@ -445,7 +452,7 @@ class _Mender:
         return self._value
 
     def _key_end(self) -> int:
-        """Where the key ends that begins here."""
+        """Return the end of the key that begins here."""
         text, begin = self._text, self._at + 1
         end = _past_all(_TO_QUOTE, text, begin) + 1
         if self._is_colon(end) or _COLON_LOST.match(text, end, end + _WINDOW):
@@ -456,15 +463,15 @@ class _Mender:
     def _is_colon(self, at: int) -> bool:
         return self._text.startswith(b":", _past(_BLANK, self._text, at))
 
-    def _odd_value(self) -> _State | None:
+    def _invalid_value(self) -> _State | None:
         token, at = self._next_token(), self._at
-        if token in _CLOSING:  # behind a control character
+        if token in _CLOSING:  # after a control character
             return self._value
         if token < 0:
-            self._give_up("It ends where a value is due.")
+            self._give_up("The text ends where a value must follow.")
         if token == _QUOTE:
             self._at = self._string_end()
-            self._mend_string(at)
+            self._repair_string(at)
         elif token == _COMMA or token in _CLOSERS:
             self._edit(Damage.BARE_WORD, at, at, b"null")
         else:
@@ -472,12 +479,12 @@ class _Mender:
         return self._end_value()
 
     def _bare_word(self) -> None:
-        """Go over text without quotes: up to the next quote, comma or bracket, for a word may hold spaces."""
+        """Skip text without quotes, up to the next quote, comma or bracket: words may hold spaces."""
         at, run = self._at, _past(_WORD, self._text, self._at)
         word = self._text[at:run].rstrip(_BLANKS)
         self._at = end = at + len(word)
         if word.startswith(b":"):
-            self._give_up("A value is due, and here is a colon.", at)
+            self._give_up("A colon stands where a value must follow.", at)
         if end == run and self._text.startswith(b'"', end):
             self._give_up("A quote stands in a word.")
         if _ONE_SCALAR.fullmatch(word):
@@ -485,15 +492,15 @@ class _Mender:
         zeros = _LEADING_ZERO.fullmatch(word)
         if zeros:
             self._edit(Damage.LEADING_ZERO, at, end, b"".join(zeros.groups()))
-        elif self._stack and self._due() == self._item and all(map(_ONE_SCALAR.fullmatch, word.split())):
+        elif self._stack and self._next_element() == self._item and all(map(_ONE_SCALAR.fullmatch, word.split())):
             first = _past(_ONE_SCALAR, self._text, at)
             self._edit(Damage.MISSING_COMMA, first, end, b", ".join(word.split())[first - at :])
         else:
             damage = Damage.NOT_A_NUMBER if _NOT_A_NUMBER.fullmatch(word) else Damage.BARE_WORD
             self._edit(damage, at, end, _quoted(word))
 
-    def _mend_string(self, start: int) -> None:
-        """Make the string sound that begins there and ends here: escape what has to be, and keep what is escaped."""
+    def _repair_string(self, start: int) -> None:
+        """Make the string from `start` to here valid: escape what must be escaped, and keep existing escapes."""
         old = new = self._text[start + 1 : self._at - 1]
         sound = _past_all(_SOUND_ESCAPES, old)
         if sound < len(old):
@@ -503,7 +510,7 @@ class _Mender:
         quote = _past_all(_TO_QUOTE, old)
         if old.startswith(b'"', quote):
             self._note(Damage.UNESCAPED_QUOTE, start + 1 + quote)
-            new = _PAIR_OR_QUOTE.sub(lambda found: found[0] if len(found[0]) > 1 else b'\\"', new)
+            new = _PAIR_OR_QUOTE.sub(lambda match: match[0] if len(match[0]) > 1 else b'\\"', new)
         control = _CONTROL.search(old)
         if control:
             self._note(Damage.CONTROL_CHARACTER, start + 1 + control.start())
@@ -512,10 +519,10 @@ class _Mender:
         if new != old:
             self._edits.append((start + 1, self._at - 1, new))
 
-    # Where a string ends.
+    # Ends of strings.
 
     def _string_end(self) -> int:
-        """Where the value ends that begins here with a quote: at the next quote, unless what follows does not fit."""
+        """Return the end of the string that begins here: the next quote, unless the text after it does not fit."""
         text = self._text
         first = _past_all(_TO_QUOTE, text, self._at + 1) + 1
         if text.startswith(b'"', first - 1) and self._ends_value(first):
@@ -526,19 +533,19 @@ class _Mender:
         return fitting or self._give_up("A string has no end.")
 
     def _fitting_end(self) -> int:
-        """The same for a string with stray quotes; 0 if none of them can be the end.
+        """Return the end of a string with stray quotes; 0 if no quote can be its end.
 
-        Of the quotes that fit to what follows, it is the first behind which all is well to the text's end, or up to
-        which the string looks whole: as many brackets closed as opened and, in an array, quotes in pairs. For what
-        brings quotes into a string is, mostly, code and JSON. Failing that, it is the first behind which the text reads
-        on for a while. A quote that seems to be escaped may be the end of a path of Windows.
+        Candidates are the quotes after which the text fits. The end is the first candidate after which the text is
+        valid to its end, or before which the string looks whole: its brackets are balanced and, in an array, its
+        quotes are paired, since most stray quotes come with code or JSON in a string. Otherwise it is the first
+        candidate after which the text is valid for a while. A quote that seems escaped may end a Windows path.
         """
         text, at = self._text, self._at + 1
         open_brackets, quotes = [0, 0, 0], 0
-        in_path, in_object = False, self._due() == self._key
+        in_path, in_object = False, self._next_element() == self._key
         reading_on = fitting = 0
-        while found := _ENDING_QUOTE.match(text, _past_all(_TO_END_OF_VALUE, text, at)):
-            end, escaped = found.end(), bool(found[1])
+        while quote := _ENDING_QUOTE.match(text, _past_all(_TO_END_OF_VALUE, text, at)):
+            end, escaped = quote.end(), bool(quote[1])
             self._spend(end - at + _QUOTE_COST)
             for n, (opening, closing) in enumerate(_PAIRS):
                 open_brackets[n] += text.count(opening, at, end) - text.count(closing, at, end)
@@ -556,14 +563,14 @@ class _Mender:
         return reading_on or fitting
 
     def _ends_value(self, at: int) -> bool:
-        """Whether a string may end here, by what follows: strictly read, or with its comma lost."""
+        """Return whether a string may end here, by the text after it: valid as it is, or with its comma lost."""
         behind = _past(_CLOSERS_RUN, self._text, at)
         if behind == len(self._text) or self._text[behind] == _COMMA:
             return True
         return bool(self._reads_on(at, len(self._stack), comma_lost=True))
 
     def _fits(self, at: int) -> bool:
-        """Whether the string in a value may end here, by all that stands up to the next comma and right behind it."""
+        """Return whether a string may end here, by the text up to the next comma and right behind that."""
         text, depth = self._text, len(self._stack)
         at = _past(_SPACE, text, at)
         while depth and at < len(text) and text[at] == self._stack[depth - 1]:
@@ -579,14 +586,15 @@ class _Mender:
         return bool(pattern.match(text, at + 1, at + _WINDOW))
 
     def _reads_on(self, at: int, depth: int, *, comma_lost: bool = False) -> int:
-        """How far sound structure goes on after a value that ends here, inside so many of the open brackets.
+        """Return how far the structure is valid after a value that ends here, inside `depth` open brackets.
 
-        That is to the end of the text, if all is closed there; to where it was enough; or 0, if something is wrong
-        before that. Strings and words need not be sound. With `comma_lost`, what is clearly a value needs no comma.
+        That is the end of the text, if all brackets are closed there, or an offset after `_ENOUGH` bytes or `_STEPS`
+        steps; 0 if the structure is invalid before that. Strings and words need not be valid. With `comma_lost`, a
+        clear value needs no comma before it.
         """
         text, stack, start = self._text, self._stack[:depth], at
         window = min(len(text), at + _WINDOW)
-        fresh = False  # a bracket has just opened
+        fresh = False  # directly after an opening bracket
         steps = 0
         while at < start + _ENOUGH and steps < _STEPS:
             steps += 1
@@ -601,20 +609,20 @@ class _Mender:
             comma = text[at] == _COMMA
             pattern = _NEXT_VALUE if not stack else _NEXT_MEMBER if stack[-1] == _BRACE else _NEXT_ITEM
             begins = fresh or (comma_lost and (pattern != _NEXT_ITEM or _SEPARATE_ITEM.match(text, at, window)))
-            found = pattern.match(text, at + comma, window)
-            if not found or (fresh if comma else not begins):
+            match = pattern.match(text, at + comma, window)
+            if not match or (fresh if comma else not begins):
                 self._spend(at - start + steps * _STEP_COST + _LOOK_COST)
                 return 0
-            at, fresh = found.end(), bool(found[1])
-            if found[1]:
-                stack.append(_CLOSING[found[1][0]])
+            at, fresh = match.end(), bool(match[1])
+            if match[1]:
+                stack.append(_CLOSING[match[1][0]])
         self._spend(at - start + steps * _STEP_COST + _LOOK_COST)
         return 0 if stack and at == len(text) else at
 
-    # The record.
+    # Edits, repairs and budget.
 
     def _edit(self, damage: Damage, start: int, end: int, new: bytes) -> None:
-        """Put the new bytes in the place of those from start to end."""
+        """Replace the bytes from `start` to `end`."""
         self._note(damage, start)
         self._edits.append((start, end, new))
 
@@ -623,26 +631,26 @@ class _Mender:
         if len(self._repairs) > REPAIRS_MAX:
             self._give_up(_TOO_MANY)
 
-    def _spend(self, looked_at: int) -> None:
-        self._budget -= looked_at
+    def _spend(self, cost: int) -> None:
+        self._budget -= cost
         if self._budget < 0:
-            self._give_up("It has too many quotes and brackets that fit nowhere.")
+            self._give_up("The text has too many stray quotes and brackets.")
 
     def _source(self, at: int) -> int:
-        """The offset in the piece of a byte of the text."""
+        """Return the offset in the piece of a byte of the text."""
         if not self._runs:
             return at
         run = self._runs[bisect_right(self._runs, at, key=itemgetter(0)) - 1]
         return run.source + at - run.start
 
     def _give_up(self, reason: str, at: int | None = None) -> NoReturn:
-        raise Unmendable(reason, self._source(self._at if at is None else at))
+        raise Unrepairable(reason, self._source(self._at if at is None else at))
 
 
 def _past(pattern: re.Pattern[bytes], text: bytes, at: int, window: int = sys.maxsize) -> int:
-    """Where the match ends that begins at a place: there, if there is none."""
-    found = pattern.match(text, at, window)
-    return found.end() if found else at
+    """Return the end of a pattern's match at an offset; the offset itself if there is none."""
+    match = pattern.match(text, at, window)
+    return match.end() if match else at
 
 
 def _quoted(word: bytes) -> bytes:
@@ -650,7 +658,7 @@ def _quoted(word: bytes) -> bytes:
 
 
 def _past_all(pattern: re.Pattern[bytes], text: bytes, at: int = 0) -> int:
-    """The same for a pattern that matches a portion at a time: where the last one ends."""
+    """Return the end of all matches in a row from an offset, for a pattern that matches a portion at a time."""
     while (end := _past(pattern, text, at)) > at:
         at = end
     return at

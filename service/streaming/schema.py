@@ -1,4 +1,4 @@
-"""What the columns of a trace's events are."""
+"""The schema of a trace's events."""
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 )
 """The columns of a trace's events.
 
-An event is written back as its ``rest`` alone where it is ``verbatim``, else as an object of its columns that are not
-null, its ``args`` and the members of its ``rest``. ``pid_text`` (and likewise) is the JSON text of a value that is no
-integer of at most 18 digits; ``ts_digits`` is the number of decimals of the text of ts, in µs.
+A ``verbatim`` event is exported as its ``rest`` alone; any other as an object of its columns that are not null, its
+``args`` and the members of its ``rest``. ``pid_text``, ``tid_text`` and ``id_text`` hold the JSON text of a value that
+is not an integer of at most 18 digits. ``ts_digits`` and ``dur_digits`` are the numbers of decimals in the text, in µs.
 """

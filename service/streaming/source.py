@@ -1,4 +1,4 @@
-"""A trace's bytes while they are still received, read as if they were all there."""
+"""A file that is read while it is still being received."""
 
 import io
 import threading
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 HEAD_SIZE = 16
-"""Bytes that a first read waits for, so that the magic bytes come in one piece."""
+"""Number of bytes that the first read waits for, so that the magic bytes arrive in one piece."""
 
 
 @dataclass
 class Progress:
-    """How far work has come: bytes of the original, and events, of as many as are known to come."""
+    """Progress of a job: bytes of the original and events so far, and their totals as far as known."""
 
     bytes: int = 0
     events: int = 0
@@ -24,54 +24,57 @@ class Progress:
 
 
 class GrowingFile(io.RawIOBase):
-    """The file at `path`, or an open one, which another process writes: a read waits until the bytes are there.
+    """A file that another process is writing; reads block until bytes are available.
 
-    It is opened once, so it may be renamed meanwhile. One thread reads, in an `io.BufferedReader` like any other
-    file; another says what is there. `io.BufferedReader.read1` gives what there is, without waiting for more.
+    The file is opened once, so it may be renamed meanwhile. One thread reads through an `io.BufferedReader`, whose
+    `read1` returns the available bytes without waiting for more. Another thread reports the size.
+
+    Args:
+        path: path of the file, or a descriptor of it.
     """
 
     def __init__(self, path: Path | int) -> None:
         super().__init__()
-        self._file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor, too; `close` closes it
+        self._file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor has no Path.open; `close` closes it
         self._changed = threading.Condition()
-        self._there = 0
-        self._taken = 0
+        self._available = 0
+        self._consumed = 0
         self._complete = False
 
     @property
     def complete(self) -> bool:
-        """Whether no more bytes come."""
+        """True if no more bytes come."""
         return self._complete
 
     def grow(self, to_bytes: int) -> None:
-        """Say that the file has so many bytes now, and more may come."""
+        """Report that the file has this many bytes now, and that more may come."""
         with self._changed:
-            self._there = max(self._there, to_bytes)
+            self._available = max(self._available, to_bytes)
             self._changed.notify()
 
     def finish(self) -> None:
-        """Say that the file is complete: its end is the end of the trace."""
+        """Report that the file is complete: its end is the end of the trace."""
         with self._changed:
             self._complete = True
             self._changed.notify()
 
     def fileno(self) -> int:
-        """The descriptor of the file."""
+        """Return the descriptor of the file."""
         return self._file.fileno()
 
     def readable(self) -> bool:
-        """It is read only."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Fill the buffer with what there is; blocks until that is at least a byte, or the end."""
+        """Fill the buffer with available bytes; blocks until there is at least one, or the file is complete."""
         view = memoryview(buffer)
         with self._changed:
-            self._changed.wait_for(lambda: self._complete or self._there >= max(self._taken + 1, HEAD_SIZE))
+            self._changed.wait_for(lambda: self._complete or self._available >= max(self._consumed + 1, HEAD_SIZE))
             if not self._complete:
-                view = view[: self._there - self._taken]
+                view = view[: self._available - self._consumed]
         count = self._file.readinto(view) or 0
-        self._taken += count
+        self._consumed += count
         return count
 
     def close(self) -> None:

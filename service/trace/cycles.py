@@ -1,6 +1,6 @@
-"""Cycles: the traces that the ranks of a run write in one turn of the profiler's schedule.
+"""Cycles: the traces that the ranks of a run write in one repetition of the profiler's schedule.
 
-``schedule(active=1, repeat=2)`` makes each rank write two traces. They are of one rank, and of two cycles.
+``schedule(active=1, repeat=2)`` makes each rank write two traces, which belong to two cycles.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,10 +13,11 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cycles:
-    """The cycle of each trace, from 0, and the fact that tells them apart.
+    """Cycle of each trace, from 0, and the rule that determined it.
 
-    ``rank`` means that no rank has two traces, so all are of one cycle; ``order`` that neither the numbers of steps nor
-    the times are apart, so the first traces of all ranks are one cycle, the second ones the next.
+    ``rank``: no rank has two traces, so all belong to one cycle. ``steps`` and ``time``: the traces of a cycle overlap
+    in these, those of different cycles do not. ``order``: the first traces of all ranks are one cycle, the second ones
+    the next.
     """
 
     numbers: list[int]
@@ -29,7 +30,7 @@ class Cycles:
 
 
 def cycles_of(summaries: Sequence[Mapping[str, Any]]) -> Cycles:
-    """Tell the cycles of traces, by their summaries."""
+    """Return the cycles of traces, from their summaries."""
     processes = [_process_of(summary, place) for place, summary in enumerate(summaries)]
     if len(set(processes)) == len(processes):
         return Cycles([0] * len(processes), "rank")
@@ -42,21 +43,21 @@ def cycles_of(summaries: Sequence[Mapping[str, Any]]) -> Cycles:
 
 
 def _process_of(summary: Mapping[str, Any], place: int) -> Hashable:
-    """The rank, else the process on its host; a trace that tells neither is a process of its own."""
+    """Return the rank, else the process on its host; a trace without either counts as a process of its own."""
     rank: int | None = summary["rank"]
     if rank is not None:
         return rank
-    pids = tuple(str(one["pid"]) for one in summary["processes"] if one["labels"] == "CPU")
+    pids = tuple(str(process["pid"]) for process in summary["processes"] if process["labels"] == "CPU")
     return (summary["host"], pids) if summary["host"] and pids else ("trace", place)
 
 
 def _steps_of(summary: Mapping[str, Any]) -> Span | None:
-    numbers = [one["number"] for one in summary["steps"]]
+    numbers = [step["number"] for step in summary["steps"]]
     return (min(numbers), max(numbers) + 1) if numbers else None
 
 
 def _time_of(summary: Mapping[str, Any]) -> Span | None:
-    """From when to when the trace lasts, since the epoch."""
+    """Return the span of the trace since the epoch."""
     bounds, base = summary["bounds"], summary["base_ns"] or 0
     return (base + bounds["start_ns"], base + bounds["end_ns"]) if bounds else None
 
@@ -78,7 +79,7 @@ def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) ->
 def _in_order(processes: Sequence[Hashable], times: Sequence[Span | None]) -> list[int]:
     """Number the traces of each process by their times."""
     numbers, counts = [0] * len(processes), dict[Hashable, int]()
-    for place in sorted(range(len(processes)), key=lambda one: (times[one] or (0, 0), one)):
+    for place in sorted(range(len(processes)), key=lambda index: (times[index] or (0, 0), index)):
         numbers[place] = counts.get(processes[place], 0)
         counts[processes[place]] = numbers[place] + 1
     return numbers

@@ -1,114 +1,118 @@
-"""Every error of the domain.
+"""Errors of the domain.
 
 TracedockError
 ├── UploadError
-│   ├── BadName              a file name that is no plain name
-│   ├── EmptyBody            an upload of no bytes
-│   ├── TooLarge             a body beyond the configured size
-│   ├── IncompleteBody       a body that ended before its announced length
-│   ├── BadDigest            a digest header that can't be read
-│   ├── DigestMismatch       bytes other than the digest promised
-│   ├── UnmetExpectation     what a client expects before it sends a body, and is not done here
-│   ├── ResumableError       a resumable upload can't go on so
-│   │   ├── BadUpload        its request can't be understood
-│   │   ├── UnknownUpload    no upload has that id
-│   │   ├── UploadGone       it expired, or was ended
-│   │   ├── UploadLocked     another chunk of it is on its way
-│   │   ├── WrongOffset      it is not that far, or further
-│   │   ├── WrongType        a chunk that is not called one
-│   │   ├── ChecksumMismatch  bytes other than a chunk's checksum promised
-│   │   ├── TooManyUploads   as many as may be are under way
-│   │   └── WrongVersion     another version of tus than is spoken here
-│   ├── ImportRefused        a path that nothing may be imported from
-│   ├── NothingToImport      a path of no file
-│   └── DiskFull             no room for the bytes
-│       └── NoRoom           more than the quota, or the free space that is to stay
-├── IngestError              the file can't be read as a trace; `offset` says where
-│   ├── BadCompression       the compressed stream is damaged
-│   ├── Truncated            the file ends in the middle
-│   ├── NotJson              the bytes are no JSON document
-│   ├── NotATrace            JSON, but without trace events
-│   ├── OriginalChanged      somebody changed the file that was imported
-│   └── WorkerDied           the process that read the file ended before its answer
+│   ├── BadName                  a file name with separators or control characters
+│   ├── EmptyBody                an upload without bytes
+│   ├── TooLarge                 a body beyond the configured size
+│   ├── IncompleteBody           a body that ended before its announced length
+│   ├── BadDigest                a malformed digest header
+│   ├── DigestMismatch           bytes that do not match their digest
+│   ├── ExpectationFailed        an `Expect` header that the server does not support
+│   ├── ResumableError           a resumable upload that can't continue
+│   │   ├── BadUpload            a malformed request
+│   │   ├── UnknownUpload        no upload has that id
+│   │   ├── UploadGone           it expired or was terminated
+│   │   ├── UploadLocked         another request writes to it
+│   │   ├── WrongOffset          a chunk that does not start at the upload's offset
+│   │   ├── WrongType            a chunk of another content type
+│   │   ├── ChecksumMismatch     a chunk that does not match its checksum
+│   │   ├── TooManyUploads       the maximum of unfinished uploads is reached
+│   │   └── WrongVersion         a version of tus that the server does not support
+│   ├── ImportRefused            a path outside of the import roots
+│   ├── NothingToImport          a path without files
+│   └── DiskFull                 no space left on the disk
+│       └── InsufficientStorage  the quota or the minimum of free space would be violated
+├── IngestError                  a file that can't be read as a trace; `offset` is where
+│   ├── BadCompression           a corrupt compressed stream
+│   ├── Truncated                a file that ends early
+│   ├── NotJson                  a file that is not JSON
+│   ├── NotATrace                JSON without trace events
+│   ├── OriginalChanged          an imported file that was modified later
+│   └── WorkerDied               the worker process died before it returned a result
 ├── CatalogError
-│   ├── UnknownImport        no import has that id
-│   ├── UnknownTrace         no trace has that id
-│   ├── UnknownGroup         no group has that id
-│   ├── BadGroupName         a name that no group can have
-│   ├── GroupExists          another group has that name
-│   ├── UnknownJob           no job has that id
-│   ├── NotReady             the trace has not been read, or could not be
-│   ├── BadCursor            a page's cursor that was not given out
-│   ├── CatalogInUse         another server has the data folder
-│   └── CatalogUnwritable    nothing can be noted in it
-├── SelectionError           what was selected can't be had
-│   ├── BadSelection         it can't be understood
-│   ├── UnknownChoice        it names what the trace does not have
-│   ├── NothingSelected      no event matches it
-│   ├── BadSlice             text that names no slice
-│   ├── UnknownSlice         a slice that the trace, or the selection of it, does not have
-│   ├── AmbiguousSlice       a name and a time that several slices have
-│   └── CannotMerge          traces that can't become one
+│   ├── UnknownImport            no import has that id
+│   ├── UnknownTrace             no trace has that id
+│   ├── UnknownGroup             no group has that id
+│   ├── BadGroupName             a name that groups can't have
+│   ├── GroupExists              another group has that name
+│   ├── UnknownJob               no job has that id
+│   ├── NotReady                 a trace that is not ingested yet, or failed
+│   ├── BadCursor                a cursor that no page returned
+│   ├── CatalogInUse             another server uses the data folder
+│   └── CatalogUnwritable        the catalog is read-only
+├── SelectionError               a selection that can't be served
+│   ├── BadSelection             a malformed or contradictory selection
+│   ├── UnknownChoice            a value that the trace does not have
+│   ├── NothingSelected          no event matches
+│   ├── BadSlice                 a malformed reference to a slice
+│   ├── UnknownSlice             a slice that the trace or the selection does not have
+│   ├── AmbiguousSlice           several slices of that name and start
+│   └── CannotMerge              traces that can't be merged
 ├── ExportError
-│   ├── NoSuchForm           a form that a trace, or a selection of it, can't be had in
-│   ├── NotRedactable        a form of a trace in which no secrets can be hidden
-│   └── ExportFailed         the document can't be written from the columns
-├── AnalysisError            what was asked of a trace can't be answered
-│   ├── UnknownQuestion      there is no analysis of that name
-│   ├── BadQuestion          a parameter that it does not have, or a table
-│   └── NotApplicable        the trace has nothing that it is about
-├── AccessError              the door stays shut
-│   ├── Unauthorized         no token, or none that is known
-│   ├── ForbiddenScope       a token that may not do this
-│   ├── WrongHost            a request that names another host, as after DNS rebinding
-│   ├── WrongOrigin          a request that another site's page has made
-│   ├── UnknownToken         no token has that name
-│   ├── TokenExists          another token has that name
-│   ├── BadTokenName         a name that no token can have
-│   ├── TokenNeeded          a server that others can reach, and no token
-│   └── BadOrigin            a setting that names no origin
-├── RequestError             a request that breaks the contract of its route
-│   ├── UnknownParameter     a query parameter that the route does not have
-│   ├── RepeatedParameter    several values of a query parameter that takes one
-│   └── BodyNotJson          a body that is called something else than JSON
-├── DeadlineExceeded         the work took longer than the server lets it
-├── JobDied                  the process that made traces ended before its answer
-├── Cancelled                nobody wants it any more
+│   ├── FormatUnavailable        a format that the trace or the selection is not available in
+│   ├── NotRedactable            a format that does not support redaction
+│   └── ExportFailed             the document can't be written from the columns
+├── AnalysisError                an analysis that can't run
+│   ├── UnknownAnalysis          no analysis has that name
+│   ├── BadAnalysisRequest       an unknown parameter, table or value
+│   └── NotApplicable            a trace without the data that the analysis needs
+├── AccessError                  access denied
+│   ├── Unauthorized             no token, or an unknown one
+│   ├── InsufficientScope        a token without write scope
+│   ├── WrongHost                a foreign `Host` header, as after DNS rebinding
+│   ├── WrongOrigin              a request from another site's page
+│   ├── UnknownToken             no token has that name
+│   ├── TokenExists              another token has that name
+│   ├── BadTokenName             a name that tokens can't have
+│   ├── TokenRequired            a server on a public address without a token
+│   └── BadOrigin                a setting that is not an origin
+├── RequestError                 a request that violates the contract of its route
+│   ├── UnknownParameter         an unknown query parameter
+│   ├── RepeatedParameter        several values of a query parameter that takes one
+│   └── BodyNotJson              a body of another content type than JSON
+├── DeadlineExceeded             work that took longer than its timeout
+├── JobDied                      the job process died before it returned a result
+├── Cancelled                    a job that a client cancelled
 ├── IdempotencyError
-│   ├── BadIdempotencyKey    a key that can't be one
-│   ├── IdempotencyKeyBusy   the first request with the key is under way
-│   └── IdempotencyKeyReused  the key was sent with another request
+│   ├── BadIdempotencyKey        a malformed key
+│   ├── IdempotencyKeyBusy       the first request with the key is in progress
+│   └── IdempotencyKeyReused     a key that was sent with another request
 └── EngineError
-    ├── EngineUnavailable    no engine can be had
-    ├── EngineBusy           too many requests wait for it
-    ├── EnginesKilled        engines died of the client's requests
-    ├── StatementKills       engines died of the statement
-    ├── TooLargeForEngine    the trace alone would take more memory than engines may
-    ├── EngineFailed         the engine died or could not load the trace
-    │   ├── EngineOutgrew    it was ended for the memory it took
-    │   └── EngineStuck      it was ended because its load stood still
-    ├── RequestRefused       a request that would change the shared trace
-    ├── SqlRefused           SQL that no engine is asked: it works on files, or changes the shared engine
-    ├── SqlError             the engine refused the statement
-    ├── QueryTimeout         the statement was stopped at its deadline
-    └── ResultTooLarge       the result outgrew its bound
+    ├── EngineUnavailable        no engine can be started
+    ├── EngineBusy               the queue of the engine is full
+    ├── ClientBlocked            a client whose requests crashed engines
+    ├── StatementBlocked         a statement that crashed engines
+    ├── TooLargeForEngine        a trace that needs more memory than all engines may use
+    ├── EngineFailed             the engine died or failed to load the trace
+    │   ├── EngineOutOfMemory    it exceeded its memory limit and was killed
+    │   └── EngineStalled        it was killed because its load made no progress
+    ├── RequestRefused           a request that would change the shared trace
+    ├── SqlRefused               SQL that uses files or changes the shared engine
+    ├── SqlError                 the engine rejected the statement
+    ├── QueryTimeout             the statement exceeded its timeout
+    └── ResultTooLarge           the result exceeded its size limit
 """
 
 import signal
 from typing import Any, ClassVar
 
 
-def fate(status: int) -> str:
-    """How a process ended that has this exit status, or was killed by the signal of minus so much."""
+def describe_exit(status: int) -> str:
+    """Describe how a process ended.
+
+    Args:
+        status: its exit status; minus the number of the signal that killed it.
+    """
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
 class TracedockError(Exception):
-    """An error that a caller can act on.
+    """Error that a caller can act on.
 
     Args:
-        detail: one sentence saying what happened and where.
-        extra: facts that help, as JSON values (an ``offset`` in bytes, a ``limit``).
+        detail: a sentence that says what happened and where.
+        extra: further facts as JSON values, like an ``offset`` in bytes or a ``limit``.
     """
 
     code: ClassVar[str] = "internal"
@@ -120,28 +124,28 @@ class TracedockError(Exception):
         self.extra = extra
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as JSON values: ``code``, ``title``, ``detail`` and what else it carries."""
+        """Return the error as JSON values: ``code``, ``title``, ``detail`` and its further facts."""
         return {"code": self.code, "title": self.title, "detail": self.detail, **self.extra}
 
 
 class UploadError(TracedockError):
-    """The bytes did not arrive as promised."""
+    """The upload failed."""
 
 
 class BadName(UploadError):
     """The file name is not a plain name."""
 
-    code, title = "bad_name", "That is not a plain file name"
+    code, title = "bad_name", "The file name is not allowed"
 
 
 class EmptyBody(UploadError):
-    """The upload had no bytes."""
+    """The upload has no bytes."""
 
     code, title = "empty_body", "The body is empty"
 
 
 class TooLarge(UploadError):
-    """The body is larger than the service takes."""
+    """The body is larger than the configured maximum."""
 
     code, title = "too_large", "The body is too large"
 
@@ -153,31 +157,31 @@ class IncompleteBody(UploadError):
 
 
 class BadDigest(UploadError):
-    """A digest header could not be understood."""
+    """The digest header is malformed."""
 
-    code, title = "bad_digest", "The digest header can't be read"
+    code, title = "bad_digest", "The digest header is malformed"
 
 
 class DigestMismatch(UploadError):
-    """The bytes that came differ from those the digest was made of."""
+    """The received bytes do not match the digest."""
 
     code, title = "digest_mismatch", "The bytes do not match their digest"
 
 
-class UnmetExpectation(UploadError):
-    """The client waits for something before it sends the body that nobody here does."""
+class ExpectationFailed(UploadError):
+    """The server does not support the `Expect` header of the request."""
 
-    code, title = "unmet_expectation", "That can't be expected here"
+    code, title = "unmet_expectation", "The expectation is not supported"
 
 
 class ResumableError(UploadError):
-    """A resumable upload can't go on so."""
+    """A resumable upload can't continue."""
 
 
 class BadUpload(ResumableError):
-    """The request lacks something, or has what can't be understood."""
+    """A request of a resumable upload is malformed."""
 
-    code, title = "bad_upload", "That is no way to upload"
+    code, title = "bad_upload", "The upload request is malformed"
 
 
 class UnknownUpload(ResumableError):
@@ -187,69 +191,69 @@ class UnknownUpload(ResumableError):
 
 
 class UploadGone(ResumableError):
-    """The upload expired, or was ended."""
+    """The upload expired or was terminated."""
 
     code, title = "upload_gone", "The upload is gone"
 
 
 class TooManyUploads(ResumableError):
-    """As many uploads are under way as may be."""
+    """The maximum of unfinished uploads is reached."""
 
-    code, title = "too_many_uploads", "Too many uploads are under way"
+    code, title = "too_many_uploads", "Too many uploads are unfinished"
 
 
 class UploadLocked(ResumableError):
-    """Another chunk of the upload is on its way."""
+    """Another request writes to the upload."""
 
-    code, title = "upload_locked", "Somebody else sends the same"
+    code, title = "upload_locked", "Another request writes to this upload"
 
 
 class WrongOffset(ResumableError):
-    """The chunk belongs elsewhere."""
+    """The chunk does not start at the upload's offset."""
 
-    code, title = "wrong_offset", "The chunk belongs elsewhere"
+    code, title = "wrong_offset", "The chunk starts at the wrong offset"
 
 
 class WrongType(ResumableError):
-    """A chunk comes with another content type."""
+    """The chunk has the wrong content type."""
 
-    code, title = "wrong_type", "That is no chunk"
+    code, title = "wrong_type", "The chunk has the wrong content type"
 
 
 class ChecksumMismatch(ResumableError):
-    """The chunk that came differs from the one the checksum was made of."""
+    """The chunk does not match its checksum."""
 
     code, title = "checksum_mismatch", "The chunk does not match its checksum"
 
 
 class WrongVersion(ResumableError):
-    """The client speaks another version of tus."""
+    """The server does not support this version of tus."""
 
-    code, title = "wrong_version", "That version of tus is not spoken here"
+    code, title = "wrong_version", "That version of tus is not supported"
 
 
 class ImportRefused(UploadError):
-    """Nothing may be imported from there."""
+    """The path is not inside an import root."""
 
-    code, title = "import_refused", "That may not be imported"
+    code, title = "import_refused", "The import is not allowed"
 
 
 class NothingToImport(UploadError):
-    """There is no file to import."""
+    """The path has no file to import."""
 
     code, title = "nothing_to_import", "There is nothing to import"
 
 
 class DiskFull(UploadError):
-    """The disk has no room for the bytes."""
+    """The disk has no space left for the bytes."""
 
     code, title = "disk_full", "The disk is full"
 
 
-class NoRoom(DiskFull):
-    """The bytes would go beyond the quota, or into the free space that is to stay."""
+class InsufficientStorage(DiskFull):
+    """The bytes would exceed the quota or the minimum of free space."""
 
-    code, title = "no_room", "There is no room"
+    code, title = "no_room", "Not enough storage is left"
 
 
 class IngestError(TracedockError):
@@ -259,43 +263,43 @@ class IngestError(TracedockError):
 
 
 class BadCompression(IngestError):
-    """The compressed stream is damaged."""
+    """The compressed stream is corrupt."""
 
     code, title = "bad_compression", "The compressed stream is damaged"
 
 
 class Truncated(IngestError):
-    """The file ends in the middle."""
+    """The file ends before its document does."""
 
-    code, title = "truncated", "The file is cut off"
+    code, title = "truncated", "The file is truncated"
 
 
 class NotJson(IngestError):
-    """The bytes are not a JSON document."""
+    """The file is not a JSON document."""
 
     code, title = "not_json", "The file is not valid JSON"
 
 
 class NotATrace(IngestError):
-    """The document is JSON, but holds no trace events."""
+    """The document is JSON, but has no trace events."""
 
-    code, title = "not_a_trace", "The file is no trace"
+    code, title = "not_a_trace", "The file is not a trace"
 
 
 class OriginalChanged(IngestError):
-    """The file that a trace was made of lies outside the data folder, and is not as it was."""
+    """The imported file outside of the data folder was modified."""
 
-    code, title = "original_changed", "The file was changed"
+    code, title = "original_changed", "The imported file was modified"
 
 
 class WorkerDied(IngestError):
-    """The worker process ended before it had an answer."""
+    """The worker process died before it returned a result."""
 
     code, title = "worker_died", "The worker that read the trace died"
 
 
 class CatalogError(TracedockError):
-    """The catalog can't give what was asked for."""
+    """The catalog can't serve the request."""
 
 
 class UnknownTrace(CatalogError):
@@ -317,15 +321,15 @@ class UnknownGroup(CatalogError):
 
 
 class BadGroupName(CatalogError):
-    """The name can't be shown on a line, or is too long."""
+    """The name has control characters or is too long."""
 
-    code, title = "bad_group_name", "That is no name of a group"
+    code, title = "bad_group_name", "The group name is not allowed"
 
 
 class GroupExists(CatalogError):
     """Another group has that name."""
 
-    code, title = "group_exists", "There is a group of that name"
+    code, title = "group_exists", "A group of that name exists"
 
 
 class UnknownJob(CatalogError):
@@ -335,41 +339,41 @@ class UnknownJob(CatalogError):
 
 
 class NotReady(CatalogError):
-    """The trace is not ready to be asked."""
+    """The trace is not ingested yet, or failed."""
 
     code, title = "not_ready", "The trace is not ready"
 
 
 class BadCursor(CatalogError):
-    """The cursor is not one that a page gave out."""
+    """No page returned the cursor."""
 
-    code, title = "bad_cursor", "The cursor can't be read"
+    code, title = "bad_cursor", "The cursor is invalid"
 
 
 class CatalogInUse(CatalogError):
-    """Another server works on the same data folder."""
+    """Another server uses the data folder."""
 
     code, title = "catalog_in_use", "The data folder is in use"
 
 
 class CatalogUnwritable(CatalogError):
-    """Nothing can be noted in the catalog."""
+    """The catalog is read-only."""
 
     code, title = "catalog_unwritable", "The catalog can't be written"
 
 
 class SelectionError(TracedockError):
-    """What was selected can't be had."""
+    """The selection can't be served."""
 
 
 class BadSelection(SelectionError):
-    """The selection can't be understood, or contradicts itself."""
+    """The selection is malformed or contradicts itself."""
 
-    code, title = "bad_selection", "That is no selection"
+    code, title = "bad_selection", "The selection is invalid"
 
 
 class UnknownChoice(SelectionError):
-    """The selection names a stream, a step or the like that the trace does not have."""
+    """The trace does not have a stream, step or other value that the selection names."""
 
     code, title = "unknown_choice", "The trace has nothing of that name"
 
@@ -381,101 +385,101 @@ class NothingSelected(SelectionError):
 
 
 class BadSlice(SelectionError):
-    """The text can't be read as a reference to a slice."""
+    """The reference to a slice is malformed."""
 
-    code, title = "bad_slice", "That does not name a slice"
+    code, title = "bad_slice", "The slice reference is malformed"
 
 
 class UnknownSlice(SelectionError):
-    """The trace, or the selection of it, does not have that slice."""
+    """The trace or the selection does not have that slice."""
 
     code, title = "unknown_slice", "There is no such slice"
 
 
 class AmbiguousSlice(SelectionError):
-    """Several slices have that name and begin at that time."""
+    """Several slices have that name and start."""
 
     code, title = "ambiguous_slice", "Several slices match"
 
 
 class CannotMerge(SelectionError):
-    """The traces can't become one."""
+    """The traces can't be merged."""
 
     code, title = "cannot_merge", "The traces can't be merged"
 
 
 class ExportError(TracedockError):
-    """The trace can't be given in that form."""
+    """The trace can't be exported."""
 
 
-class NoSuchForm(ExportError):
-    """The trace, or the selection of it, can't be had in that form."""
+class FormatUnavailable(ExportError):
+    """The trace or the selection is not available in that format."""
 
-    code, title = "no_such_form", "The trace can't be had in that form"
+    code, title = "no_such_form", "The format is not available"
 
 
 class NotRedactable(ExportError):
-    """Secrets can't be hidden in that form."""
+    """Secrets can't be redacted in that format."""
 
-    code, title = "not_redactable", "Secrets can't be hidden in that form"
+    code, title = "not_redactable", "The format does not support redaction"
 
 
 class ExportFailed(ExportError):
-    """The document could not be written from the trace's columns."""
+    """The document can't be written from the trace's columns."""
 
-    code, title = "export_failed", "The trace can't be written back"
+    code, title = "export_failed", "The document can't be written"
 
 
 class AnalysisError(TracedockError):
-    """What was asked of a trace can't be answered."""
+    """The analysis can't run."""
 
 
-class UnknownQuestion(AnalysisError):
-    """There is no analysis of that name."""
+class UnknownAnalysis(AnalysisError):
+    """No analysis has that name."""
 
     code, title = "unknown_analysis", "There is no such analysis"
 
 
-class BadQuestion(AnalysisError):
-    """An analysis has no such parameter or table, or a parameter no such value."""
+class BadAnalysisRequest(AnalysisError):
+    """The analysis does not have that parameter, table or value."""
 
-    code, title = "bad_analysis", "The analysis can't be asked so"
+    code, title = "bad_analysis", "The analysis request is invalid"
 
 
 class NotApplicable(AnalysisError):
-    """The trace has nothing of what an analysis is about."""
+    """The trace does not have the data that the analysis needs."""
 
     code, title = "not_applicable", "The analysis does not apply to this trace"
 
 
 class AccessError(TracedockError):
-    """The door stays shut."""
+    """Access is denied."""
 
-    code, title = "forbidden", "That may not be done"
+    code, title = "forbidden", "Access is denied"
 
 
 class Unauthorized(AccessError):
-    """The request has no token, or none that is known."""
+    """The request has no token, or an unknown one."""
 
-    code, title = "unauthorized", "A token is needed"
+    code, title = "unauthorized", "A valid token is required"
 
 
-class ForbiddenScope(AccessError):
-    """The token may read, and this would change something."""
+class InsufficientScope(AccessError):
+    """The token does not have write scope."""
 
-    code, title = "forbidden_scope", "The token may only read"
+    code, title = "forbidden_scope", "The token is read-only"
 
 
 class WrongHost(AccessError):
-    """The request names a host that this server is not."""
+    """The `Host` header does not name this server."""
 
-    code, title = "wrong_host", "This server has another name"
+    code, title = "wrong_host", "The host name is not allowed"
 
 
 class WrongOrigin(AccessError):
-    """Another site's page has made the request."""
+    """The request comes from a page of another origin."""
 
-    code, title = "wrong_origin", "Another site's page may not do this"
+    code, title = "wrong_origin", "The origin is not allowed"
 
 
 class UnknownToken(AccessError):
@@ -487,33 +491,33 @@ class UnknownToken(AccessError):
 class TokenExists(AccessError):
     """Another token has that name."""
 
-    code, title = "token_exists", "There is a token of that name"
+    code, title = "token_exists", "A token of that name exists"
 
 
 class BadTokenName(AccessError):
-    """No token can have that name."""
+    """Tokens can't have that name."""
 
-    code, title = "bad_token_name", "That is no name for a token"
+    code, title = "bad_token_name", "The token name is not allowed"
 
 
-class TokenNeeded(AccessError):
-    """The server could be reached from other machines, and nothing would keep them out."""
+class TokenRequired(AccessError):
+    """The server listens on a public address without a token."""
 
     code, title = "token_needed", "The server needs a token"
 
 
 class BadOrigin(AccessError):
-    """An allowed origin in the settings is none."""
+    """A setting of allowed origins has a value that is not an origin."""
 
-    code, title = "bad_origin", "That is no origin"
+    code, title = "bad_origin", "The origin is malformed"
 
 
 class RequestError(TracedockError):
-    """The request breaks the contract of its route."""
+    """The request violates the contract of its route."""
 
 
 class UnknownParameter(RequestError):
-    """The query has a parameter that the route does not have."""
+    """The route does not have that query parameter."""
 
     code, title = "unknown_parameter", "There is no such parameter"
 
@@ -525,37 +529,37 @@ class RepeatedParameter(RequestError):
 
 
 class BodyNotJson(RequestError):
-    """The body is called something else than JSON."""
+    """The content type of the body is not JSON."""
 
     code, title = "body_not_json", "The body is not JSON"
 
 
 class JobDied(TracedockError):
-    """The process that made traces of others ended before it had an answer."""
+    """The process of a split, merge or overlay died before it returned a result."""
 
     code, title = "job_died", "The process that did the job died"
 
 
 class Cancelled(TracedockError):
-    """Somebody cancelled the job before it was over."""
+    """A client cancelled the job."""
 
-    code, title = "cancelled", "It was cancelled"
+    code, title = "cancelled", "The job was cancelled"
 
 
 class IdempotencyError(TracedockError):
-    """The request can't be told from those that it may repeat."""
+    """The idempotency key can't be honoured."""
 
 
 class BadIdempotencyKey(IdempotencyError):
-    """The key can't be one."""
+    """The key is malformed."""
 
-    code, title = "bad_idempotency_key", "That is no idempotency key"
+    code, title = "bad_idempotency_key", "The idempotency key is malformed"
 
 
 class IdempotencyKeyBusy(IdempotencyError):
-    """The first request with the key is still under way."""
+    """The first request with the key is still in progress."""
 
-    code, title = "idempotency_key_busy", "The same request is under way"
+    code, title = "idempotency_key_busy", "The same request is in progress"
 
 
 class IdempotencyKeyReused(IdempotencyError):
@@ -565,96 +569,96 @@ class IdempotencyKeyReused(IdempotencyError):
 
 
 class EngineError(TracedockError):
-    """The trace_processor engine can't do what was asked."""
+    """The trace_processor engine can't serve the request."""
 
 
 class EngineUnavailable(EngineError):
-    """No engine can be started, or none may be started now."""
+    """No engine can be started now."""
 
     code, title = "engine_unavailable", "No engine is available"
 
 
 class EngineFailed(EngineError):
-    """The engine died, or could not load the trace."""
+    """The engine died or failed to load the trace."""
 
     code, title = "engine_failed", "The engine failed"
 
 
-class EngineOutgrew(EngineFailed):
-    """The engine took more memory than it may, and was ended."""
+class EngineOutOfMemory(EngineFailed):
+    """The engine exceeded its memory limit and was killed."""
 
-    code, title = "engine_outgrew", "The engine outgrew its memory"
+    code, title = "engine_outgrew", "The engine ran out of memory"
 
 
-class EngineStuck(EngineFailed):
-    """The engine burnt time on the trace and came no further, and was ended."""
+class EngineStalled(EngineFailed):
+    """The engine was killed because its load made no progress."""
 
     code, title = "engine_stuck", "The engine is stuck on this trace"
 
 
 class EngineBusy(EngineError):
-    """Too many requests wait for the engine."""
+    """The queue of the engine is full."""
 
     code, title = "engine_busy", "Too many requests wait for the engine"
 
 
-class EnginesKilled(EngineError):
-    """Engines died of several requests of the client, which has to pause."""
+class ClientBlocked(EngineError):
+    """Several requests of the client crashed engines; it has to pause."""
 
-    code, title = "engines_killed", "Your requests end engines"
+    code, title = "engines_killed", "Your requests crash engines"
 
 
-class StatementKills(EngineError):
-    """Engines died of the statement, which is not run again for a while."""
+class StatementBlocked(EngineError):
+    """The statement crashed engines and is blocked for a while."""
 
-    code, title = "sql_kills_engine", "The statement ends engines"
+    code, title = "sql_kills_engine", "The statement crashes engines"
 
 
 class TooLargeForEngine(EngineError):
-    """The trace would take more memory than all engines together may."""
+    """The trace needs more memory than all engines together may use."""
 
     code, title = "too_large_for_engine", "The trace is too large for an engine"
 
 
 class RequestRefused(EngineError):
-    """The request would have changed the trace that all clients share."""
+    """The request would change the trace that all clients share."""
 
     code, title = "request_refused", "The shared trace can't be changed"
 
 
 class SqlRefused(EngineError):
-    """The SQL works on files of the server, or changes the engine that all clients share."""
+    """The SQL uses files of the server or changes the engine that all clients share."""
 
-    code, title = "sql_refused", "That SQL is not run here"
+    code, title = "sql_refused", "The SQL is not allowed"
 
 
 class SqlError(EngineError):
-    """The engine refused the statement."""
+    """The engine rejected the statement."""
 
     code, title = "sql_error", "The engine refused the statement"
 
 
 class QueryTimeout(EngineError):
-    """The statement ran into its deadline and was stopped."""
+    """The statement exceeded its timeout."""
 
     code, title = "query_timeout", "The query took too long"
 
 
 class DeadlineExceeded(TracedockError):
-    """An analysis, a dry run, a cut or a download took longer than the server lets one take."""
+    """An analysis, dry run, cut or download took longer than its timeout."""
 
     code, title = "deadline_exceeded", "The work took too long"
 
 
 class ResultTooLarge(EngineError):
-    """The result outgrew its bound."""
+    """The result exceeded its size limit."""
 
     code, title = "result_too_large", "The result is too large"
 
 
-def again(told: dict[str, Any]) -> TracedockError:
-    """The error that another process told of, as `TracedockError.as_dict` gives it."""
-    facts = dict(told)
+def error_from_dict(document: dict[str, Any]) -> TracedockError:
+    """Return the error that another process serialised with `TracedockError.as_dict`."""
+    facts = dict(document)
     code, _, detail = facts.pop("code"), facts.pop("title"), facts.pop("detail")
     kinds = [TracedockError]
     for kind in kinds:

@@ -1,6 +1,6 @@
-"""What is wrong or odd with a trace, by kind: what was refused, what was repaired, and what is only strange.
+"""Health of a trace: refused, repaired and odd content, by case.
 
-The cases are those that PyTorch's profiler and what happens to its files are known for; `CASES` lists them.
+`CASES` lists the known defects of PyTorch profiler traces.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from service.trace.secrets import redacted_text
 
 EXAMPLES_MAX = 3
 TEXT_MAX = 120
-_LOOKED_AT = 4096  # characters of a text that are searched for secrets: no token is longer
+_SEARCHED_MAX = 4096  # characters of a text that are searched for secrets: no token is longer
 
 
 class Kind(StrEnum):
-    """What became of what was found, the worst first."""
+    """Treatment of a defect, worst first."""
 
     REFUSED = "refused"
     REPAIRED = "repaired"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class Case(NamedTuple):
-    """One thing that can be found: of which kind, and in words what was done with it."""
+    """Known defect: its kind, and a description of its treatment."""
 
     kind: Kind
     detail: str
@@ -32,43 +32,43 @@ class Case(NamedTuple):
 
 CASES: Mapping[str, Case] = {
     "unreadable_event": Case(Kind.REFUSED, "Damaged beyond repair: left out."),
-    "not_an_event": Case(Kind.REFUSED, "Elements among the events that are no objects: left out."),
+    "not_an_event": Case(Kind.REFUSED, "Elements among the events that are not objects: left out."),
     "event_too_large": Case(Kind.REFUSED, "Larger than any event: left out."),
-    "cut": Case(Kind.REFUSED, "The file ends here, in the middle: what came before is kept."),
-    "bad_compression": Case(Kind.REFUSED, "The compressed stream is damaged here: what came before is kept."),
-    "envelope": Case(Kind.REFUSED, "Text around the events that can't be read: left out."),
+    "cut": Case(Kind.REFUSED, "The file is truncated here: earlier events are kept."),
+    "bad_compression": Case(Kind.REFUSED, "The compressed stream is corrupt here: earlier events are kept."),
+    "envelope": Case(Kind.REFUSED, "Malformed text around the events: left out."),
     "byte_order_mark": Case(Kind.REPAIRED, "The file starts with a byte order mark: skipped."),
     "several_documents": Case(Kind.REPAIRED, "Another document follows in the same file: its events are kept."),
-    "several_arrays": Case(Kind.REPAIRED, "Another array of events stands in the document: its events are kept."),
+    "several_arrays": Case(Kind.REPAIRED, "The document has another array of events: its events are kept."),
     "control_character": Case(Kind.REPAIRED, "Raw control characters in strings: escaped."),
-    "bad_escape": Case(Kind.REPAIRED, "Backslashes that escape nothing: doubled."),
+    "bad_escape": Case(Kind.REPAIRED, "Backslashes without an escape sequence: doubled."),
     "invalid_utf8": Case(Kind.REPAIRED, "Bytes that are no UTF-8: replaced by U+FFFD."),
-    "not_a_number": Case(Kind.REPAIRED, "NaN and Infinity, which JSON does not know: made strings."),
-    "bare_word": Case(Kind.REPAIRED, "Words without quotes: made strings."),
-    "leading_zero": Case(Kind.REPAIRED, "Numbers with zeros before their first digit: without them."),
-    "extra_comma": Case(Kind.REPAIRED, "Commas with nothing between them: removed."),
-    "missing_comma": Case(Kind.REPAIRED, "Values with no comma between them: one was put there."),
-    "missing_colon": Case(Kind.REPAIRED, "Keys with no colon behind them: one was put there."),
+    "not_a_number": Case(Kind.REPAIRED, "NaN and Infinity, which are not JSON: converted to strings."),
+    "bare_word": Case(Kind.REPAIRED, "Words without quotes: converted to strings."),
+    "leading_zero": Case(Kind.REPAIRED, "Numbers with leading zeros: removed."),
+    "extra_comma": Case(Kind.REPAIRED, "Superfluous commas: removed."),
+    "missing_comma": Case(Kind.REPAIRED, "Missing commas between values: inserted."),
+    "missing_colon": Case(Kind.REPAIRED, "Missing colons after keys: inserted."),
     "unescaped_quote": Case(Kind.REPAIRED, "Quotes inside strings: escaped."),
-    "unclosed": Case(Kind.REPAIRED, "Brackets left open: closed."),
-    "wrong_bracket": Case(Kind.REPAIRED, "Brackets of the wrong kind or too many: put right."),
-    "overlaps": Case(Kind.ODDITY, "Slices that begin within another of their thread and end behind it."),
-    "ties": Case(Kind.ODDITY, "Slices listed before the one around them that begins at the same time."),
+    "unclosed": Case(Kind.REPAIRED, "Unclosed brackets: closed."),
+    "wrong_bracket": Case(Kind.REPAIRED, "Mismatched or superfluous brackets: corrected."),
+    "overlaps": Case(Kind.ODDITY, "Slices that begin within another slice of their thread and end after it."),
+    "ties": Case(Kind.ODDITY, "Slices listed before the enclosing slice, which begins at the same time."),
     "outlier_times": Case(Kind.ODDITY, "Events far from all others in time."),
     "zero_times": Case(Kind.ODDITY, "Events at time 0, far before all others."),
     "negative_times": Case(Kind.ODDITY, "Events before the zero of the trace's clock."),
     "negative_durations": Case(Kind.ODDITY, "Slices that end before they begin."),
     "unlinked_kernels": Case(Kind.ODDITY, "Work on a device whose launch is not in the trace."),
-    "no_time": Case(Kind.ODDITY, "Events with no time that is a number."),
-    "no_duration": Case(Kind.ODDITY, "Slices with no duration that is a number: they last for no time."),
+    "no_time": Case(Kind.ODDITY, "Events without a numeric time."),
+    "no_duration": Case(Kind.ODDITY, "Slices without a numeric duration: treated as empty."),
     "unknown_rank": Case(Kind.ODDITY, "Neither the document nor the file's name tells the rank."),
-    "unknown_base": Case(Kind.ODDITY, "Nothing tells what the zero of the trace's clock is."),
+    "unknown_base": Case(Kind.ODDITY, "The zero of the trace's clock is unknown."),
 }
 
 
 @dataclass(frozen=True)
 class Example:
-    """Where something was found: a byte of the plain document (of the file for `bad_compression`), and its text."""
+    """Occurrence of a defect: its text, and its offset in the plain document (for `bad_compression`, in the file)."""
 
     offset: int | None = None
     text: str | None = None
@@ -76,46 +76,46 @@ class Example:
 
 @dataclass
 class Note:
-    """How often something was found, and the first places."""
+    """Number of occurrences of a defect, and the first of them."""
 
     count: int = 0
     examples: list[Example] = field(default_factory=list)
 
 
 class Health:
-    """The notes on one trace, or on a piece of one."""
+    """Notes on the defects of a trace, or of a piece of one."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
 
     def add(self, code: str, *, count: int = 1, offset: int | None = None, text: str | None = None) -> None:
-        """Note what `CASES` has under `code`, with an example if there is one."""
+        """Count a case of `CASES`, and add an example if a place or a text is given."""
         self._notes.setdefault(str(code), Note()).count += count
         if offset is not None or text is not None:
             self.show(code, offset=offset, text=text)
 
     def show(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
-        """Give an example of what is noted; the first few are kept, their secrets hidden and then cut to length."""
+        """Add an example of a counted case; the first few are kept, with secrets hidden, and truncated."""
         examples = self._notes[code].examples
         if len(examples) < EXAMPLES_MAX:
-            examples.append(Example(offset, text and redacted_text(text[:_LOOKED_AT])[:TEXT_MAX]))
+            examples.append(Example(offset, text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]))
 
     def join(self, later: "Health") -> None:
-        """Take over the notes on a later piece of the trace."""
-        for code, note in later._notes.items():  # noqa: SLF001 - its own kind
-            mine = self._notes.setdefault(code, Note())
-            mine.count += note.count
-            mine.examples += note.examples[: EXAMPLES_MAX - len(mine.examples)]
+        """Add the notes on a later piece of the trace."""
+        for code, note in later._notes.items():  # noqa: SLF001 - of the same class
+            own = self._notes.setdefault(code, Note())
+            own.count += note.count
+            own.examples += note.examples[: EXAMPLES_MAX - len(own.examples)]
 
     def count(self, code: str) -> int:
-        """How often something was found."""
+        """Return the number of occurrences of a case."""
         return self._notes[code].count if code in self._notes else 0
 
     def as_dict(self, *, refused: int) -> dict[str, Any]:
-        """The report as JSON values, the worst first.
+        """Return the report as JSON values, worst first.
 
         Args:
-            refused: events that were left out.
+            refused: number of events that were left out.
         """
         order = list(CASES)
         notes = [

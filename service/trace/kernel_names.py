@@ -1,7 +1,8 @@
-"""Which kernels communicate, which use matrix cores and in which precision, as far as their names tell.
+"""Classification of kernels by name: communication, matrix cores and precision.
 
-All that sorts kernels by name asks this module, and PerfettoSQL's ``torch.collectives`` has the same patterns. The
-lists are of names that real traces and the sources of these libraries have. A kernel that no pattern knows is unknown.
+All classification of kernels by name goes through this module, and PerfettoSQL's ``torch.collectives`` has the same
+patterns. The patterns come from real traces and from the sources of the libraries. A kernel without a matching pattern
+is unknown.
 """
 
 import re
@@ -10,14 +11,14 @@ from typing import NamedTuple
 
 
 class Communicating(NamedTuple):
-    """A GLOB pattern of the names of kernels that communicate, in small letters, and the libraries that have these."""
+    """Lower-case GLOB pattern of names of communication kernels, and the libraries that have such names."""
 
     glob: str
     source: str
 
 
 class MatrixCores(NamedTuple):
-    """A regular expression of kernel names, whether these use matrix cores, and the libraries that have such names."""
+    """Regular expression of kernel names, whether they use matrix cores, and the libraries that have such names."""
 
     pattern: str
     uses: bool
@@ -25,7 +26,7 @@ class MatrixCores(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """A regular expression of kernel names, and their precision: itself, or the one of the word that is captured."""
+    """Regular expression of kernel names, and their precision: fixed, or that of the captured word."""
 
     pattern: str
     precision: str | None
@@ -65,17 +66,17 @@ COMMUNICATING = (
     Communicating("*epdispatchint*node*", "MORI: EpDispatchInterNodeV1Kernel"),
     Communicating("*epcombineint*node*", "MORI: EpCombineIntraNodeKernel"),
 )
-"""Patterns of the names of kernels that communicate, fused with computing or not."""
+"""Patterns of names of communication kernels, including those fused with computation."""
 
 NOT_COMMUNICATING = "triton_???_fused_*"
-"""A GLOB pattern of the names that Inductor gives: these list operators around a kernel, collectives among them."""
+"""GLOB pattern of names by Inductor, which list the fused operators and may contain the names of collectives."""
 
 _LIBRARY_SHAPES = "884|1688|8816|8832|16816|16832|16864|161616|168128|168256"
-"""M, N and K of the instructions of tensor cores, as names of kernels of NVIDIA's libraries have them."""
+"""M, N and K of tensor core instructions, as in the kernel names of NVIDIA's libraries."""
 
 MATRIX_CORES = (
-    MatrixCores(r"^(?:Memcpy|Memset)\b", False, "copies and memsets, which are no kernels"),
-    # What surrounds a matrix multiplication, and would else be taken for it.
+    MatrixCores(r"^(?:Memcpy|Memset)\b", False, "copies and memsets, which are not kernels"),
+    # Auxiliary kernels of matrix multiplications, which later patterns would match.
     MatrixCores(r"splitKreduce|ReduceSplitK|splitk_?reduce", False, "cuBLASLt, CUTLASS: sums of split products"),
     MatrixCores(r"flash_fwd_\w*combine|FwdCombine|SplitKVCombine|MergeState", False, "flash attention"),
     MatrixCores(r"flash_bwd_(?:dot_do_o|convert|clear)|Bwd(?:Preprocess|Postprocess)", False, "flash attention"),
@@ -121,7 +122,7 @@ MATRIX_CORES = (
     MatrixCores(
         r"(?:_ZN5aiter\d+|^aiter::)(?:fmha_|fmoe_|mla_a|pa_(?:bf16|fp16)|\w*gemm|flatmm)", True, "aiter: assembly"
     ),
-    # No matrix cores, by what they do.
+    # Kernels that compute without matrix cores.
     MatrixCores(r"(?:maxwell|pascal|volta|turing)_(?:fp16_)?[sdczh]gemm|ampere_[sc]gemm", False, "cuBLAS"),
     MatrixCores(r"(?<![a-z])scudnn_|winograd_nonfused|winograd::generate", False, "cuDNN: FP32 convolutions"),
     MatrixCores(r"[dw]grad\w*_engine<|(?:im|ex)plicit_convolve_sgemm<", False, "cuDNN: FP32 convolutions"),
@@ -137,7 +138,7 @@ MATRIX_CORES = (
     MatrixCores(r"reshape_and_cache|scaled_fp8_quant|quantize_with_block_size|topkGating", False, "vLLM, TensorRT-LLM"),
     MatrixCores(r"moe::dev::(?:finalize|routing|activation|permute)|moe_align_block_size", False, "TensorRT-LLM, vLLM"),
 )
-"""What names tell of matrix cores (NVIDIA's tensor cores, AMD's MFMA); the first pattern that fits counts."""
+"""Patterns of the use of matrix cores (NVIDIA's tensor cores, AMD's MFMA); the first match counts."""
 
 _WORDS = {
     "bf16": ("bf16", "bfloat16", "nv_bfloat16", "b", "t", "ttftt", "df16b"),
@@ -212,29 +213,28 @@ PRECISIONS = (
     Precision(r"(?:maxwell|pascal|volta|turing|ampere|simt)_([sdh])gemm", None, "cuBLAS, CUTLASS"),
     Precision(r"(?<![a-z])scudnn_|(?:im|ex)plicit_convolve_sgemm<float|[dw]grad\w*_engine<float", "fp32", "cuDNN"),
 )
-"""What names tell of the precision in which matrices are multiplied; the first pattern that fits counts."""
+"""Patterns of the precision of matrix multiplications; the first match counts."""
 
-_NAMES_MAX = 1 << 16  # whose answers are kept: a trace has fewer
-_CHARACTERS_MAX = 4096  # of a name that are looked at: what a profiler writes is not longer
+_NAMES_MAX = 1 << 16  # cached names; a trace has fewer
+_CHARACTERS_MAX = 4096  # searched characters of a name; profilers write shorter ones
 
-_USES = [(re.compile(one.pattern, re.ASCII), one.uses) for one in MATRIX_CORES]
-_PRECISIONS = [(re.compile(one.pattern, re.ASCII), one.precision) for one in PRECISIONS]
+_USES = [(re.compile(entry.pattern, re.ASCII), entry.uses) for entry in MATRIX_CORES]
+_PRECISIONS = [(re.compile(entry.pattern, re.ASCII), entry.precision) for entry in PRECISIONS]
 
-
-_PARTS = [one.glob.removesuffix("*").split("*") for one in COMMUNICATING]
+_PARTS = [entry.glob.removesuffix("*").split("*") for entry in COMMUNICATING]
 _NOT_COMMUNICATING = re.compile(re.escape(NOT_COMMUNICATING.removesuffix("*")).replace(r"\?", "[\\s\\S]"))
 _LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 @lru_cache(_NAMES_MAX)
 def communicates(name: str) -> bool:
-    """Tell whether a kernel of this name communicates with other ranks, alone or fused with computing."""
-    small = name.lower() if name.isascii() else name.translate(_LOWER)  # as SQLite, which knows only ASCII's capitals
-    return any(_matches(small, parts) for parts in _PARTS) and not _NOT_COMMUNICATING.match(small)
+    """Return whether a kernel of this name communicates with other ranks, alone or fused with computation."""
+    lower = name.lower() if name.isascii() else name.translate(_LOWER)  # like SQLite, which folds ASCII only
+    return any(_matches(lower, parts) for parts in _PARTS) and not _NOT_COMMUNICATING.match(lower)
 
 
 def _matches(name: str, parts: list[str]) -> bool:
-    """Tell whether a name starts with the first part, and has the others after it in their order."""
+    """Return whether a name starts with the first part and has the other parts after it, in order."""
     if not name.startswith(parts[0]):
         return False
     at = len(parts[0])
@@ -248,7 +248,7 @@ def _matches(name: str, parts: list[str]) -> bool:
 
 @lru_cache(_NAMES_MAX)
 def uses_matrix_cores(name: str) -> bool | None:
-    """Tell whether a kernel of this name uses tensor cores or AMD's matrix cores; None where no pattern knows it."""
+    """Return whether a kernel of this name uses tensor cores or AMD's matrix cores; None if unknown."""
     for pattern, uses in _USES:
         if pattern.search(name, 0, _CHARACTERS_MAX):
             return uses
@@ -257,7 +257,7 @@ def uses_matrix_cores(name: str) -> bool | None:
 
 @lru_cache(_NAMES_MAX)
 def precision(name: str) -> str | None:
-    """The precision in which a kernel of this name multiplies matrices, as `bf16` or `tf32`; None where unknown.
+    """Return the precision in which a kernel of this name multiplies matrices, like `bf16`; None if unknown.
 
     Of two operands it is that of the wider one, in which both are multiplied.
     """

@@ -7,11 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """What is known of a process group.
+    """Process group.
 
     Args:
         size: number of its ranks.
-        description: what the program says it is for.
+        description: by the program.
         ranks: as text, `[0, 1]`.
         assumed: whether the size is only assumed to be that of the job.
     """
@@ -24,11 +24,11 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class ProcessGroups:
-    """The process groups that a trace lists.
+    """Process groups that a trace lists.
 
     Args:
-        by_name: each of them.
-        world_size: number of ranks of the job, if the trace tells it.
+        by_name: the groups.
+        world_size: number of ranks of the job, if known.
     """
 
     by_name: Mapping[str, ProcessGroup] = field(default_factory=dict)
@@ -36,25 +36,25 @@ class ProcessGroups:
 
     @classmethod
     def listed(cls, envelope: Mapping[str, Any], rank: int | None, world_size: object) -> "ProcessGroups":
-        """Those that a rank lists.
+        """Parse the groups of a rank.
 
         Args:
             envelope: the document without its events.
-            rank: whose groups, of a merged trace.
-            world_size: as the trace's summary has it.
+            rank: to read, in a merged trace.
+            world_size: as in the trace's summary.
         """
-        info = told_by_rank(envelope, rank, "distributedInfo")
+        info = member_of_rank(envelope, rank, "distributedInfo")
         configs = info.get("pg_config") if isinstance(info, Mapping) else None
-        known = [one for one in configs if isinstance(one, Mapping)] if isinstance(configs, list) else []
+        groups = [group for group in configs if isinstance(group, Mapping)] if isinstance(configs, list) else []
         size = world_size if isinstance(world_size, int) and world_size > 0 else None
-        return cls({str(one.get("pg_name")): _described(one) for one in known}, size)
+        return cls({str(group.get("pg_name")): _parsed(group) for group in groups}, size)
 
     def of(self, name: str | None, *, any_told: bool) -> ProcessGroup:
-        """What is known of the group of a communication.
+        """Return the group of a communication.
 
         Args:
-            name: of the group, if it is told.
-            any_told: whether the trace tells the group of any communication.
+            name: of the group, if known.
+            any_told: whether the trace names the group of any communication.
         """
         if name is not None:
             return self.by_name.get(name, ProcessGroup())
@@ -62,30 +62,30 @@ class ProcessGroups:
 
     @property
     def unnamed(self) -> ProcessGroup:
-        """The group of communications that name none.
+        """The group of communications without a group name.
 
-        It has the size that all listed groups have; where none is listed, it is assumed to be the default group, which
+        It has the size that all listed groups share. Without listed groups it is assumed to be the default group, which
         has the size of the job.
         """
         if not self.by_name:
             return ProcessGroup(self.world_size, assumed=self.world_size is not None)
-        sizes = {one.size for one in self.by_name.values()}
+        sizes = {group.size for group in self.by_name.values()}
         return ProcessGroup(sizes.pop() if len(sizes) == 1 else None)
 
 
-def told_by_rank(envelope: Mapping[str, Any], rank: int | None, key: str) -> Any:
-    """What a rank's document, or else the merged one, has under a key beside its events; None of nothing."""
-    of_ranks = envelope.get("envelopes")
-    own = of_ranks.get(str(rank)) if isinstance(of_ranks, Mapping) else None
+def member_of_rank(envelope: Mapping[str, Any], rank: int | None, key: str) -> Any:
+    """Return a member of a rank's envelope, or else of the merged one; None without it."""
+    envelopes = envelope.get("envelopes")
+    own = envelopes.get(str(rank)) if isinstance(envelopes, Mapping) else None
     for document in (own, envelope):
         if isinstance(document, Mapping) and isinstance(document.get(key), list | Mapping):
             return document[key]
     return None
 
 
-def _described(group: Mapping[str, Any]) -> ProcessGroup:
+def _parsed(group: Mapping[str, Any]) -> ProcessGroup:
     size, description, ranks = (group.get(key) for key in ("pg_size", "pg_desc", "ranks"))
-    members = [int(one) for one in ranks if _is_number(one)] if isinstance(ranks, list) else []
+    members = [int(rank) for rank in ranks if _is_number(rank)] if isinstance(ranks, list) else []
     return ProcessGroup(
         int(size) if isinstance(size, int | float) and _is_number(size) and size >= 1 else len(members) or None,
         description if isinstance(description, str) else None,

@@ -1,9 +1,9 @@
-"""Secrets that traces carry along: how they are known, and how a text is written without them.
+"""Redaction of secrets in traces.
 
-Four things give a secret away: it lies in the dump of an environment (``env``, ``launch_env``…), the key beside it
-says so (``api_key``, ``HF_TOKEN``…), the flag before it does (``["--token", "…"]``), or it looks like one (``hf_…``,
-``AKIA…``, ``https://user:password@…``, ``?sig=…``). What is
-hidden becomes ``[redacted]``; all else stays as it is, a JSON text to the very byte.
+Four signs identify a secret: it is in the dump of an environment (``env``, ``launch_env``…), its key names a secret
+(``api_key``, ``HF_TOKEN``…), the preceding flag does (``["--token", "…"]``), or it has the form of one (``hf_…``,
+``AKIA…``, ``https://user:password@…``, ``?sig=…``). A secret becomes ``[redacted]``; all other text stays the same to
+the byte.
 """
 
 import json
@@ -20,13 +20,13 @@ SUSPECT = (
     r"|[prs]k_(?:live|test)_|whsec_|pypi-|dckr_|gl[a-z]{2,5}-|ya29|gocspx|sg\.|dop_v1|shp|xapp-|hvs\.|r8_|gsk_|lsv2"
     r"|api_org|dapi|rubygems|sig=|signature"
 )
-"""What RE2 and Python find in every JSON text that `redacted_json` changes, and in few others."""
+"""Pattern, for RE2 and Python, that matches every JSON text that `redacted_json` changes, and few others."""
 
 
 class Hidden(IntEnum):
-    """What is hidden below a key; each also hides what those before it do."""
+    """Values that are hidden below a key; each level includes the previous ones."""
 
-    SECRETS = 0  # what looks like one
+    SECRETS = 0  # strings that have the form of a secret
     STRINGS = 1
     NUMBERS = 2
     ALL = 3
@@ -43,14 +43,14 @@ _SECRET_KEY = re.compile(
 )
 _PASS_KEY = re.compile(r"(?:_|_[a-z0-9_]*_)(?:pwd|passcode|(?<!backward_)(?<!bwd_)(?<!forward_)(?<!fwd_)pass)_$")
 _WORDS_OF_PASSES = r"(?:forward|backward|fwd|bwd|prefill|decode|train|eval|true|false|yes|no|both|none|[\d.]+)"
-_NO_PASS = re.compile(f"(?i){_WORDS_OF_PASSES}?")
-"""Values of a key ``pass`` that are no password: a pass of a model, or of a compiler."""
+_NOT_PASSWORD = re.compile(f"(?i){_WORDS_OF_PASSES}?")
+"""Values of a key ``pass`` that are not a password, but a pass of a model or a compiler."""
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _FLAG_MAX = 100
 _NUMBER = re.compile(r"-?[\d.]+")
-_TOKEN_KEY = re.compile("_token_")  # a language model's, maybe; but then it is a number
+_TOKEN_KEY = re.compile("_token_")  # may be a token of a language model, which is a number
 
-_ISSUED = (  # whose makers gave them a mark
+_ISSUED = (  # tokens with a prefix of their issuer
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
     r"|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{12,}|[prs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[\w+/=-]{16,}"
     r"|pypi-[\w-]{16,}|dckr_[op]at_[\w-]{16,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
@@ -89,7 +89,7 @@ _PATTERNS = {
             rf"(?i)((?<![a-z])(?:pwd|pass)=[\"']?)(?!{_WORDS_OF_PASSES}(?![\w-])|\[redacted])[^\s\"'&,;)\]}}]+",
             rf"\1{REDACTED}",
         ),
-        # as programs are told them, `--password=…` or `?access_token=…`, and as Python shows them, `'token': '…'`
+        # as arguments, `--password=…` or `?access_token=…`, and as in Python's repr, `'token': '…'`
         (rf"(?i)((?:{_NAMES})=[\"']?)(?!\d+\b|\[redacted])[^\s\"'&,;)\]}}]+", rf"\1{REDACTED}"),
         (rf"(?i)((?:{_NAMES})'\s*:\s*')[^']+", rf"\1{REDACTED}"),
     )
@@ -103,11 +103,11 @@ _TOKEN = re.compile(
 
 
 def redacted_text(text: str) -> str:
-    """A text without its secrets: what looks like one, and in pieces of JSON also what its keys betray."""
+    """Return a text without its secrets; keys are evaluated in pieces of JSON."""
     if '"' in text and (":" in text or "--" in text):
         text = redacted_json(text)
     for pattern, replacement in _PATTERNS.items():
-        if pattern.search(text):  # which is seldom, and cheaper
+        if pattern.search(text):  # rare, and cheaper than `sub`
             text = pattern.sub(replacement, text)
     return text
 
@@ -116,13 +116,13 @@ _safe_key = lru_cache(1 << 12)(redacted_text)
 
 
 def redacted(value: Any, hidden: Hidden = Hidden.SECRETS) -> Any:
-    """A parsed JSON value without its secrets; below objects and arrays that `hidden` says, without more."""
+    """Return a parsed JSON value without its secrets, and without the values that `hidden` covers."""
     match value:
         case dict():
             return {_safe_key(key): redacted(item, _below(key, hidden, _opening(item))) for key, item in value.items()}
         case list():
-            behind = zip([None, *value], value, strict=False)  # the last one stands before nothing
-            return [redacted(item, _behind(flag, hidden, item)) for flag, item in behind]
+            pairs = zip([None, *value], value, strict=False)  # each item after the one before it
+            return [redacted(item, _after(flag, hidden, item)) for flag, item in pairs]
         case str():
             return _redacted_string(value, hidden)
         case None | bool():
@@ -132,31 +132,31 @@ def redacted(value: Any, hidden: Hidden = Hidden.SECRETS) -> Any:
 
 
 def redacted_json(text: str) -> str:
-    """A JSON text without its secrets, and otherwise unchanged; it may be damaged or cut off."""
+    """Return a JSON text, which may be damaged or truncated, without its secrets and otherwise unchanged."""
     pieces: list[str] = []
     done = 0
-    around = [Hidden.SECRETS]  # of each open bracket
+    levels = [Hidden.SECRETS]  # of each open bracket
     key: str | None = None
-    flag: str | None = None  # the string before, in an array
+    flag: str | None = None  # the preceding string, in an array
     for token in _TOKEN.finditer(text):
         shown = whole = token[0]
         if token["open"]:
-            around.append(_below(key, around[-1], whole))
+            levels.append(_below(key, levels[-1], whole))
         elif token["close"]:
-            if len(around) > 1:
-                around.pop()
+            if len(levels) > 1:
+                levels.pop()
         elif token["colon"]:
             key = _plain(token["inside"])
             if (safe := _safe_key(key)) != key:
                 shown = json.dumps(safe) + token["colon"]
         elif token["string"]:
             plain = _plain(token["inside"])
-            hidden = _below(key, around[-1], plain) if key is not None else _behind(flag, around[-1], plain)
+            hidden = _below(key, levels[-1], plain) if key is not None else _after(flag, levels[-1], plain)
             safe = _redacted_string(plain, hidden)
             if safe != plain:
                 shown = json.dumps(safe)
         else:
-            shown = _redacted_scalar(whole, _below(key, around[-1], whole))
+            shown = _redacted_scalar(whole, _below(key, levels[-1], whole))
         if not token["colon"]:
             flag = _plain(token["inside"]) if token["string"] and key is None else None
             key = None
@@ -167,12 +167,12 @@ def redacted_json(text: str) -> str:
 
 
 def _below(key: str | None, hidden: Hidden, value: str) -> Hidden:
-    """What is hidden in the value of a key that stands where `hidden` holds.
+    """Return the level for the value of a key.
 
     Args:
         key: the key; None for an element of an array.
-        hidden: what is hidden around it.
-        value: the text of the value, or the bracket that opens it.
+        hidden: level of the enclosing object or array.
+        value: the text of the value, or its opening bracket.
     """
     if key is None or hidden is Hidden.ALL:
         return hidden
@@ -181,13 +181,13 @@ def _below(key: str | None, hidden: Hidden, value: str) -> Hidden:
         return Hidden.ALL
     if _SECRET_KEY.search(f"_{name}_"):
         return Hidden.NUMBERS
-    if _PASS_KEY.search(f"_{name}_") and not _NO_PASS.fullmatch(value):
+    if _PASS_KEY.search(f"_{name}_") and not _NOT_PASSWORD.fullmatch(value):
         return max(hidden, Hidden.STRINGS)
     return max(hidden, Hidden.STRINGS) if _TOKEN_KEY.search(f"_{name}_") else hidden
 
 
-def _behind(flag: Any, hidden: Hidden, value: Any) -> Hidden:
-    """What is hidden in an element of an array that stands behind another, which may be a flag like ``--token``."""
+def _after(flag: Any, hidden: Hidden, value: Any) -> Hidden:
+    """Return the level for an element of an array after another one, which may be a flag like ``--token``."""
     if not (isinstance(flag, str) and isinstance(value, str) and len(flag) <= _FLAG_MAX and _FLAG.fullmatch(flag)):
         return hidden
     if _FLAG.fullmatch(value) or _NUMBER.fullmatch(value):
@@ -197,7 +197,7 @@ def _behind(flag: Any, hidden: Hidden, value: Any) -> Hidden:
 
 @lru_cache(1 << 12)
 def _words_of(key: str) -> str:
-    """The words of a key as snake_case has them."""
+    """Return a key in snake_case."""
     return "_".join(_WORDS.findall(key)).lower()
 
 
@@ -215,7 +215,7 @@ def _redacted_scalar(text: str, hidden: Hidden) -> str:
 
 
 def _plain(inside: str) -> str:
-    """What a string's inside says; of one that can't be read, as it stands."""
+    """Decode the inside of a JSON string; return it unchanged if it is malformed."""
     if "\\" not in inside:
         return inside
     try:

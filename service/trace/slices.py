@@ -1,4 +1,4 @@
-"""References to one slice of a trace, as addresses and command lines write them."""
+"""References to one slice of a trace, as in addresses and on command lines."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,14 +8,14 @@ from service.trace.errors import BadSlice
 Kind = Literal["position", "at", "id"]
 
 FORMS = ("position:POSITION", "at:TIME_NS:NAME", "id:ID")
-"""The forms of a reference; a name may contain colons."""
+"""Forms of a reference; a name may contain colons."""
 
 _DIGITS_MAX = 19
 
 
 @dataclass(frozen=True)
 class SliceReference:
-    """Names one slice.
+    """Reference to one slice.
 
     Attributes:
         kind: `position` in the trace's file, `at` a time with a name, or `id` in the engine's table `slice`.

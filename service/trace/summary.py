@@ -1,22 +1,27 @@
-"""What is told of a trace before anyone asks a question of its own."""
+"""The summary of a trace, and the categories of events that define it."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import orjson
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"})
-"""Categories of work on a device; the capital ones were written before April 2022."""
+"""Categories of work on a device; capitalised ones were written before April 2022."""
 
 LAUNCH_PATTERN = "Runtime|.*_(runtime|driver)"
-"""A regular expression of the categories of calls that launch such work, of CUDA's or another runtime."""
+"""Regular expression of the categories of calls that launch such work, in CUDA's or another runtime."""
 
 OP_CATEGORIES = frozenset({"cpu_op", "Operator", "user_annotation", "User"})
-"""Categories of what the host does that can be the cause of a launch."""
+"""Categories of host work that can cause a launch."""
 
 HOST_CATEGORIES = OP_CATEGORIES | {"python_function"}
-"""Categories of what is done on the host, beside the calls that launch work."""
+"""Categories of host work, except the calls that launch device work."""
 
 ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})
-"""Categories of the regions that a program names, on the host."""
+"""Categories of regions on the host that a program names."""
 
 OPERATOR_CATEGORIES = OP_CATEGORIES - ANNOTATION_CATEGORIES
 """Categories of operators alone."""
@@ -27,43 +32,125 @@ NOT_OPERATORS = frozenset(
         *("profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version"),
     }
 )
-"""Names in the categories of operators that torch's own tables leave out."""
+"""Names of operators that torch's own tables leave out."""
 
 STEP_PREFIX = "ProfilerStep#"
-"""How the names of steps begin."""
+"""Prefix of the names of steps."""
 
 FLOW_PHASES = frozenset({"s", "t", "f"})
-"""The ends of arrows, and what lies on their way."""
+"""Phases of flow events."""
 
 TIMELESS_PHASES = FLOW_PHASES | {"M", "C"}
-"""Metadata, flows and counters: they describe or join what happened, and do not stretch a trace's bounds."""
+"""Phases that do not extend a trace's bounds: metadata, flows and counters."""
 
 Key = str | int
 """A pid or a tid."""
 
 
+class Bounds(TypedDict):
+    """First start and last end of some events, in ns."""
+
+    start_ns: int
+    end_ns: int
+
+
+EventCounts = TypedDict("EventCounts", {"in": int, "kept": int, "refused": int}, total=False)
+"""Numbers of elements that the file has, of events that were kept, and of elements that were refused."""
+
+
+class Process(TypedDict):
+    """A process of a trace."""
+
+    pid: Key
+    name: str | None
+    labels: str | None
+    events: int
+
+
+class Thread(TypedDict):
+    """A thread of a trace; `device` is the one whose work it shows, and `host` is true if it shows host work."""
+
+    pid: Key
+    tid: Key
+    name: str | None
+    events: int
+    device: int | None
+    host: bool
+
+
+class Device(TypedDict):
+    """A device of a trace, with the bounds of its work."""
+
+    id: int
+    name: str | None
+    memory_bytes: int | None
+    events: int
+    bounds: Bounds | None
+
+
+class Step(TypedDict):
+    """A step that the program annotates on the host."""
+
+    number: int
+    name: str
+    start_ns: int
+    end_ns: int
+    pid: Key
+    tid: Key
+
+
 @dataclass
 class Summary:
-    """What ingest found in a trace; times in ns, in the trace's own clock (`base_ns` is its zero since the epoch)."""
+    """The summary of a trace, made by its ingest. Times are in ns of the trace's own clock.
+
+    Attributes:
+        format: format of its file with the suffix of the compression, like ``json.gz``; None if it has no file.
+        base_ns: zero of the trace's clock, in ns since 1970.
+        events: numbers of events that were read, kept and refused.
+        counts: numbers of events by ``phase|category``.
+        streams: its streams, as ``device/stream``.
+        health: its health report; see `service.trace.health.Health.as_dict`.
+        attribution: the meaning of External ids, and how much work each rule gives to operators; see
+            `service.attribution.links`.
+        ranks: of a merged trace, the traces that it was merged from; see `service.trace.rank.merged_ranks`.
+        totals: the lengths of lists that are cut; see `service.store.lists`.
+    """
 
     format: str | None
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
     host: str | None = None
-    bounds: dict[str, int] | None = None
+    bounds: Bounds | None = None
     base_ns: int | None = None
-    events: dict[str, int] = field(default_factory=dict)
+    events: EventCounts = field(default_factory=EventCounts)
     counts: dict[str, int] = field(default_factory=dict)
-    processes: list[dict[str, Any]] = field(default_factory=list)
-    threads: list[dict[str, Any]] = field(default_factory=list)
-    devices: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     health: dict[str, Any] = field(default_factory=dict)
     attribution: dict[str, Any] = field(default_factory=dict)
-    """What External ids are, and how much work each rule gives an operator; see `service.attribution.links`."""
     ranks: list[dict[str, Any]] = field(default_factory=list)
-    """Of a merged trace: of what it was made."""
     totals: dict[str, int] = field(default_factory=dict)
-    """Of the lists that are not whole, how many entries there are; see `service.store.lists`."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":
+        """Have pydantic take summaries as they are: what ingest has made of a trace is not checked a second time."""
+        from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - for children alone
+
+        return no_info_plain_validator_function(lambda summary: cls(**summary))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Summary":
+        """Parse the text that `as_json` wrote, also one of an earlier version that lacks some fields.
+
+        Entries of lists stay the dictionaries of the text: they are typed, and neither checked nor copied.
+        """
+        values = orjson.loads(text)
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+
+    def as_json(self) -> str:
+        """Return the summary as JSON text."""
+        return orjson.dumps(self).decode()

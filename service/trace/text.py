@@ -1,28 +1,28 @@
-"""JSON text, where a reader's values would lose something: halves of characters, the text of numbers, equal keys."""
+"""Lossless JSON: keeps the text of numbers, duplicate keys and lone surrogates."""
 
 import json
 from typing import Any
 
 
 class Number(str):
-    """A number, as it is written."""
+    """Text of a number."""
 
     __slots__ = ()
 
 
 class Members(list[tuple[str, Any]]):
-    """The members of an object, as they stand."""
+    """Members of an object, in order and with duplicates."""
 
 
 def read(text: str) -> Any:
-    """The value of a JSON text: numbers `Number`, objects `Members`; raises ValueError if it is none."""
+    """Parse a JSON text into `Number`, `Members`, lists, strings and constants; raise ValueError if it is invalid."""
     return json.loads(
         text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members, strict=False
     )
 
 
 def written(value: Any, *, ensure_ascii: bool = True) -> str:
-    """The JSON text of such a value; without `ensure_ascii`, all that is no control character stands as it is."""
+    """Serialise a value of `read`; without `ensure_ascii`, only control characters are escaped."""
     match value:
         case Members():
             members = (
@@ -39,7 +39,7 @@ def written(value: Any, *, ensure_ascii: bool = True) -> str:
 
 
 def with_member(text: str, key: str, value: str) -> str:
-    """The text of an object with one more member, whose value is a JSON text; that of any other value as it is."""
+    """Add a member, whose value is a JSON text, to the text of an object; return other text unchanged."""
     if not text.endswith("}"):
         return text
     before = text[:-1].rstrip()
@@ -47,7 +47,7 @@ def with_member(text: str, key: str, value: str) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """The string that a JSON text without its quotes stands for; half a surrogate pair becomes U+FFFD."""
+    """Decode the inside of a JSON string; lone surrogates become U+FFFD."""
     if b"\\" not in text:
         return text.decode()
     string: str = json.loads(b'"%b"' % text)
@@ -55,5 +55,5 @@ def decoded(text: bytes) -> str:
 
 
 def without_halves(string: str) -> str:
-    """The string with U+FFFD for each half of a surrogate pair, which no UTF-8 can hold."""
+    """Return the string with U+FFFD for each lone surrogate, which UTF-8 can't encode."""
     return string.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,7 @@
 """The HTML pages and their static files.
 
-The pages are shells: their scripts ask the JSON API of the same origin, so nothing here reads a store, and a
-page for an unknown trace is still a page (its script shows the API's problem).
+The pages are shells: their scripts request all data from the JSON API of the same origin. So nothing here reads a
+store, and the page of an unknown trace is still a page, whose script shows the API's problem.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from starlette.templating import Jinja2Templates
 from starlette.types import Scope
 
 STATIC_PATH = "/static"
-"""Where the templates expect `static_app` to be mounted, below the application's root path."""
+"""Path below the application's root path at which templates expect `static_app`."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -27,14 +27,14 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""What the pages need and no more: no inline script or style, nothing from another origin."""
+"""Policy of the pages: no inline script or style, and no other origin."""
 
 _HERE = Path(__file__).parent
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
 
 
 def router() -> APIRouter:
-    """Routes of the pages: `/` (drop zone and list), `/traces/{id}`, `/groups/{id}`, `/login`; not in OpenAPI."""
+    """Return the routes of the pages, which are not in OpenAPI: `/`, `/traces/{id}`, `/groups/{id}`, `/login`."""
     pages = APIRouter(include_in_schema=False)
     templates = Jinja2Templates(_HERE / "templates")
 
@@ -63,12 +63,12 @@ def router() -> APIRouter:
 
 
 def static_app() -> StaticFiles:
-    """The pages' style sheet and scripts, to be mounted at `STATIC_PATH`."""
+    """Return the app for the style sheet and scripts of the pages, to mount at `STATIC_PATH`."""
     return _Revalidated(directory=_HERE / "static")
 
 
 class _Revalidated(StaticFiles):
-    """Static files that a browser checks by ETag each time: modules of two releases must never mix."""
+    """Static files that browsers revalidate by ETag each time, so that modules of two releases never mix."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)

@@ -1,4 +1,4 @@
-"""What the tests of analyses share: real traces, read once, their golden tables, and who asks."""
+"""Fixtures of the tests of analyses: real traces that are read once, their golden tables, and a function that asks."""
 
 import gzip
 import json
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import Answer, answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import Answer, answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.conftest import SHARED
 from tests.cutting.test_cut import ingested
 
 Rows = list[dict[str, Any]]
-Ask = Callable[..., "Told"]
+Ask = Callable[..., "AnswerRows"]
 Events = Sequence[dict[str, Any]]
 
 
-class Told(dict[str, Rows]):
+class AnswerRows(dict[str, Rows]):
     """The rows of each table of an answer, as dicts, and the answer itself."""
 
     def __init__(self, answer: Answer) -> None:
@@ -31,26 +31,26 @@ class Told(dict[str, Rows]):
 
 
 def golden(tool: str, name: str) -> Any:
-    """A golden table."""
+    """Read a golden table."""
     return json.loads((SHARED / "golden" / tool / f"{name}.json").read_text())
 
 
 def real(name: str) -> Path:
-    """A real trace."""
+    """Return the path of a real trace."""
     return SHARED / f"{name}.pt.trace.json.gz"
 
 
 def exact(name: str) -> dict[str, Any]:
-    """The exact figures of a trace of one rank, with what communicates by today's names."""
+    """Return the exact figures of a trace of one rank, with the current names of communication kernels."""
     figures: dict[str, Any] = golden("exact", name)["0"]
     if name != "b200_eager_rank0_of_8":
         return figures
     times: dict[str, list[tuple[int, int]]] = {"comm": [], "comp": [], "mem": []}  # the golden has one of 74 in comm
-    for one in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
-        if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
-            communicating = one["name"].startswith("nccl") or "multimem_all_reduce_kernel" in one["name"]
-            type_ = "mem" if one["cat"] != "kernel" else "comm" if communicating else "comp"
-            times[type_].append((int(one["ts"] * 1000), int((one["ts"] + one["dur"]) * 1000)))
+    for entry in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
+        if entry.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            communicating = entry["name"].startswith("nccl") or "multimem_all_reduce_kernel" in entry["name"]
+            type_ = "mem" if entry["cat"] != "kernel" else "comm" if communicating else "comp"
+            times[type_].append((int(entry["ts"] * 1000), int((entry["ts"] + entry["dur"]) * 1000)))
     comm, comp, mem = times.values()
     assert (_union(comm), len(comm)) == (21_953 + 2_119_548, 1 + 73)
     return figures | {
@@ -62,7 +62,7 @@ def exact(name: str) -> dict[str, Any]:
 
 
 def _union(slices: list[tuple[int, int]]) -> int:
-    """How long any of some slices lasts."""
+    """Return the length of the union of slices."""
     union, until = 0, 0
     for start, end in sorted(slices):
         union += max(end - max(start, until), 0)
@@ -85,7 +85,7 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str]
 @pytest.fixture(scope="session")
 def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Asks a question of traces: files, or lists of events."""
-    readings = Readings(tmp_path_factory.mktemp("spill"))
+    readings = ReadingCache(tmp_path_factory.mktemp("spill"))
 
     def asked(
         name: str,
@@ -93,16 +93,16 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         base: Sequence[Path | str | Events] = (),
         selection: Selection | None = None,
         **parameters: Any,
-    ) -> Told:
+    ) -> AnswerRows:
         sources = [
-            read_once(one if isinstance(one, Path | str) else json.dumps({"traceEvents": list(one)}))
-            for one in (*traces, *base)
+            read_once(trace if isinstance(trace, Path | str) else json.dumps({"traceEvents": list(trace)}))
+            for trace in (*traces, *base)
         ]
         question = question_of(name)
         wanted = [
-            Asked(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
+            AnalysisInput(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
             for place, one in enumerate(sources)
         ]
-        return Told(answered(question, parameters_of(question, parameters), wanted, readings))
+        return AnswerRows(answer_question(question, parameters_of(question, parameters), wanted, readings))
 
     return asked

@@ -1,4 +1,4 @@
-"""Events of small traces: what a GPU does, the calls that launch it, and steps; times in µs."""
+"""Events of small traces: work on a GPU, the calls that launch it, and steps; times in µs."""
 
 from typing import Any
 

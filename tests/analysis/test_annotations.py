@@ -1,4 +1,4 @@
-"""Regions that programs name: as HTA has them, and as plain Python does."""
+"""Annotations, compared with HTA and with plain Python."""
 
 import statistics
 from typing import Any
@@ -19,32 +19,32 @@ SINGLE = [
 HTA = {"types": "hta", "last_step": "drop"}
 
 
-def same(found: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
-    """Whether these are HTA's regions, in µs."""
-    ours = {(row["rank"] or 0, row["name"]): row for row in found if row["side"] == side}
-    assert set(ours) == {(one["rank"], one["name"]) for one in expected or []}
-    for one in expected or []:
-        row = ours[one["rank"], one["name"]]
+def same(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
+    """Assert that rows equal HTA's regions, in µs."""
+    ours = {(row["rank"] or 0, row["name"]): row for row in rows if row["side"] == side}
+    assert set(ours) == {(row["rank"], row["name"]) for row in expected or []}
+    for entry in expected or []:
+        row = ours[entry["rank"], entry["name"]]
         for column in ("sum", "mean", "min", "max"):
-            assert row[f"{column}_ns"] / 1000 == pytest.approx(one[f"{column} (us)"], abs=tolerance)
-        assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=tolerance)
+            assert row[f"{column}_ns"] / 1000 == pytest.approx(entry[f"{column} (us)"], abs=tolerance)
+        assert row["stddev_ns"] / 1000 == pytest.approx(entry["stddev"], abs=tolerance)
 
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_they_are_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_annotations_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
-    found = ask("annotations", real(name), **HTA)["annotations"]
-    same(found, "gpu", expected["user_annotation_gpu"], 0.5)
-    same(found, "host", expected["user_annotation_cpu"], 0.5)
+    rows = ask("annotations", real(name), **HTA)["annotations"]
+    same(rows, "gpu", expected["user_annotation_gpu"], 0.5)
+    same(rows, "host", expected["user_annotation_cpu"], 0.5)
 
 
 @needs_shared
-def test_they_are_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_annotations_equal_hta_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "dlrm_8_ranks")
-    found = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
-    same(found, "gpu", expected["user_annotation_gpu"], 1e-6)
-    same(found, "host", expected["user_annotation_cpu"], 1e-6)
+    rows = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
+    same(rows, "gpu", expected["user_annotation_gpu"], 1e-6)
+    same(rows, "host", expected["user_annotation_cpu"], 1e-6)
 
 
 def region(name: str, start: float, dur: float, tid: int = 1) -> Event:
@@ -55,21 +55,21 @@ def on_gpu(name: str, start: float, dur: float) -> Event:
     return {**work(start, dur, "gpu_user_annotation", name), "args": {"External id": 1}}
 
 
-def test_regions_are_told_with_what_is_nested_in_them(ask: Ask) -> None:
+def test_regions_are_listed_with_their_nested_regions(ask: Ask) -> None:
     trace = [
         *(step(1, 0, 100), region("forward", 0, 40), region("layer", 10, 10), region("layer", 20, 15)),
         *(region("backward", 50, 30), region("layer", 60, 5), region("backward", 55, 99, tid=2)),
         *(on_gpu("forward", 20, 30), on_gpu("layer", 25, 10)),
     ]
-    told = ask("annotations", trace)
-    found = {(row["side"], row["name"]): row for row in told["annotations"]}
-    row = found["host", "layer"]
+    answer = ask("annotations", trace)
+    rows = {(row["side"], row["name"]): row for row in answer["annotations"]}
+    row = rows["host", "layer"]
     assert [row[f"{name}_ns"] for name in ("sum", "min", "max", "self")] == [30_000, 5_000, 15_000, 30_000]
     assert row["stddev_ns"] == pytest.approx(5_000)
-    assert (found["host", "forward"]["self_ns"], found["gpu", "forward"]["self_ns"]) == (15_000, 20_000)
+    assert (rows["host", "forward"]["self_ns"], rows["gpu", "forward"]["self_ns"]) == (15_000, 20_000)
     paths = {
         (row["side"], row["path"]): (row["depth"], row["count"], row["sum_ns"], row["self_ns"], row["of_parent_pct"])
-        for row in told["nested"]
+        for row in answer["nested"]
     }
     assert paths == {
         ("host", "ProfilerStep#1"): (0, 1, 100_000, 30_000, None),
@@ -88,26 +88,26 @@ def test_regions_are_told_with_what_is_nested_in_them(ask: Ask) -> None:
     assert [row["path"] for row in few["nested"]] == ["ProfilerStep#1", "backward"]
 
 
-def test_the_last_step_may_be_left_out(ask: Ask) -> None:
+def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
     trace = [step(1, 0, 10), region("a", 1, 2), step(2, 10, 10), region("a", 11, 3), on_gpu("ProfilerStep#2", 15, 5)]
     for types, names in {"exact": {"ProfilerStep#1": 1, "a": 1}, "hta": {"ProfilerStep#1": 1, "a": 2}}.items():
-        found = ask("annotations", trace, last_step="drop", types=types)["annotations"]
-        counts = {row["name"]: row["count"] for row in found if not row["name"].endswith("#2")}
+        rows = ask("annotations", trace, last_step="drop", types=types)["annotations"]
+        counts = {row["name"]: row["count"] for row in rows if not row["name"].endswith("#2")}
         assert counts == names  # HTA takes the last step to begin where it does on the GPU
 
 
-def test_a_trace_without_regions_is_told_so(ask: Ask) -> None:
+def test_trace_without_regions_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No regions"):
         ask("annotations", [work(0, 1)])
 
 
-def test_a_trace_of_the_cpu_has_regions(ask: Ask) -> None:
-    found = ask("annotations", DATA / "cpu_train_steps.pt.trace.json.gz")["annotations"]
-    assert any(row["name"].startswith("ProfilerStep#") for row in found)
-    assert {row["side"] for row in found} == {"host"}
+def test_cpu_trace_has_regions(ask: Ask) -> None:
+    rows = ask("annotations", DATA / "cpu_train_steps.pt.trace.json.gz")["annotations"]
+    assert any(row["name"].startswith("ProfilerStep#") for row in rows)
+    assert {row["side"] for row in rows} == {"host"}
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(region("a", 0, -5), region("a", -9e14, 9e14), region("a", 9e14, 9e14), step(1, 2, 0)),
         *(region("a", 0, 10), region("b", 5, 10), {"ph": "X", "cat": "user_annotation", "ts": 1, "args": []}),
@@ -118,7 +118,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=10))
-def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[str, int, int]]) -> None:
+def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[str, int, int]]) -> None:
     durations: dict[str, list[int]] = {}
     for name, _, dur in parts:
         durations.setdefault(name, []).append(dur * 1000)
@@ -126,9 +126,9 @@ def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[str, int, i
         name: [len(all_), sum(all_), pytest.approx(statistics.mean(all_)), min(all_), max(all_)]
         for name, all_ in durations.items()
     }
-    told = ask("annotations", [region(name, at, dur) for name, at, dur in parts])
+    answer = ask("annotations", [region(name, at, dur) for name, at, dur in parts])
     columns = ("count", "sum_ns", "mean_ns", "min_ns", "max_ns")
-    assert {row["name"]: [row[column] for column in columns] for row in told["annotations"]} == expected
-    assert sum(row["count"] for row in told["nested"]) == len(parts)
-    outermost = sum(row["sum_ns"] for row in told["nested"] if not row["depth"])
-    assert sum(row["self_ns"] for row in told["annotations"]) == outermost
+    assert {row["name"]: [row[column] for column in columns] for row in answer["annotations"]} == expected
+    assert sum(row["count"] for row in answer["nested"]) == len(parts)
+    outermost = sum(row["sum_ns"] for row in answer["nested"] if not row["depth"])
+    assert sum(row["self_ns"] for row in answer["annotations"]) == outermost

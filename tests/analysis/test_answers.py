@@ -1,4 +1,4 @@
-"""What holds of every question: odd traces give an answer or a reason, and no order of events or ranks matters."""
+"""Properties of every question: odd traces yield an answer or a reason, whatever the order of events and ranks."""
 
 import json
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from service.analysis.answers import answered, applicable, parameters_of, question_of
+from service.analysis.answers import answer_question, applicable, parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
-from service.analysis.readings import Asked, Readings
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source
-from service.trace.errors import BadQuestion, NotApplicable, UnknownQuestion
-from tests.analysis.conftest import Ask, Told
+from service.trace.errors import BadAnalysisRequest, NotApplicable, UnknownAnalysis
+from tests.analysis.conftest import AnswerRows, Ask
 from tests.traces import TraceShape, trace_chunks
 
 KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5}
@@ -33,24 +33,27 @@ ODD: dict[str, list[Event]] = {
     "one kernel": [KERNEL],
     "one kernel that tells all": [{**KERNEL, "args": ON_GPU}],
     "nothing takes time": [
-        {**one, "ts": 10, "dur": 0, "args": ON_GPU} for one in (KERNEL, {**KERNEL, "cat": "gpu_memcpy"}, CALL, OP, STEP)
+        {**event, "ts": 10, "dur": 0, "args": ON_GPU}
+        for event in (KERNEL, {**KERNEL, "cat": "gpu_memcpy"}, CALL, OP, STEP)
     ],
-    "negative durations": [{**one, "dur": -5, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
-    "late": [{**one, "ts": LATEST, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
-    "long": [{**one, "dur": LATEST, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP, KERNEL)],
-    "early": [{**one, "ts": -1_000_000, "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
-    "no times": [{key: value for key, value in one.items() if key != "ts"} for one in (KERNEL, CALL, OP)],
-    "no durations": [{key: value for key, value in one.items() if key != "dur"} for one in (KERNEL, CALL, OP, STEP)],
-    "no names": [{**one, "name": None} for one in (KERNEL, CALL, OP, STEP)],
+    "negative durations": [{**event, "dur": -5, "args": ON_GPU} for event in (KERNEL, CALL, OP, STEP)],
+    "late": [{**event, "ts": LATEST, "args": ON_GPU} for event in (KERNEL, CALL, OP, STEP)],
+    "long": [{**event, "dur": LATEST, "args": ON_GPU} for event in (KERNEL, CALL, OP, STEP, KERNEL)],
+    "early": [{**event, "ts": -1_000_000, "args": ON_GPU} for event in (KERNEL, CALL, OP, STEP)],
+    "no times": [{key: value for key, value in event.items() if key != "ts"} for event in (KERNEL, CALL, OP)],
+    "no durations": [
+        {key: value for key, value in event.items() if key != "dur"} for event in (KERNEL, CALL, OP, STEP)
+    ],
+    "no names": [{**event, "name": None} for event in (KERNEL, CALL, OP, STEP)],
     "arguments of other kinds": [
-        {**one, "args": dict.fromkeys((*ON_GPU, "Bytes", "bytes", "Total Allocated", "grid", "block"), "many")}
-        for one in (KERNEL, CALL, OP, MEMORY, {**KERNEL, "cat": "gpu_memcpy"})
+        {**event, "args": dict.fromkeys((*ON_GPU, "Bytes", "bytes", "Total Allocated", "grid", "block"), "many")}
+        for event in (KERNEL, CALL, OP, MEMORY, {**KERNEL, "cat": "gpu_memcpy"})
     ],
-    "arguments that are no object": [{**one, "args": [1, None, "x"]} for one in (KERNEL, CALL, OP, STEP, MEMORY)],
-    "NaN": [{**one, "args": {**ON_GPU, "Bytes": float("nan"), "est. achieved occupancy %": float("inf")}}
-            for one in (KERNEL, OP, MEMORY)],
-    "pids and tids are text": [{**one, "pid": "p", "tid": "t", "args": ON_GPU} for one in (KERNEL, CALL, OP, STEP)],
-    "large ids": [{**one, "args": dict.fromkeys(ON_GPU, 2 ** 63 - 1)} for one in (KERNEL, CALL, OP)],
+    "arguments that are no object": [{**event, "args": [1, None, "x"]} for event in (KERNEL, CALL, OP, STEP, MEMORY)],
+    "NaN": [{**event, "args": {**ON_GPU, "Bytes": float("nan"), "est. achieved occupancy %": float("inf")}}
+            for event in (KERNEL, OP, MEMORY)],
+    "pids and tids are text": [{**event, "pid": "p", "tid": "t", "args": ON_GPU} for event in (KERNEL, CALL, OP, STEP)],
+    "large ids": [{**event, "args": dict.fromkeys(ON_GPU, 2 ** 63 - 1)} for event in (KERNEL, CALL, OP)],
     "2021": [
         {**KERNEL, "cat": "Kernel", "args": ON_GPU}, {**CALL, "cat": "Runtime", "args": ON_GPU},
         {**OP, "cat": "Operator", "args": ON_GPU}, {**KERNEL, "cat": "Memcpy", "ts": 30, "args": ON_GPU},
@@ -67,27 +70,27 @@ def text_of(events: list[Event]) -> str:
     return json.dumps({"traceEvents": events})
 
 
-def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> Told | None:
-    """The answer, which has rows in some table; None for a reason, which is a sentence."""
+def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> AnswerRows | None:
+    """Return the answer, which has rows in at least one table, or None for a reason, which is a sentence."""
     try:
-        told = ask(name, *([events] * (2 if name == "compare" else 1)))
+        answer = ask(name, *([events] * (2 if name == "compare" else 1)))
     except NotApplicable as error:
         reason = error.detail
     else:
-        assert any(told.values())
-        return told
+        assert any(answer.values())
+        return answer
     assert reason.endswith(".")
     return None
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("events", ODD.values(), ids=ODD)
-def test_an_odd_trace_gives_an_answer_or_a_reason(name: str, events: list[Event], ask: Ask) -> None:
+def test_odd_trace_yields_an_answer_or_a_reason(name: str, events: list[Event], ask: Ask) -> None:
     answer_or_reason(ask, name, events)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_many_streams_are_no_more_than_many_rows(name: str, ask: Ask, streams: list[Event]) -> None:
+def test_many_streams_only_add_rows(name: str, ask: Ask, streams: list[Event]) -> None:
     answer_or_reason(ask, name, streams)
 
 
@@ -101,20 +104,22 @@ def streams() -> list[Event]:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_tables_are_as_they_are_described(name: str, ask: Ask) -> None:
+def test_tables_have_the_described_columns(name: str, ask: Ask) -> None:
     question, events = QUESTIONS[name], generated(0)
-    told = ask(name, *([events] * (2 if name == "compare" else 1)))
-    assert [*told] == [*question.tables]
+    answer = ask(name, *([events] * (2 if name == "compare" else 1)))
+    assert [*answer] == [*question.tables]
     for table, columns in question.tables.items():
-        found: pa.Table = told.answer.tables[table]
-        assert found.schema.equals(schema_of(columns), check_metadata=True)
-        assert all(one.description for one in columns)
+        rows: pa.Table = answer.answer.tables[table]
+        assert rows.schema.equals(schema_of(columns), check_metadata=True)
+        assert all(column.description for column in columns)
 
 
 def generated(rank: int) -> list[Event]:
-    """A trace of which everything can be asked: each step loads data, in a module, and one operator launches all."""
+    """Return a trace to which every question applies: steps load data in a module, and one op launches all work."""
     events: list[Event] = json.loads(b"".join(trace_chunks(TraceShape(steps=3, rank=rank, seed=rank))))["traceEvents"]
-    for step in [one for one in events if one["name"].startswith("ProfilerStep#") and one["cat"] == "user_annotation"]:
+    for step in [
+        event for event in events if event["name"].startswith("ProfilerStep#") and event["cat"] == "user_annotation"
+    ]:
         within = {**step, "ts": step["ts"] + 1, "dur": step["dur"] - 2}
         events.append({**within, "cat": "python_function", "name": "nn.Module: Linear_0"})
         loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -126,67 +131,67 @@ def generated(rank: int) -> list[Event]:
     return events
 
 
-def sorted_rows(told: Told) -> dict[str, list[str]]:
-    return {name: sorted(map(str, rows)) for name, rows in told.items()}
+def sorted_rows(answer: AnswerRows) -> dict[str, list[str]]:
+    return {name: sorted(map(str, rows)) for name, rows in answer.items()}
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_order_of_events_does_not_matter(name: str, ask: Ask) -> None:
+def test_answers_do_not_depend_on_the_order_of_events(name: str, ask: Ask) -> None:
     events = generated(0)
     shuffled = Random(5).sample(events, len(events))
     assert sorted_rows(ask(name, shuffled)) == sorted_rows(ask(name, events))
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_order_of_ranks_does_not_matter(
+def test_answers_do_not_depend_on_the_order_of_ranks(
     name: str, read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     question = question_of(name)
-    asked = []
+    trace = []
     for rank in range(3):
         one = read_once(text_of(generated(rank)))
-        asked.append(Asked(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
+        trace.append(AnalysisInput(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
     answers = [
-        answered(question, parameters_of(question, {}), traces, Readings(tmp_path))
-        for traces in (asked, [asked[2], asked[0], asked[1]])
+        answer_question(question, parameters_of(question, {}), traces, ReadingCache(tmp_path))
+        for traces in (trace, [trace[2], trace[0], trace[1]])
     ]
-    told = [sorted_rows(Told(answer)) for answer in answers]
-    assert told[0] == told[1]
+    result = [sorted_rows(AnswerRows(answer)) for answer in answers]
+    assert result[0] == result[1]
 
 
 # -- how they are asked ---------------------------------------------------------------------------------------------
 
 
-def test_ranks_without_an_answer_are_told(ask: Ask) -> None:
-    told = ask("temporal_breakdown", [KERNEL], [OP])
-    assert len(told["breakdown"]) == 1
-    assert [one["reason"] for one in told.answer.skipped] == ["Nothing in this trace runs on a GPU."]
+def test_ranks_without_an_answer_are_skipped_with_a_reason(ask: Ask) -> None:
+    answer = ask("temporal_breakdown", [KERNEL], [OP])
+    assert len(answer["breakdown"]) == 1
+    assert [row["reason"] for row in answer.answer.skipped] == ["Nothing in this trace runs on a GPU."]
 
 
-def test_no_rank_with_an_answer_is_a_reason(ask: Ask) -> None:
+def test_question_without_any_answer_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("temporal_breakdown", [OP], [OP, OP])
 
 
-def test_what_can_not_be_asked_is_refused(ask: Ask) -> None:
-    with pytest.raises(UnknownQuestion):
+def test_unknown_questions_and_parameters_are_refused(ask: Ask) -> None:
+    with pytest.raises(UnknownAnalysis):
         ask("horoscope", [KERNEL])
-    with pytest.raises(BadQuestion, match="memset"):
+    with pytest.raises(BadAnalysisRequest, match="memset"):
         ask("temporal_breakdown", [KERNEL], memset="red")
-    with pytest.raises(BadQuestion, match="colour"):
+    with pytest.raises(BadAnalysisRequest, match="colour"):
         ask("temporal_breakdown", [KERNEL], colour="red")
-    with pytest.raises(BadQuestion, match="breakdown"):
+    with pytest.raises(BadAnalysisRequest, match="breakdown"):
         ask("temporal_breakdown", [KERNEL]).answer.form("csv", "none")
 
 
-def test_what_applies_is_told_with_all_that_can_be_chosen(
+def test_applicable_questions_are_listed_with_their_parameters(
     read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     one = read_once(text_of([OP]))
-    listed = applicable(Asked(one.columns, one.summary), Readings(tmp_path))["analyses"]
-    assert [one["name"] for one in listed] == [*QUESTIONS]
-    [temporal] = [one for one in listed if one["name"] == "temporal_breakdown"]
+    listed = applicable(AnalysisInput(one.columns, one.summary), ReadingCache(tmp_path))["analyses"]
+    assert [analysis["name"] for analysis in listed] == [*QUESTIONS]
+    [temporal] = [analysis for analysis in listed if analysis["name"] == "temporal_breakdown"]
     assert not temporal["applies"]
     assert temporal["parameters"]["memset"]["enum"] == ["mem", "comp"]
-    [compare] = [one for one in listed if one["name"] == "compare"]
+    [compare] = [analysis for analysis in listed if analysis["name"] == "compare"]
     assert compare["reason"].startswith("It takes two sides:")

@@ -1,4 +1,4 @@
-"""What can be asked is documented."""
+"""Every question is documented."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ import pytest
 
 from service.analysis.catalogue import QUESTIONS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_readme_lists_each_question(name: str) -> None:
-    assert f"| `{name}` | {QUESTIONS[name].answers} |" in README
+def test_analyses_page_lists_each_question(name: str) -> None:
+    assert f"| [`{name}`](#{name}) | {QUESTIONS[name].answers} |" in PAGE
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_each_parameter_and_each_column_says_what_it_is(name: str) -> None:
+def test_each_parameter_and_column_has_a_description(name: str) -> None:
     question = QUESTIONS[name]
     assert question.definition.endswith(".")
     assert question.source.startswith("https://")
@@ -23,3 +23,8 @@ def test_each_parameter_and_each_column_says_what_it_is(name: str) -> None:
     assert all(column.description for columns in question.tables.values() for column in columns)
     for columns in question.tables.values():
         assert len({column.name for column in columns}) == len(columns)
+
+
+def test_costliest_question_is_the_critical_path() -> None:
+    assert max(QUESTIONS.values(), key=lambda question: question.cost).name == "critical_path"
+    assert min(question.cost for question in QUESTIONS.values()) == 0

@@ -1,4 +1,4 @@
-"""Collectives across ranks: as TraceLens, TensorBoard and HTA have them, and as one who looks at each has them."""
+"""Collectives across ranks, compared with TraceLens, TensorBoard, HTA and a plain loop."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
 GIB = 2**30 / 10**9
-"""TraceLens says GB/s and means 2^30 bytes."""
+"""Bytes of what TraceLens calls a GB."""
 
 
 def lens(trace: str, table: str) -> list[dict[str, str]]:
@@ -29,27 +29,27 @@ def lens(trace: str, table: str) -> list[dict[str, str]]:
 
 
 def ns(text: str) -> int:
-    """Nanoseconds of the text of µs."""
+    """Parse µs as nanoseconds."""
     whole, _, decimals = text.partition(".")
     return int(whole) * 1000 + int(f"{decimals:0<3}"[:3])
 
 
 def near(text: str) -> Any:
-    """Nanoseconds within 1e-5 ms of the text of µs."""
+    """Parse µs as nanoseconds with a tolerance of 1e-5 ms."""
     return pytest.approx(float(text) * 1000, abs=10)
 
 
-def asked(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
+def answer_of(ask: Ask, name: str, **parameters: Any) -> dict[str, Rows]:
     traces = DLRM if name.startswith("dlrm") else [real(MI300)]
     return ask("collectives", *traces, collectives="synchronizing", **parameters)
 
 
 @needs_shared
-def test_collectives_are_as_tracelens_has_them(ask: Ask) -> None:
-    """It knows no sizes of the DLRM ranks, whose launches tell them."""
-    told = asked(ask, "dlrm_8_ranks_nccl")
-    waits = {(row["process_group"], row["index"], row["rank"]): row for row in told["waits"]}
-    for row, expected in zip(told["collectives"], lens("dlrm_8_ranks_nccl", "nccl_implicit_sync"), strict=True):
+def test_collectives_equal_tracelens(ask: Ask) -> None:
+    """TraceLens finds no sizes of the DLRM ranks; their launches record them."""
+    answer = answer_of(ask, "dlrm_8_ranks_nccl")
+    waits = {(row["process_group"], row["index"], row["rank"]): row for row in answer["waits"]}
+    for row, expected in zip(answer["collectives"], lens("dlrm_8_ranks_nccl", "nccl_implicit_sync"), strict=True):
         assert (row["process_group"] or "all") == expected["Process Group Name"]
         assert expected["collective_id"] == str(row["index"])
         assert row["latency_ns"] == row["duration_ns"] == near(expected["comm_latency"])
@@ -66,10 +66,10 @@ def test_collectives_are_as_tracelens_has_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_bandwidths_are_as_tracelens_has_them(ask: Ask) -> None:
-    """It has one rank of eight: what TraceLens calls latency is the duration of the only kernel that is seen."""
-    told = asked(ask, "mi300_resnet_nccl")
-    for row, expected in zip(told["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
+def test_bandwidths_equal_tracelens(ask: Ask) -> None:
+    """With one rank of eight, what TraceLens calls latency is the duration of the only known kernel."""
+    answer = answer_of(ask, "mi300_resnet_nccl")
+    for row, expected in zip(answer["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
         assert expected["collective_id"] == f"{row['process_group']}_{row['index']}"
         assert row["duration_ns"] == near(expected["comm_latency"])
         assert row["algorithm_gb_per_s"] == pytest.approx(float(expected["algo bw (GB/s)"]) * GIB)
@@ -95,16 +95,17 @@ UNKNOWN_OF_ONE_RANK = {
 
 @needs_shared
 @pytest.mark.parametrize("name", [MI300, "a100_nccl_3_steps", "b200_eager_rank0_of_8", "gloo_cpu_rank34_of_300"])
-def test_of_one_rank_of_many_it_is_unknown_who_waits(name: str, ask: Ask) -> None:
-    told = ask("collectives", real(name))
+def test_one_rank_of_many_has_unknown_waits(name: str, ask: Ask) -> None:
+    answer = ask("collectives", real(name))
     for table, columns in UNKNOWN_OF_ONE_RANK.items():
-        assert told[table]
-        assert {row[column] for row in told[table] for column in columns} == {None}
-    assert told["lateness"] == []
-    of = "of 1 of the [0-9]+ ranks of its group|of one rank of an unknown number"  # of symmetric memory, on the B200
-    assert all(re.match(of, row["note"]) for row in told["collectives"])
-    assert all("are not seen" in row["note"] for row in told["ranks"])
-    sized = [row for row in told["collectives"] if row["size_bytes"]]
+        assert answer[table]
+        assert {row[column] for row in answer[table] for column in columns} == {None}
+    assert answer["lateness"] == []
+    # collectives of symmetric memory, on the B200
+    of = "traces cover only (1 of the [0-9]+ ranks of its group|one rank of an unknown number)"
+    assert all(re.match(of, row["note"]) for row in answer["collectives"])
+    assert all("lack the traces of other ranks" in row["note"] for row in answer["ranks"])
+    sized = [row for row in answer["collectives"] if row["size_bytes"]]
     assert sized
     assert all(row["duration_ns"] and row["algorithm_gb_per_s"] for row in sized)
     assert all((row["bus_gb_per_s"] is None) == (row["group_size"] is None) for row in sized)
@@ -112,68 +113,68 @@ def test_of_one_rank_of_many_it_is_unknown_who_waits(name: str, ask: Ask) -> Non
 
 
 def of_dlrm(path: Path) -> list[tuple[int, int, str, str, int]]:
-    """Start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
+    """Return start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
     with gzip.open(path, "rt") as file:
-        events = [one for one in json.load(file)["traceEvents"] if one.get("ph") == "X"]
-    calls = {one["args"]["correlation"]: one for one in events if one["name"] == "cudaLaunchKernel"}
-    annotations = [one for one in events if one["name"].startswith("nccl:")]
-    found = []
+        events = [entry for entry in json.load(file)["traceEvents"] if entry.get("ph") == "X"]
+    calls = {event["args"]["correlation"]: event for event in events if event["name"] == "cudaLaunchKernel"}
+    annotations = [event for event in events if event["name"].startswith("nccl:")]
+    rows = []
     for kernel in events:
         if kernel["name"].startswith("ncclKernel"):
             call = calls[kernel["args"]["correlation"]]
             [around] = [
-                one
-                for one in annotations
-                if (one["pid"], one["tid"]) == (call["pid"], call["tid"])
-                and one["ts"] <= call["ts"]
-                and call["ts"] + call["dur"] <= one["ts"] + one["dur"]
+                annotation
+                for annotation in annotations
+                if (annotation["pid"], annotation["tid"]) == (call["pid"], call["tid"])
+                and annotation["ts"] <= call["ts"]
+                and call["ts"] + call["dur"] <= annotation["ts"] + annotation["dur"]
             ]
             [[elements]], [dtype] = around["args"]["Input Dims"], around["args"]["Input type"]
-            found.append((kernel["ts"] * 1000, kernel["dur"] * 1000, around["name"][5:], dtype, elements))
-    return sorted(found)
+            rows.append((kernel["ts"] * 1000, kernel["dur"] * 1000, around["name"][5:], dtype, elements))
+    return sorted(rows)
 
 
 @needs_shared
-def test_of_each_dlrm_rank_the_size_and_the_bandwidth_of_each_collective_are_known(ask: Ask) -> None:
-    told, bytes_of = ask("collectives", *DLRM), {"float": 4, "int": 4, "long int": 8}
+def test_dlrm_ranks_have_the_size_and_bandwidth_of_each_collective(ask: Ask) -> None:
+    answer, bytes_of = ask("collectives", *DLRM), {"float": 4, "int": 4, "long int": 8}
     expected = {rank: of_dlrm(path) for rank, path in enumerate(DLRM)}
-    assert {len(one) for one in expected.values()} == {8}
-    for row in told["waits"]:
+    assert {len(row) for row in expected.values()} == {8}
+    for row in answer["waits"]:
         start, duration, name, dtype, elements = expected[row["rank"]][row["index"]]
         size, factor = elements * bytes_of[dtype], 2 * 7 / 8 if name == "all_reduce" else 7 / 8
         assert (row["start_ns"], row["duration_ns"], row["source"]) == (start, duration, "annotation")
         assert (row["collective"], row["dtype"], row["in_elements"], row["size_bytes"]) == (name, dtype, elements, size)
         assert row["algorithm_gb_per_s"] == pytest.approx(size / duration)
         assert row["bus_gb_per_s"] == pytest.approx(factor * size / duration)
-    assert len(told["waits"]) == 64
-    for row in told["collectives"]:
+    assert len(answer["waits"]) == 64
+    for row in answer["collectives"]:
         _, _, name, dtype, elements = expected[0][row["index"]]
-        shortest = min(one[row["index"]][1] for one in expected.values())
+        shortest = min(entry[row["index"]][1] for entry in expected.values())
         assert row["latency_ns"] == shortest
         assert row["algorithm_gb_per_s"] == pytest.approx(elements * bytes_of[dtype] / shortest)
         assert (row["group_size"], row["spent"]) == (8, "waiting")
-        assert row["note"].startswith("the trace tells no process group")
+        assert row["note"].startswith("the trace records no process group")
 
 
 @needs_shared
-def test_of_the_dlrm_ranks_the_seventh_is_late_before_it_launches(ask: Ask) -> None:
-    told = ask("collectives", *DLRM)
-    worst = told["ranks"][0]
+def test_dlrm_rank_7_is_late_before_its_launches(ask: Ask) -> None:
+    answer = ask("collectives", *DLRM)
+    worst = answer["ranks"][0]
     assert (worst["rank"], worst["straggler"], worst["times_last"]) == (7, "yes", 5)
-    assert worst["waited_for_ns"] == max(row["waited_for_ns"] for row in told["ranks"])
+    assert worst["waited_for_ns"] == max(row["waited_for_ns"] for row in answer["ranks"])
     assert worst["late_at_launch_ns"] > 0.99 * worst["late_ns"]
-    causes = [row for row in told["lateness"] if row["rank"] == 7]
+    causes = [row for row in answer["lateness"] if row["rank"] == 7]
     assert sum(row["late_ns"] for row in causes) == worst["late_ns"]
     assert sum(row["times_last"] for row in causes) == 5
     assert {row["cause"] for row in causes} >= {"before the trace", "data loading", "host"}
-    steps = {row["rank"]: (row["transfer_ns"], row["synchronizing_ns"]) for row in told["steps"]}
+    steps = {row["rank"]: (row["transfer_ns"], row["synchronizing_ns"]) for row in answer["steps"]}
     assert steps[0] == (217_000, 5_581_000)
 
 
 @needs_shared
-def test_late_ranks_are_as_tracelens_has_them(ask: Ask) -> None:
+def test_late_ranks_equal_tracelens(ask: Ask) -> None:
     name = "dlrm_8_ranks_nccl"
-    for row, expected in zip(asked(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
+    for row, expected in zip(answer_of(ask, name)["ranks"], lens(name, "straggler_summary"), strict=True):
         assert row["rank"] == int(expected["rank"])
         assert row["wait_ns"] == near(expected["total_wait_time_us"])
         assert row["mean_wait_ns"] / 1000 == pytest.approx(float(expected["mean_wait_time_us"]), abs=0.0501)
@@ -185,9 +186,9 @@ def test_late_ranks_are_as_tracelens_has_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
-    """Of the DLRM ranks it knows no names, and puts all together; latencies of one rank of eight are none."""
-    rows = asked(ask, "mi300_resnet_nccl")["sizes"]
+def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
+    """TraceLens finds no names for the DLRM ranks, and sums up all; one rank of eight has no latencies."""
+    rows = answer_of(ask, "mi300_resnet_nccl")["sizes"]
     expected_rows = {row["In msg nelems"]: row for row in lens("mi300_resnet_nccl", "nccl_summary_implicit_sync")}
     assert len(rows) == len(expected_rows)
     for row in rows:
@@ -198,13 +199,13 @@ def test_collectives_of_a_size_are_as_tracelens_sums_them(ask: Ask) -> None:
             assert row[f"{kind}_algorithm_gb_per_s"] == pytest.approx(float(expected[f"algo bw (GB/s)_{suffix}"]) * GIB)
             assert row[f"{kind}_bus_gb_per_s"] == pytest.approx(float(expected[f"bus bw (GB/s)_{suffix}"]) * GIB)
     [together] = lens("dlrm_8_ranks_nccl", "nccl_summary_implicit_sync")
-    apart = asked(ask, "dlrm_8_ranks_nccl")["sizes"]
+    apart = answer_of(ask, "dlrm_8_ranks_nccl")["sizes"]
     assert sum(row["count"] for row in apart) == int(together["count"]) == 8
     assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
 
 
 @needs_shared
-def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
+def test_kernel_sums_equal_tracelens(ask: Ask) -> None:
     for name, traces in (("mi300_resnet_nccl", [real(MI300)]), ("dlrm_8_ranks_nccl", DLRM)):
         expected = lens(name, "nccl_long")
         assert [(row["rank"], row["index"], row["start_ns"], row["duration_ns"], row["stream"]) for row in
@@ -212,31 +213,31 @@ def test_kernels_are_as_tracelens_lists_and_sums_them(ask: Ask) -> None:
             (int(row["rank"]), int(row["index_in_group"]), ns(row["ts"]), ns(row["dur"]), int(row["stream"]))
             for row in expected
         ]  # fmt: skip
-    told = {
+    answer = {
         (row["collective"], row["in_elements"]): row
         for row in ask("collectives", real(MI300))["kernels"]
         if row["dtype"]
     }
     rows = lens("mi300_resnet_nccl", "nccl_summary_long")
-    assert len(told) == len(rows)
+    assert len(answer) == len(rows)
     for row in rows:
-        ours = told[row["Collective name"], float(row["In msg nelems"])]
+        ours = answer[row["Collective name"], float(row["In msg nelems"])]
         assert ours["count"] == int(row["operation_count"])
         for name, theirs in {"": "sum", "mean_": "mean", "stddev_": "std", "min_": "min", "max_": "max"}.items():
             assert ours[f"{name}duration_ns"] == near(row[f"dur_{theirs}"])
 
 
 @needs_shared
-def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
+def test_transfers_equal_tensorboard(ask: Ask) -> None:
     expected = golden("tensorboard", "dlrm_8_ranks_distributed")
-    told = ask("collectives", *DLRM, rules="tensorboard")
+    answer = ask("collectives", *DLRM, rules="tensorboard")
     assert {
-        f"host_{row['rank']}": [row["transfer_ns"] / 1000, row["synchronizing_ns"] / 1000] for row in told["steps"]
+        f"host_{row['rank']}": [row["transfer_ns"] / 1000, row["synchronizing_ns"] / 1000] for row in answer["steps"]
     } == {
         host: [pytest.approx(time, abs=1) for time in times]
         for host, times in expected["steps_to_wait"]["data"]["10"].items()
     }
-    for row in told["operations"]:
+    for row in answer["operations"]:
         [[name, calls, size, mean_size, latency, mean_latency, transfer, mean_transfer]] = expected["comm_ops"]["data"][
             f"host_{row['rank']}"
         ]["rows"]
@@ -250,7 +251,7 @@ def test_transfers_are_as_tensorboard_has_them(ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("by", ["wait", "hta"])
-def test_stragglers_are_those_of_hta(by: str, ask: Ask) -> None:
+def test_stragglers_equal_hta(by: str, ask: Ask) -> None:
     rows = ask("collectives", *DLRM, stragglers=by)["ranks"]
     late = golden("hta_default", "dlrm_8_ranks")["potential_stragglers_2"]
     assert sorted(row["rank"] for row in rows if row["straggler"] == "yes") == late == [2, 7]
@@ -261,10 +262,10 @@ def test_stragglers_are_those_of_hta(by: str, ask: Ask) -> None:
 
 
 def nccl(start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum", **args: Any) -> dict[str, Any]:
-    told = {"device": 0, "stream": 20, **{key.replace("_", " "): one for key, one in args.items()}}
+    answer = {"device": 0, "stream": 20, **{key.replace("_", " "): one for key, one in args.items()}}
     return {
         "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 20,
-        "ts": start / 1000, "dur": (end - start) / 1000, "args": told,
+        "ts": start / 1000, "dur": (end - start) / 1000, "args": answer,
     }  # fmt: skip
 
 
@@ -282,19 +283,21 @@ times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(times, max_size=4), min_size=2, max_size=3).filter(all), st.booleans())
-def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool) -> None:
-    """With their numbers reversed, collectives are told by these and not by their place."""
+def test_collectives_equal_a_plain_loop(
+    ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool
+) -> None:
+    """With reversed sequence numbers, collectives are matched by these and not by their place."""
     taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     traces = []
-    for rank, found in enumerate(ranks):
-        ordered = sorted(found, key=lambda each: each[0])
+    for rank, actual in enumerate(ranks):
+        ordered = sorted(actual, key=lambda each: each[0])
         for index, place in enumerate(ordered):
             taking_part[len(ordered) - index if seq else index][rank] = place
         args: list[dict[str, Any]] = [{"Seq": len(ordered) - index} if seq else {} for index in range(len(ordered))]
         kernels = [nccl(*place, **more) for place, more in zip(ordered, args, strict=True)]
         traces.append(of_rank(tmp_path, rank, kernels))
-    told = ask("collectives", *traces)
-    rows = {row["seq"] if seq else row["index"]: row for row in told["collectives"]}
+    answer = ask("collectives", *traces)
+    rows = {row["seq"] if seq else row["index"]: row for row in answer["collectives"]}
     assert rows.keys() == taking_part.keys()
     for key, each in taking_part.items():
         starts, ends = [one[0] for one in each.values()], [one[1] for one in each.values()]
@@ -315,10 +318,10 @@ def test_one_by_one_they_are_the_same(ask: Ask, tmp_path: Path, ranks: list[list
         for rank, (start, _) in each.items():
             if len(each) > 1:
                 waits[rank] = (waits[rank] or 0) + max(one[0] for one in each.values()) - start
-    assert {row["rank"]: row["wait_ns"] for row in told["ranks"]} == waits
+    assert {row["rank"]: row["wait_ns"] for row in answer["ranks"]} == waits
 
 
-def test_a_bus_carries_more_or_less_than_the_algorithm(ask: Ask, tmp_path: Path) -> None:
+def test_bus_bandwidth_follows_the_factor_of_the_collective(ask: Ask, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"In msg nelems": 1000, "Out msg nelems": 4000, "dtype": "Float", "Group size": 4}
     names = [
         "allreduce",
@@ -347,8 +350,8 @@ def step(number: int, start: int, end: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_to_hta_those_are_late_that_start_the_last_long_one_last(ask: Ask, tmp_path: Path) -> None:
-    """Rank 2 is late for the long sends; in all, with the short ones, which HTA leaves out, rank 0 waits least."""
+def test_hta_stragglers_start_the_last_long_collective_last(ask: Ask, tmp_path: Path) -> None:
+    """Rank 2 is late for the long sends; over all, with the short ones that HTA leaves out, rank 0 waits least."""
     send = "ncclDevKernel_SendRecv"
     traces = [
         of_rank(
@@ -372,91 +375,91 @@ def test_to_hta_those_are_late_that_start_the_last_long_one_last(ask: Ask, tmp_p
     assert [row["rank"] for row in by_wait if row["straggler"] == "yes"] == [0]
 
 
-def test_to_tensorboard_kernels_belong_to_the_annotation_of_their_id(ask: Ask, tmp_path: Path) -> None:
+def test_tensorboard_rules_assign_kernels_to_annotations_by_external_id(ask: Ask, tmp_path: Path) -> None:
     def annotation(start: int, end: int, ident: int) -> dict[str, Any]:
         args = {"External id": ident, "Input Dims": [[2, 3], [4]], "Input type": ["c10::Half", "long int"]}
         return {**step(0, start, end), "name": "nccl:all_reduce", "args": args}
 
     first = [annotation(0, 10, 7), annotation(100, 110, 8), nccl(20, 90, External_id=7), nccl(120, 130, External_id=9)]
     second = [annotation(5, 10, 7), annotation(100, 120, 8), nccl(70, 90, External_id=7)]
-    told = ask("collectives", of_rank(tmp_path, 0, first), of_rank(tmp_path, 1, second), rules="tensorboard")
-    assert [(row["index"], row["latency_ns"], row["size_bytes"]) for row in told["collectives"]] == [
+    answer = ask("collectives", of_rank(tmp_path, 0, first), of_rank(tmp_path, 1, second), rules="tensorboard")
+    assert [(row["index"], row["latency_ns"], row["size_bytes"]) for row in answer["collectives"]] == [
         (0, 5, 44), (0, 20, 44), (1, 10, 44)
     ]  # fmt: skip
     assert [(row["rank"], row["calls"], row["size_bytes"], row["latency_ns"], row["transfer_ns"]) for row in
-            told["operations"]] == [(0, 2, 88, 90, 35), (1, 2, 88, 45, 35)]  # fmt: skip
+            answer["operations"]] == [(0, 2, 88, 90, 35), (1, 2, 88, 45, 35)]  # fmt: skip
 
 
-def test_process_groups_count_for_themselves(ask: Ask, tmp_path: Path) -> None:
+def test_process_groups_are_counted_separately(ask: Ask, tmp_path: Path) -> None:
     def one(start: int, group: str) -> dict[str, Any]:
         return nccl(start, start + 10, Process_Group_Name=group, Collective_name="allreduce", dtype="Float")
 
     first = of_rank(tmp_path, 0, [one(0, "tp"), one(20, "dp"), one(40, "tp")])
     second = of_rank(tmp_path, 1, [one(3, "tp"), one(45, "tp"), one(60, "dp")])
     rows = ask("collectives", first, second)["collectives"]
-    found = [(row["process_group"], row["index"], row["start_ns"], row["start_skew_ns"]) for row in rows]
-    assert found == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
+    actual = [(row["process_group"], row["index"], row["start_ns"], row["start_skew_ns"]) for row in rows]
+    assert actual == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
 
 
-def test_clocks_that_start_at_different_times_are_one(ask: Ask, tmp_path: Path) -> None:
+def test_clocks_with_different_bases_are_aligned(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(100, 200)], base=1_000_000)
     second = of_rank(tmp_path, 1, [nccl(50, 90)], base=1_000_060)
     [row] = ask("collectives", first, second)["collectives"]
     assert (row["start_ns"], row["end_ns"], row["start_skew_ns"], row["last_rank"]) == (100, 200, 10, 1)
 
 
-def test_ranks_that_tell_different_things_may_not_belong_together(ask: Ask, tmp_path: Path) -> None:
+def test_ranks_that_contradict_each_other_are_inconsistent(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(0, 10, Collective_name="allreduce", dtype="Float")])
     second = of_rank(tmp_path, 1, [nccl(0, 10, Collective_name="allgather", dtype="Float")])
     [row] = ask("collectives", first, second)["collectives"]
     assert row["consistent"] == "no"
 
 
-def test_gloo_communicates_on_the_host(ask: Ask) -> None:
-    told = ask("collectives", *(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)))
-    assert {(row["collective"], row["ranks"], row["consistent"]) for row in told["collectives"]} == {
+def test_gloo_collectives_run_on_the_host(ask: Ask) -> None:
+    answer = ask("collectives", *(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)))
+    assert {(row["collective"], row["ranks"], row["consistent"]) for row in answer["collectives"]} == {
         ("gloo:all_reduce", 2, "yes")
     }
-    assert all(row["size_bytes"] is None and row["latency_ns"] > 0 for row in told["collectives"])
-    assert {row["rank"] for row in told["ranks"]} == {0, 1}
+    assert all(row["size_bytes"] is None and row["latency_ns"] > 0 for row in answer["collectives"])
+    assert {row["rank"] for row in answer["ranks"]} == {0, 1}
 
 
 @needs_shared
-def test_what_it_takes_tells_the_size_on_the_host(ask: Ask) -> None:
+def test_host_collective_size_is_that_of_its_inputs(ask: Ask) -> None:
     rows = ask("collectives", real("gloo_cpu_rank34_of_300"))["operations"]
     assert [(row["collective"], row["calls"], row["size_bytes"]) for row in rows] == [
         ("gloo:all_reduce", 10, 5 * 4 * (321_271 + 2_082_411))
     ]
 
 
-def test_of_a_rank_alone_it_is_unknown_how_long_it_waits(ask: Ask) -> None:
-    told = ask("collectives", [nccl(0, 10), nccl(20, 40)])
-    [row] = told["ranks"]
+def test_single_rank_has_unknown_waits(ask: Ask) -> None:
+    answer = ask("collectives", [nccl(0, 10), nccl(20, 40)])
+    [row] = answer["ranks"]
     assert (row["straggler"], row["wait_ns"], row["communication_ns"]) == (None, None, 30)
-    assert "of one rank of an unknown number" in told["collectives"][0]["note"]
+    assert "one rank of an unknown number" in answer["collectives"][0]["note"]
 
 
-def test_a_group_of_one_rank_waits_for_none(ask: Ask) -> None:
-    told = ask("collectives", [nccl(0, 10, Group_size=1, Collective_name="allreduce")])
-    [row] = told["ranks"]
+def test_group_of_one_rank_does_not_wait(ask: Ask) -> None:
+    answer = ask("collectives", [nccl(0, 10, Group_size=1, Collective_name="allreduce")])
+    [row] = answer["ranks"]
     assert (row["straggler"], row["wait_ns"], row["times_last"], row["note"]) == ("no", 0, 0, None)
-    [row] = told["collectives"]
+    [row] = answer["collectives"]
     assert (row["latency_ns"], row["last_rank"], row["start_skew_ns"]) == (10, None, 0)
 
 
-def test_some_ranks_of_a_group_do_not_tell_who_waits(ask: Ask, tmp_path: Path) -> None:
-    """A send and a receive are of two ranks, however many the group has."""
+def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
+    """A send and a receive have two ranks, whatever the size of the group."""
     names = {"allreduce": 4, "send": 4, "barrier": 2}
     ranks = [
         [nccl(100 * at + rank, 100 * at + 50, Collective_name=name, Group_size=size, Process_Group_Name=name)
          for at, (name, size) in enumerate(names.items())]
         for rank in range(2)
     ]  # fmt: skip
-    told = ask("collectives", *(of_rank(tmp_path, rank, events) for rank, events in enumerate(ranks)))
-    assert {row["collective"]: (row["latency_ns"], row["last_rank"]) for row in told["collectives"]} == {
+    answer = ask("collectives", *(of_rank(tmp_path, rank, events) for rank, events in enumerate(ranks)))
+    assert {row["collective"]: (row["latency_ns"], row["last_rank"]) for row in answer["collectives"]} == {
         "allreduce": (None, None), "send": (49, 1), "barrier": (49, 1)
     }  # fmt: skip
-    assert {row["rank"]: (row["complete"], row["wait_ns"], row["times_last"]) for row in told["ranks"]} == {
+    assert {row["rank"]: (row["complete"], row["wait_ns"], row["times_last"]) for row in answer["ranks"]} == {
         0: (2, 2, 0), 1: (2, 0, 2)
     }  # fmt: skip
 
@@ -485,8 +488,8 @@ def recorded(start: int, end: int, elements: int, tid: int = 5) -> dict[str, Any
     )  # fmt: skip
 
 
-def test_what_is_around_the_launch_tells_of_a_kernel_that_does_not(ask: Ask) -> None:
-    """The innermost on the thread of the launch; of a kernel that tells itself, the launch tells nothing more."""
+def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: Ask) -> None:
+    """The innermost host event on the thread of the launch counts, unless the kernel has its own metadata."""
     annotation = {"Input Dims": [[3, 5], []], "Input type": ["c10::Half", ""]}
     rows = ask(
         "collectives",
@@ -511,8 +514,8 @@ def test_what_is_around_the_launch_tells_of_a_kernel_that_does_not(ask: Ask) -> 
     assert rows[0]["seq"] == 8
 
 
-def test_the_trace_lists_what_it_knows_of_its_groups(ask: Ask, tmp_path: Path) -> None:
-    """Without a group's name its size is known where all groups are of one size, and that of the job without groups."""
+def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path) -> None:
+    """A group without a name has the size of all groups if that is the same; without groups, that of the job."""
 
     def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
         groups = [{"pg_name": str(at), "pg_desc": f"group {at}", "pg_size": size} for at, size in enumerate(listed)]
@@ -529,7 +532,7 @@ def test_the_trace_lists_what_it_knows_of_its_groups(ask: Ask, tmp_path: Path) -
     assert sizes("none listed but told", events=[unnamed, named]) == [(None, None, False)] * 2
 
 
-def test_an_all_gather_is_as_large_as_all_that_it_gathers(ask: Ask) -> None:
+def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
     dims = {"Input Dims": [[3, 5]], "Input type": ["float"]}
     events = [
         {**on_host("nccl:_all_gather_base", 0, 20, "user_annotation"), "args": dims},
@@ -552,7 +555,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pa
     covers=st.tuples(spans, spans, spans, spans),
     launch=st.none() | st.integers(0, 100), start=st.integers(2, 100), begins=st.integers(0, 40),
 )  # fmt: skip
-def test_each_nanosecond_of_a_late_start_has_one_cause(
+def test_each_nanosecond_of_a_late_start_has_exactly_one_cause(
     ask: Ask, tmp_path: Path, covers: Any, launch: int | None, start: int, begins: int
 ) -> None:  # fmt: skip
     """Rank 0 starts at 0, and rank 1 at `start`."""
@@ -574,7 +577,7 @@ def test_each_nanosecond_of_a_late_start_has_one_cause(
     ]
     own.append(nccl(start, start + 200, correlation=5, **args))
     other = [nccl(0, start + 200, **args)]
-    told = ask("collectives", of_rank(tmp_path, 0, other), of_rank(tmp_path, 1, own))
+    answer = ask("collectives", of_rank(tmp_path, 0, other), of_rank(tmp_path, 1, own))
 
     def inside(found: list[tuple[int, int]], at: int) -> bool:
         return any(first <= at < last for first, last in found)
@@ -593,10 +596,10 @@ def test_each_nanosecond_of_a_late_start_has_one_cause(
             found = [("compute", computes), ("communication", communicates)]
             cause = next((name for name, each in found if inside(each, at)), "launch delay")
         expected[cause] += 1
-    assert {row["cause"]: row["late_ns"] for row in told["lateness"] if row["rank"] == 1} == expected
-    [late] = [row for row in told["ranks"] if row["rank"] == 1]
+    assert {row["cause"]: row["late_ns"] for row in answer["lateness"] if row["rank"] == 1} == expected
+    [late] = [row for row in answer["ranks"] if row["rank"] == 1]
     assert (late["late_ns"], late["times_last"], late["straggler"]) == (start, 1, "yes")
-    [row] = [row for row in told["waits"] if row["rank"] == 1 and row["seq"] == 999]
+    [row] = [row for row in answer["waits"] if row["rank"] == 1 and row["seq"] == 999]
     assert expected[row["late_cause"]] == max(expected.values())
     if launch is not None and launch >= begins:
         assert row["late_at_launch_ns"] == min(launch, start)
@@ -604,14 +607,14 @@ def test_each_nanosecond_of_a_late_start_has_one_cause(
         assert row["late_at_launch_ns"] is None
 
 
-def test_without_communication_it_says_so(ask: Ask) -> None:
+def test_trace_without_communication_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No NCCL kernels are in this trace"):
         ask("collectives", DATA / "cpu_train_steps.pt.trace.json.gz")
 
 
-def test_64_ranks_are_no_trouble(ask: Ask, tmp_path: Path) -> None:
+def test_64_ranks_are_answered(ask: Ask, tmp_path: Path) -> None:
     kernels = [nccl(at * 100, at * 100 + 50, Seq=at, Process_Group_Name=str(at % 3)) for at in range(200)]
-    told = ask("collectives", *(of_rank(tmp_path, rank, kernels) for rank in range(64)))
-    assert len(told["collectives"]) == 200
-    assert all(row["ranks"] == 64 and row["latency_ns"] == 50 for row in told["collectives"])
-    assert len(told["ranks"]) == 64
+    answer = ask("collectives", *(of_rank(tmp_path, rank, kernels) for rank in range(64)))
+    assert len(answer["collectives"]) == 200
+    assert all(row["ranks"] == 64 and row["latency_ns"] == 50 for row in answer["collectives"])
+    assert len(answer["ranks"]) == 64

@@ -1,4 +1,4 @@
-"""Communication that computing hides: as an independent oracle and HTA have it."""
+"""Overlap of communication with computing, compared with an independent oracle and HTA."""
 
 import pytest
 
@@ -12,7 +12,7 @@ COMMUNICATING = ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8"]
 
 @needs_shared
 @pytest.mark.parametrize("name", COMMUNICATING)
-def test_it_is_exact(name: str, ask: Ask) -> None:
+def test_overlap_is_exact(name: str, ask: Ask) -> None:
     expected = golden("exact", name)["0"]
     [row] = ask("comm_overlap", real(name))["overlap"]
     assert row["overlap_ns"] == expected["overlap_comp_comm_ns"]
@@ -24,21 +24,21 @@ def test_it_is_exact(name: str, ask: Ask) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("name", COMMUNICATING)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_overlap_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
     [expected] = golden("hta_ns", name)["comm_comp_overlap"]
     [row] = ask("comm_overlap", real(name), types="hta", last_step="drop")["overlap"]
     assert row["overlap_pct"] == pytest.approx(expected["comp_comm_overlap_pctg"], abs=0.006)
 
 
 @needs_shared
-def test_ranks_are_told_apart_as_hta_does(ask: Ask) -> None:
+def test_ranks_are_separate_as_in_hta(ask: Ask) -> None:
     rows = ask("comm_overlap", *sorted(SHARED.glob("dlrm_8_ranks/*")), types="hta", last_step="drop")["overlap"]
     expected = golden("hta_default", "dlrm_8_ranks")["comm_comp_overlap"]
-    assert [round(row["overlap_pct"], 2) for row in rows] == [one["comp_comm_overlap_pctg"] for one in expected]
+    assert [round(row["overlap_pct"], 2) for row in rows] == [row["comp_comm_overlap_pctg"] for row in expected]
     assert (expected[0]["comp_comm_overlap_pctg"], expected[7]["comp_comm_overlap_pctg"]) == (4.5, 9.51)
 
 
-def test_time_at_once_is_counted_once(ask: Ask) -> None:
+def test_simultaneous_work_is_counted_once(ask: Ask) -> None:
     trace = [
         work(0, 10),
         work(2, 10, stream=8),
@@ -51,12 +51,12 @@ def test_time_at_once_is_counted_once(ask: Ask) -> None:
     assert row["overlap_pct"] == 100 * 7 / 15
 
 
-def test_communication_of_no_time_has_no_share(ask: Ask) -> None:
+def test_communication_without_duration_has_no_share(ask: Ask) -> None:
     [row] = ask("comm_overlap", [work(0, 10), work(5, 0, name="ncclDevKernel_AllReduce")])["overlap"]
     assert (row["overlap_ns"], row["overlap_pct"]) == (0, None)
 
 
-def test_a_trace_without_communication_is_told_so(ask: Ask) -> None:
+def test_trace_without_communication_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No NCCL kernels"):
         ask("comm_overlap", [work(0, 10)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):

@@ -1,4 +1,4 @@
-"""What CUPTI's range profiler counted: by a plain sum over the ranges of each operator."""
+"""Counters of CUPTI's range profiler, compared with plain sums over the ranges of each operator."""
 
 import json
 from collections import defaultdict
@@ -25,7 +25,7 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op") -> Event:
 
 
 def counted(start: float, name: str, **metrics: Any) -> Event:
-    """A range: those of a trace lie side by side, whenever their kernels ran."""
+    """Return a range; the ranges of a trace are adjacent, whatever the times of their kernels."""
     return {
         "ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": 10,
         "args": metrics,
@@ -49,36 +49,36 @@ RANGES = [
 ]
 
 
-def test_counters_are_of_the_operators_around_the_launch_of_the_same_place(ask: Ask) -> None:
-    told = ask("counters", [*OPS, *LAUNCHES, *RANGES])
+def test_counters_belong_to_operators_around_the_launch_of_equal_order(ask: Ask) -> None:
+    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES])
     conv, add = ("aten::cudnn_convolution", "aten::conv2d"), ("aten::add", "aten::add")
-    assert [tuple(row.values())[1:] for row in told["counters"]] == [
+    assert [tuple(row.values())[1:] for row in answer["counters"]] == [
         (0, *conv, "fft", ADD, 2, 7.5, 3.75, 0.5, 7),
         (0, *conv, "fft", FMA, 2, 11, 5.5, 5, 6),
         (0, *add, "__missing__", FMA, 1, 2.0**60, 2.0**60, 2.0**60, 2.0**60),
         (0, None, None, "add", ADD, 1, 3, 3, 3, 3),
     ]
-    first, _, third, last = told["ranges"]
+    first, _, third, last = answer["ranges"]
     assert (first["number"], first["start_ns"], first["call"], first["call_start_ns"]) == (
         *(0, 10_000, "cudaLaunchKernel", 10_000),
     )
     assert first["op_stack"] == "aten::conv2d > aten::cudnn_convolution"
     assert json.loads(third["counters"]) == {FMA: 2**60, ADD: "n/a"}
     assert (last["call"], last["op_stack"]) == ("cuLaunchKernelEx", None)
-    assert told["totals"] == [{"rank": None, "ranges": 4, "launches": 4, "linked_ranges": 4, "reason": None}]
+    assert answer["totals"] == [{"rank": None, "ranges": 4, "launches": 4, "linked_ranges": 4, "reason": None}]
     assert len(ask("counters", [*OPS, *LAUNCHES, *RANGES], ranges=3)["ranges"]) == 3
 
 
 @pytest.mark.parametrize("fewer", [1, 2])
-def test_with_other_numbers_of_launches_no_range_has_an_operator_and_it_says_why(ask: Ask, fewer: int) -> None:
-    told = ask("counters", [*OPS, *LAUNCHES, *RANGES[fewer:]])
-    assert told["totals"][0]["linked_ranges"] == 0
-    assert told["totals"][0]["reason"].startswith(f"There are {4 - fewer} ranges and 4 launches of kernels")
-    assert {row[name] for row in told["counters"] for name in ("op", "top_op")} == {None}
-    assert {row[name] for row in told["ranges"] for name in ("op", "op_stack", "call", "call_start_ns")} == {None}
+def test_unequal_numbers_of_ranges_and_launches_leave_ranges_unlinked_with_a_reason(ask: Ask, fewer: int) -> None:
+    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES[fewer:]])
+    assert answer["totals"][0]["linked_ranges"] == 0
+    assert answer["totals"][0]["reason"].startswith(f"There are {4 - fewer} ranges and 4 launches of kernels")
+    assert {row[name] for row in answer["counters"] for name in ("op", "top_op")} == {None}
+    assert {row[name] for row in answer["ranges"] for name in ("op", "op_stack", "call", "call_start_ns")} == {None}
 
 
-def test_of_a_part_of_a_trace_no_range_has_an_operator(ask: Ask) -> None:
+def test_ranges_of_a_cut_trace_stay_unlinked(ask: Ask) -> None:
     part = Selection(window=Window(start_ns=0, end_ns=45_000, relative=True))
     [totals] = ask("counters", [*OPS, *LAUNCHES, *RANGES], selection=part)["totals"]
     assert totals["linked_ranges"] == 0
@@ -91,7 +91,7 @@ METRICS = st.dictionaries(NAMES, st.integers(0, 2**40) | st.just("x") | st.just(
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["k", "l"]), METRICS), min_size=1, max_size=8))
-def test_sums_are_those_of_a_plain_loop(ask: Ask, found: list[tuple[str, str, dict[str, Any]]]) -> None:
+def test_sums_equal_a_plain_loop(ask: Ask, found: list[tuple[str, str, dict[str, Any]]]) -> None:
     events: list[Event] = []
     values: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for place, (name, kernel, metrics) in enumerate(found):
@@ -116,7 +116,7 @@ def test_sums_are_those_of_a_plain_loop(ask: Ask, found: list[tuple[str, str, di
         assert row["mean"] == row["sum"] / row["ranges"]
 
 
-def test_a_trace_of_ranges_is_not_told_that_nothing_runs_on_a_gpu(ask: Ask) -> None:
+def test_trace_of_ranges_is_referred_to_counters(ask: Ask) -> None:
     for name in ("temporal_breakdown", "kernel_breakdown", "launch_stats", "gpu_summary", "comm_overlap"):
         with pytest.raises(NotApplicable, match="range profiler was on: GPU work has counters"):
             ask(name, [*OPS, *LAUNCHES, *RANGES])
@@ -124,7 +124,7 @@ def test_a_trace_of_ranges_is_not_told_that_nothing_runs_on_a_gpu(ask: Ask) -> N
     assert row["busy_ns"] == 1_000, "a range is no work: it lasts as long as all passes"
 
 
-def test_without_ranges_it_says_so(ask: Ask) -> None:
+def test_trace_without_ranges_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="CUPTI's range profiler counted nothing in this trace"):
         ask("counters", Path(DATA / "cpu_train_steps.pt.trace.json.gz"))
     assert "counters" in QUESTIONS

@@ -1,4 +1,4 @@
-"""The critical path: the longest in a graph that is built edge by edge, and never longer than the time there is."""
+"""The critical path, compared with the longest path of a graph that is built edge by edge."""
 
 from collections import defaultdict
 from functools import cache
@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
-from tests.analysis.conftest import Ask, Told, real
+from tests.analysis.conftest import AnswerRows, Ask, real
 from tests.conftest import needs_shared
 
 Event = dict[str, Any]
 Point = tuple[str, int, str]
-"""A point of the graph: host or work, which of these, and its start or end."""
+"""A point of the graph: host or work, its place, and its start or end."""
 
 
 def _slice(name: str, start: int, end: int, cat: str = "cpu_op", tid: object = 1, **args: Any) -> Event:
@@ -31,15 +31,15 @@ def _work(start: int, end: int, correlation: int, stream: int = 7, name: str = "
     return {**_slice(name, start, end, "kernel", stream, **args), "pid": 0}
 
 
-def _edges(told: Told) -> list[tuple[str, str | None, int, int, int]]:
+def _edges(answer: AnswerRows) -> list[tuple[str, str | None, int, int, int]]:
     return [
         (row["kind"], row["name"], row["start_ns"] // 1000, row["end_ns"] // 1000, row["length_ns"] // 1000)
-        for row in told["path"]
+        for row in answer["path"]
     ]
 
 
-def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask) -> None:
-    told = ask(
+def test_path_goes_from_host_to_work_and_back_at_a_waiting_call(ask: Ask) -> None:
+    answer = ask(
         "critical_path",
         [
             _slice("aten::mm", 0, 20),
@@ -50,7 +50,7 @@ def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask)
             _slice("aten::add", 115, 130),
         ],
     )
-    assert _edges(told) == [
+    assert _edges(answer) == [
         ("host", "aten::mm", 0, 5, 5),
         ("launch", "cudaLaunchKernel", 5, 10, 5),
         ("delay", "gemm", 10, 15, 5),
@@ -61,34 +61,34 @@ def test_a_path_goes_from_the_host_to_work_and_back_where_a_call_waits(ask: Ask)
         ("gap", None, 110, 115, 0),
         ("host", "aten::add", 115, 130, 15),
     ]
-    assert told["total"] == [
+    assert answer["total"] == [
         {
             "rank": None, "span_ns": 130_000, "length_ns": 125_000, "length_pct": 100 * 125 / 130,
             "start_ns": 0, "end_ns": 130_000, "edges": 9,
         }
     ]  # fmt: skip
-    assert [(row["kind"], row["edges"], row["length_ns"]) for row in told["summary"]][:2] == [
+    assert [(row["kind"], row["edges"], row["length_ns"]) for row in answer["summary"]][:2] == [
         ("compute", 2, 80_000), ("host", 2, 20_000),
     ]  # fmt: skip
 
 
-def test_a_call_that_did_not_have_to_wait_is_the_hosts_time(ask: Ask) -> None:
-    told = ask(
+def test_call_that_did_not_wait_counts_as_host_time(ask: Ask) -> None:
+    answer = ask(
         "critical_path",
         [_call("cudaLaunchKernel", 0, 5, 1), _work(6, 8, 1), _call("cudaStreamSynchronize", 20, 60)],
     )
-    assert ("host", "cudaStreamSynchronize", 20, 60, 40) in _edges(told)
+    assert ("host", "cudaStreamSynchronize", 20, 60, 40) in _edges(answer)
 
 
-def test_a_copy_that_the_host_waits_for_returns_to_its_call(ask: Ask) -> None:
-    told = ask("critical_path", [_call("cudaMemcpyAsync", 0, 50, 1), {**_work(10, 40, 1), "cat": "gpu_memcpy"}])
-    assert [edge[0] for edge in _edges(told)] == ["launch", "memory", "return"]
-    assert told["total"][0]["length_ns"] == 50_000
+def test_synchronous_copy_returns_to_its_call(ask: Ask) -> None:
+    answer = ask("critical_path", [_call("cudaMemcpyAsync", 0, 50, 1), {**_work(10, 40, 1), "cat": "gpu_memcpy"}])
+    assert [edge[0] for edge in _edges(answer)] == ["launch", "memory", "return"]
+    assert answer["total"][0]["length_ns"] == 50_000
 
 
-def test_work_on_a_stream_that_was_told_to_wait_follows_that_of_the_other(ask: Ask) -> None:
+def test_stream_wait_orders_work_of_two_streams(ask: Ask) -> None:
     waits = {"stream": 8, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 11, "correlation": 12}
-    told = ask(
+    answer = ask(
         "critical_path",
         [
             _call("cudaLaunchKernel", 0, 1, 1),
@@ -100,11 +100,11 @@ def test_work_on_a_stream_that_was_told_to_wait_follows_that_of_the_other(ask: A
             {**_slice("Stream Wait Event", 4, 5, "cuda_sync", 8, device=0, **waits), "pid": 0},
         ],
     )
-    assert ("event", "kernel", 90, 95, 5) in _edges(told)
-    assert told["total"][0]["length_ns"] == 99_000
+    assert ("event", "kernel", 90, 95, 5) in _edges(answer)
+    assert answer["total"][0]["length_ns"] == 99_000
 
 
-def test_a_stream_is_waited_for_alone_where_the_trace_tells_it(ask: Ask) -> None:
+def test_stream_synchronization_waits_for_one_stream_if_recorded(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 1, 1),
         _call("cudaLaunchKernel", 1, 2, 2),
@@ -113,28 +113,28 @@ def test_a_stream_is_waited_for_alone_where_the_trace_tells_it(ask: Ask) -> None
         _call("cudaStreamSynchronize", 8, 52, 9),
     ]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 52_000 - 0
-    told = {**_slice("Stream Sync", 8, 52, "cuda_sync", 7, device=0, stream=7, correlation=9), "pid": 0}
-    [edge] = [edge for edge in _edges(ask("critical_path", [*events, told])) if edge[0] == "return"]
+    answer = {**_slice("Stream Sync", 8, 52, "cuda_sync", 7, device=0, stream=7, correlation=9), "pid": 0}
+    [edge] = [edge for edge in _edges(ask("critical_path", [*events, answer])) if edge[0] == "return"]
     assert edge == ("return", "cudaStreamSynchronize", 30, 52, 22)
 
 
-def test_the_longest_edges_are_told_in_order_of_time(ask: Ask) -> None:
+def test_longest_edges_are_listed_by_time(ask: Ask) -> None:
     events = [_slice(f"a{number}", number * 10, number * 10 + number) for number in range(1, 9)]
     events += [_call("cudaLaunchKernel", 200, 201, 1), _work(205, 206, 1)]
-    told = ask("critical_path", events, edges=3)
-    assert [row["name"] for row in told["path"]] == ["a6", "a7", "a8"]
-    assert sum(row["length_ns"] for row in told["names"]) == told["total"][0]["length_ns"]
+    answer = ask("critical_path", events, edges=3)
+    assert [row["name"] for row in answer["path"]] == ["a6", "a7", "a8"]
+    assert sum(row["length_ns"] for row in answer["names"]) == answer["total"][0]["length_ns"]
 
 
-def test_both_sides_are_needed(ask: Ask) -> None:
+def test_path_needs_host_and_device_events(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="GPU"):
         ask("critical_path", [_slice("a", 0, 1)])
     with pytest.raises(NotApplicable, match="Neither"):
         ask("critical_path", [_work(0, 1, 1)])
 
 
-def test_odd_values_do_no_harm(ask: Ask) -> None:
-    told = ask(
+def test_odd_values_yield_an_answer(ask: Ask) -> None:
+    answer = ask(
         "critical_path",
         [
             _call("cudaLaunchKernel", 50, 40, 1),
@@ -148,25 +148,25 @@ def test_odd_values_do_no_harm(ask: Ask) -> None:
             {"ph": "X", "cat": "cpu_op", "ts": 1 << 53},
         ],
     )
-    assert told["total"][0]["length_ns"] == 10_000
+    assert answer["total"][0]["length_ns"] == 10_000
 
 
 @needs_shared
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "v100_ddp_epoch_us", "h100_timesformer", "vllm_cuda_graphs"])
-def test_real_paths_are_contiguous_and_no_longer_than_their_time(name: str, ask: Ask) -> None:
+def test_real_paths_are_contiguous_and_no_longer_than_their_span(name: str, ask: Ask) -> None:
     _check(ask("critical_path", real(name), edges=10_000_000))
 
 
-def _check(told: Told) -> None:
-    [total] = told["total"]
-    path = told["path"]
+def _check(answer: AnswerRows) -> None:
+    [total] = answer["total"]
+    path = answer["path"]
     assert [row["number"] for row in path] == list(range(total["edges"]))
     assert all(one["end_ns"] == other["start_ns"] for one, other in pairwise(path))
     assert all(0 <= row["length_ns"] <= row["end_ns"] - row["start_ns"] for row in path)
     assert sum(row["length_ns"] for row in path) == total["length_ns"] <= total["span_ns"]
     for table in ("summary", "names"):
-        assert sum(row["length_ns"] for row in told[table]) == total["length_ns"]
-        assert sum(row["edges"] for row in told[table]) == total["edges"]
+        assert sum(row["length_ns"] for row in answer[table]) == total["length_ns"]
+        assert sum(row["edges"] for row in answer[table]) == total["edges"]
 
 
 _HOST = st.builds(
@@ -186,14 +186,14 @@ _WORKS = st.builds(
 
 @given(host=st.lists(_HOST, min_size=1, max_size=9), work=st.lists(_WORKS, min_size=1, max_size=6))
 @settings(max_examples=20, deadline=None)
-def test_it_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
-    told = ask("critical_path", [*host, *work])
-    _check(told)
-    assert told["total"][0]["length_ns"] == 1000 * _longest(host, work)
+def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
+    answer = ask("critical_path", [*host, *work])
+    _check(answer)
+    assert answer["total"][0]["length_ns"] == 1000 * _longest(host, work)
 
 
 def _longest(host: list[Event], work: list[Event]) -> int:
-    """The length of the longest path, of a graph that is built edge by edge."""
+    """Return the length of the longest path of a graph that is built edge by edge."""
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     work = sorted(work, key=lambda event: event["ts"])
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
@@ -204,7 +204,7 @@ def _longest(host: list[Event], work: list[Event]) -> int:
         edges["work", index, "end"].append((("work", index, "start"), event["dur"]))
         sources: list[tuple[Point, int]] = []
         launch = launch_of[index]
-        before = [one for one in range(index) if work[one]["tid"] == event["tid"]]
+        before = [place for place in range(index) if work[place]["tid"] == event["tid"]]
         if before and _end(work[before[-1]]) <= event["ts"]:
             sources.append((("work", before[-1], "end"), _end(work[before[-1]])))
         latest = max([at for _, at in sources] + [host[launch]["ts"] if launch is not None else 0])
@@ -217,22 +217,22 @@ def _longest(host: list[Event], work: list[Event]) -> int:
     for index in kept:
         event = host[index]
         over = _awaited(index, host, work, launch_of)
-        sources = [(("work", one, "end"), _end(work[one])) for one in over]
+        sources = [(("work", item, "end"), _end(work[item])) for item in over]
         waited[index] = any(at > event["ts"] for _, at in sources)
         edges["host", index, "end"] += _counted(sources, _end(event), counts=waited[index])
     for thread in (1, 2):
-        _link([one for one in sorted(kept) if host[one]["tid"] == thread], host, waited, edges)
+        _link([item for item in sorted(kept) if host[item]["tid"] == thread], host, waited, edges)
 
     @cache
     def length(point: Point) -> int:
         return max((length(source) + weight for source, weight in edges[point]), default=0)
 
-    points = [("host", one, "end") for one in kept] + [("work", one, "end") for one in range(len(work))]
+    points = [("host", item, "end") for item in kept] + [("work", place, "end") for place in range(len(work))]
     return max(map(length, points))
 
 
 def _nesting(host: list[Event]) -> list[int]:
-    """The slices that overlap none of their thread without nesting."""
+    """Return the slices that nest with all others of their thread."""
     stacks: dict[int, list[Event]] = defaultdict(list)
     kept = []
     for index, event in enumerate(host):
@@ -246,38 +246,38 @@ def _nesting(host: list[Event]) -> list[int]:
 
 
 def _launches(host: list[Event], work: list[Event], kept: list[int]) -> list[int | None]:
-    """The call that launched each work."""
+    """Return the call that launched each work."""
     calls: dict[int, int] = {}
     for index in kept:
         calls.setdefault(host[index]["args"].get("correlation", 0), index)
-    found = [calls.get(event["args"]["correlation"]) for event in work]
+    rows = [calls.get(event["args"]["correlation"]) for event in work]
     return [
-        None if one is None or host[one]["ts"] > event["ts"] else one for one, event in zip(found, work, strict=True)
+        None if one is None or host[one]["ts"] > event["ts"] else one for one, event in zip(rows, work, strict=True)
     ]
 
 
 def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[int | None]) -> list[int]:
-    """The work for which a call waits."""
+    """Return the work for which a call waits."""
     event = host[index]
-    begun = [one for one in range(len(work)) if work[one]["ts"] < _end(event)]
+    begun = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
     over = []
     if event["name"] == "cudaDeviceSynchronize":
-        before = [one for one in begun if _launched_at(host, work, launch_of, one) < event["ts"]]
+        before = [item for item in begun if _launched_at(host, work, launch_of, item) < event["ts"]]
         for stream in (7, 8):
-            over += [one for one in before if work[one]["tid"] == stream][-1:]
+            over += [entry for entry in before if work[entry]["tid"] == stream][-1:]
     elif event["name"] != "op":
-        over = [one for one in begun if launch_of[one] == index and _end(work[one]) <= _end(event)][-1:]
-    return [one for one in over if _end(work[one]) <= _end(event)]
+        over = [item for item in begun if launch_of[item] == index and _end(work[item]) <= _end(event)][-1:]
+    return [item for item in over if _end(work[item]) <= _end(event)]
 
 
 def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | None], one: int) -> int:
-    """When work was launched."""
+    """Return the time of the launch of work."""
     launch = launch_of[one]
     return int(work[one]["ts"] if launch is None else host[launch]["ts"])
 
 
 def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list[tuple[Point, int]]:
-    """Edges from some points: the time from the last of them counts, if any."""
+    """Yield the edges from points to another; only the latest adds its time."""
     latest = max((time for _, time in sources), default=0)
     return [(point, at - time if counts and time == latest else 0) for point, time in sources]
 
@@ -285,7 +285,7 @@ def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list
 def _link(
     slices: list[int], host: list[Event], waited: dict[int, bool], edges: dict[Point, list[tuple[Point, int]]]
 ) -> None:
-    """The edges of a thread, from point to point."""
+    """Yield the edges of a thread from point to point."""
     stack: list[int] = []
     last: tuple[Point, int] | None = None
 

@@ -22,11 +22,11 @@ Event = dict[str, Any]
 Point = tuple[str, int]
 
 A100_ON_ONE_THREAD = {4: 188_152_000, 5: 186_225_000, 6: 191_045_000}
-"""What HTA 0.5.0 finds in the steps of `a100_nccl_3_steps` if the engine's events have the main thread's tid."""
+"""Lengths by HTA 0.5.0 for the steps of `a100_nccl_3_steps` if the engine's events have the tid of the main thread."""
 A100_ON_ONE_THREAD_NS = {4: 188_920_136, 5: 187_003_938, 6: 191_789_115}
-"""The same with `HTA_DISABLE_NS_ROUNDING=1`."""
+"""The same lengths with `HTA_DISABLE_NS_ROUNDING=1`."""
 A100_AS_IT_IS = {4: 101_646_000, 5: 101_398_000, 6: 101_203_000}
-"""The same of the trace itself. HTA has no edge between threads of the host: it finds the main thread alone."""
+"""Lengths for the unchanged trace: HTA has no edges between host threads, so they cover only the main thread."""
 
 needs_hta = [
     pytest.mark.slow,
@@ -44,11 +44,11 @@ def _flow(ph: str, tid: int, ts: int, number: int = 1) -> Event:
 
 
 _DEVICE = [_call("cudaLaunchKernel", 1, 2, 99), _work(3, 4, 99)]
-"""Something on a device, without which there is no critical path."""
+"""Work on a device, without which there is no critical path."""
 
 
-def test_a_path_goes_into_the_engines_thread_and_back(ask: Ask) -> None:
-    told = ask(
+def test_path_enters_the_autograd_thread_and_returns(ask: Ask) -> None:
+    answer = ask(
         "critical_path",
         [
             *_DEVICE,
@@ -60,7 +60,7 @@ def test_a_path_goes_into_the_engines_thread_and_back(ask: Ask) -> None:
             _slice("aten::add_", 90, 100),
         ],
     )
-    assert _edges(told)[-6:] == [
+    assert _edges(answer)[-6:] == [
         ("handover", None, 20, 30, 0),
         ("host", "autograd::engine::evaluate_function: MmBackward0", 30, 35, 5),
         ("host", "MmBackward0", 35, 70, 35),
@@ -68,41 +68,41 @@ def test_a_path_goes_into_the_engines_thread_and_back(ask: Ask) -> None:
         ("handover", None, 80, 90, 0),
         ("host", "aten::add_", 90, 100, 10),
     ]
-    assert [row["thread"] for row in told["path"]][-6:] == [2, 2, 2, 2, 1, 1]
-    assert told["total"][0]["length_ns"] == 80_000
+    assert [row["thread"] for row in answer["path"]][-6:] == [2, 2, 2, 2, 1, 1]
+    assert answer["total"][0]["length_ns"] == 80_000
 
 
-def test_a_slice_in_which_the_engine_is_called_counts_before_and_after_it(ask: Ask) -> None:
+def test_calling_slice_counts_before_and_after_the_autograd_thread(ask: Ask) -> None:
     events = [*_DEVICE, _slice("backward", 0, 100), _slice("MmBackward0", 30, 80, tid=2), _slice("aten::mm", 0, 1)]
-    told = ask("critical_path", events)
-    assert [edge for edge in _edges(told) if edge[0] == "handover" or edge[1] == "MmBackward0"] == [
+    answer = ask("critical_path", events)
+    assert [edge for edge in _edges(answer) if edge[0] == "handover" or edge[1] == "MmBackward0"] == [
         ("handover", "backward", 2, 30, 28),
         ("host", "MmBackward0", 30, 80, 50),
         ("handover", "backward", 80, 100, 20),
     ]
-    assert told["total"][0]["length_ns"] == 100_000
+    assert answer["total"][0]["length_ns"] == 100_000
 
 
-def test_names_of_operators_tell_the_engine_where_no_flow_does(ask: Ask) -> None:
+def test_operator_names_identify_the_autograd_thread_without_flows(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("MmBackward0", 30, 80, tid=2), _slice("aten::add_", 90, 99)]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 79_000
     other_process = [{**event, "pid": 3} if event["tid"] == 2 else event for event in events]
     assert ask("critical_path", other_process)["total"][0]["length_ns"] == 50_000
 
 
-def test_operators_that_tell_of_a_forward_thread_are_the_engines(ask: Ask) -> None:
-    told: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}
+def test_operators_with_a_forward_thread_identify_the_autograd_thread(ask: Ask) -> None:
+    answer: dict[str, Any] = {"Sequence number": 3, "Fwd thread id": 0}
     events = [
         *_DEVICE,
-        _slice("aten::mm", 0, 20, **told),
-        _slice("aten::mul", 30, 80, tid=2, **{**told, "Fwd thread id": 1}),
+        _slice("aten::mm", 0, 20, **answer),
+        _slice("aten::mul", 30, 80, tid=2, **{**answer, "Fwd thread id": 1}),
         _slice("aten::add_", 90, 99),
     ]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 79_000
 
 
-def test_a_forward_pass_that_is_run_again_in_the_backward_pass_hides_no_caller(ask: Ask) -> None:
-    """As activation checkpoints do: then most arrows lead from the engine's thread to itself."""
+def test_recomputed_forward_pass_does_not_hide_the_caller(ask: Ask) -> None:
+    """With activation checkpoints most flows lead from the autograd thread to itself."""
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20),
@@ -115,7 +115,7 @@ def test_a_forward_pass_that_is_run_again_in_the_backward_pass_hides_no_caller(a
         assert ask("critical_path", [*events, *linked])["total"][0]["length_ns"] == (20 + 4 + 40 + 9) * 1000
 
 
-def test_a_backward_pass_within_a_backward_pass_is_called_by_the_first_caller(ask: Ask) -> None:
+def test_nested_backward_pass_belongs_to_the_first_caller(ask: Ask) -> None:
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20),
@@ -125,35 +125,35 @@ def test_a_backward_pass_within_a_backward_pass_is_called_by_the_first_caller(as
         *(_flow(ph, tid, at, 1) for ph, tid, at in (("s", 1, 0), ("f", 2, 30))),
         *(_flow(ph, tid, at, number) for number in (2, 3) for ph, tid, at in (("s", 2, 31), ("f", 3, 50))),
     ]
-    told = ask("critical_path", events)
-    assert [(row["kind"], row["thread"]) for row in told["path"]][-3:] == [
+    answer = ask("critical_path", events)
+    assert [(row["kind"], row["thread"]) for row in answer["path"]][-3:] == [
         ("host", 3),
         ("handover", 1),
         ("host", 1),
     ]
 
 
-def test_threads_that_do_not_take_turns_are_paths_of_their_own(ask: Ask) -> None:
+def test_concurrent_threads_have_separate_paths(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("aten::add", 30, 80, tid=2), _slice("aten::mul", 90, 99)]
     assert ask("critical_path", events)["total"][0]["length_ns"] == 50_000
 
 
-def test_the_engine_does_not_return_while_it_works(ask: Ask) -> None:
+def test_autograd_thread_returns_only_at_rest(ask: Ask) -> None:
     events = [*_DEVICE, _slice("aten::mm", 0, 20), _slice("MmBackward0", 30, 95, tid=2), _slice("aten::add_", 90, 120)]
     edges = _edges(ask("critical_path", events))
     assert [edge[0] for edge in edges].count("handover") == 1
     assert edges[-1] == ("host", "MmBackward0", 30, 95, 65)
 
 
-def test_a_launching_call_counts_also_where_work_waits_for_its_stream(ask: Ask) -> None:
+def test_launching_call_counts_while_work_waits_for_its_stream(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 10, 1),
         _call("cudaLaunchKernel", 20, 40, 2),
         _work(12, 30, 1),
         _work(60, 70, 2),
     ]
-    told = ask("critical_path", events)
-    assert _edges(told) == [
+    answer = ask("critical_path", events)
+    assert _edges(answer) == [
         ("launch", "cudaLaunchKernel", 0, 10, 10),
         ("delay", "kernel", 10, 12, 2),
         ("compute", "kernel", 12, 30, 18),
@@ -162,7 +162,7 @@ def test_a_launching_call_counts_also_where_work_waits_for_its_stream(ask: Ask) 
     ]
 
 
-def test_without_sync_events_a_stream_waits_for_the_event_recorded_last(ask: Ask) -> None:
+def test_stream_waits_for_the_last_recorded_event_without_sync_events(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 1, 1),
         _call("cudaEventRecord", 2, 3, 11),
@@ -173,39 +173,39 @@ def test_without_sync_events_a_stream_waits_for_the_event_recorded_last(ask: Ask
     ]
     assert ("event", "kernel", 90, 95, 5) in _edges(ask("critical_path", events))
     for other in (1, 2):  # neither a wait without an event nor an event without a wait leads anywhere
-        told = ask("critical_path", [*events[:other], *events[other + 1 :]])
-        assert not any(edge[0] == "event" for edge in _edges(told))
+        answer = ask("critical_path", [*events[:other], *events[other + 1 :]])
+        assert not any(edge[0] == "event" for edge in _edges(answer))
     elsewhere = [{**event, "tid": 3} if event["name"] == "cudaEventRecord" else event for event in events]
     assert not any(edge[0] == "event" for edge in _edges(ask("critical_path", elsewhere)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_generated_steps_lead_through_all_threads_and_streams(shape: str, ask: Ask) -> None:
+def test_path_of_generated_steps_uses_all_threads_and_streams(shape: str, ask: Ask) -> None:
     events = Training(**SHAPES[shape]).events
-    told = ask("critical_path", events)
-    _check(told)
-    kinds = {row["kind"] for row in told["summary"]}
+    answer = ask("critical_path", events)
+    _check(answer)
+    kinds = {row["kind"] for row in answer["summary"]}
     if shape == "host_bound":
-        assert {row["thread"] for row in told["path"]} >= {MAIN, ENGINE}
+        assert {row["thread"] for row in answer["path"]} >= {MAIN, ENGINE}
         assert "handover" in kinds
-        assert told["total"][0]["length_ns"] == ask("critical_path", on_one_thread(events))["total"][0]["length_ns"]
+        assert answer["total"][0]["length_ns"] == ask("critical_path", on_one_thread(events))["total"][0]["length_ns"]
     else:
-        assert {row["stream"] for row in told["path"]} >= {7, 20, 24}
+        assert {row["stream"] for row in answer["path"]} >= {7, 20, 24}
         assert {"event", "queue", "communication", "return"} <= kinds
         inferred = ask("critical_path", without_sync_events(events))["total"][0]["length_ns"]
-        assert inferred == told["total"][0]["length_ns"]
+        assert inferred == answer["total"][0]["length_ns"]
 
 
 @needs_shared
 @pytest.mark.parametrize("step", A100_ON_ONE_THREAD)
-def test_a_real_step_leads_through_its_backward_pass(step: int, ask: Ask) -> None:
-    told = ask("critical_path", real("a100_nccl_3_steps"), selection=Selection(steps=(step,)), edges=1_000_000)
-    _check(told)
-    length = told["total"][0]["length_ns"]
+def test_path_of_a_real_step_includes_its_backward_pass(step: int, ask: Ask) -> None:
+    answer = ask("critical_path", real("a100_nccl_3_steps"), selection=Selection(steps=(step,)), edges=1_000_000)
+    _check(answer)
+    length = answer["total"][0]["length_ns"]
     assert length == pytest.approx(A100_ON_ONE_THREAD[step], rel=0.03)
     assert length == pytest.approx(A100_ON_ONE_THREAD_NS[step], rel=0.03)
     assert length > 1.8 * A100_AS_IT_IS[step]
-    backward = sum(row["length_ns"] for row in told["path"] if row["thread"] == 2919752)
+    backward = sum(row["length_ns"] for row in answer["path"] if row["thread"] == 2919752)
     assert 80_000_000 < backward < 95_000_000
     if step == 5:
         assert length == pytest.approx(188_900_000, rel=0.03)  # which the issue took from HTA
@@ -217,17 +217,17 @@ class TestHta:
     pytestmark = needs_hta
 
     @pytest.mark.parametrize("shape", SHAPES)
-    def test_generated_steps_are_as_long_as_in_hta(self, shape: str, ask: Ask, tmp_path: Path) -> None:
+    def test_paths_of_generated_steps_are_as_long_as_in_hta(self, shape: str, ask: Ask, tmp_path: Path) -> None:
         events = Training(**SHAPES[shape]).events
         for place, variant in enumerate((events, on_one_thread(events), without_sync_events(events))):
             theirs = _hta(variant, tmp_path / f"{place}.json")
-            assert [one["worked"] for one in theirs] == [True, True]
+            assert [row["worked"] for row in theirs] == [True, True]
             for number, one in enumerate(theirs):
-                told = ask("critical_path", variant, selection=Selection(steps=(number,)))
-                assert told["total"][0]["length_ns"] == pytest.approx(1000 * one["length_us"], rel=0.03)
+                answer = ask("critical_path", variant, selection=Selection(steps=(number,)))
+                assert answer["total"][0]["length_ns"] == pytest.approx(1000 * one["length_us"], rel=0.03)
 
-    def test_hta_does_not_cross_threads_of_the_host(self, ask: Ask, tmp_path: Path) -> None:
-        """It has the longest of them alone, unless work leads past them all."""
+    def test_hta_does_not_cross_host_threads(self, ask: Ask, tmp_path: Path) -> None:
+        """HTA finds only the longest thread, unless work connects them."""
         events = [
             _slice("ProfilerStep#0", 0, 400, "user_annotation"),
             *_DEVICE,
@@ -236,8 +236,8 @@ class TestHta:
             _slice("aten::add_", 310, 340),
         ]
         on_one = [{**event, "tid": 1} if event["tid"] == 2 else event for event in events]
-        told = ask("critical_path", events, selection=Selection(steps=(0,)))
-        assert told["total"][0]["length_ns"] == (1 + 100 + 180 + 30) * 1000
+        answer = ask("critical_path", events, selection=Selection(steps=(0,)))
+        assert answer["total"][0]["length_ns"] == (1 + 100 + 180 + 30) * 1000
         assert _hta(events, tmp_path / "0.json")[0]["length_us"] == 180
         assert _hta(on_one, tmp_path / "1.json")[0]["length_us"] == 1 + 100 + 180 + 30
 
@@ -253,23 +253,23 @@ class TestHta:
         assert ask("critical_path", events)["total"][0]["length_ns"] == 80_000
 
     @needs_shared
-    def test_a_real_trace_has_these_figures(self, tmp_path: Path) -> None:
+    def test_real_trace_has_known_figures(self, tmp_path: Path) -> None:
         import gzip  # noqa: PLC0415 - for this alone
 
         events = json.loads(gzip.decompress(real("a100_nccl_3_steps").read_bytes()))["traceEvents"]
         for expected, tid in ((A100_AS_IT_IS, 2919752), (A100_ON_ONE_THREAD, 2910249)):
             moved = [{**event, "tid": tid} if event.get("tid") == 2919752 else event for event in events]
-            found = _hta(moved, tmp_path / "trace.json")
-            assert {int(one["step"].partition("#")[2]): 1000 * one["length_us"] for one in found} == expected
-            assert all(one["tids"] == [2910249] for one in found)
+            rows = _hta(moved, tmp_path / "trace.json")
+            assert {int(row["step"].partition("#")[2]): 1000 * row["length_us"] for row in rows} == expected
+            assert all(row["tids"] == [2910249] for row in rows)
 
 
 def _hta(events: list[Event], trace: Path) -> list[dict[str, Any]]:
     trace.write_text(json.dumps({"traceEvents": events}))
-    told = subprocess.run(
+    answer = subprocess.run(
         [PYTHON, ROOT / "tests/data/ask_hta_path.py", trace], check=True, capture_output=True, timeout=120
     )
-    answers: list[dict[str, Any]] = json.loads(told.stdout)
+    answers: list[dict[str, Any]] = json.loads(answer.stdout)
     return answers
 
 
@@ -281,17 +281,17 @@ _TURNS = st.builds(
 
 @given(host=st.lists(_TURNS, min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_it_is_the_longest_path_of_two_threads_that_take_turns(ask: Ask, host: list[Event]) -> None:
-    """An engine's thread, known by a flow, and its caller; work takes no part, since it takes no time."""
+def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event]) -> None:
+    """A flow identifies the autograd thread and its caller; the work has no duration."""
     far = [_slice("aten::mm", -30, -29), _slice("MmBackward0", -28, -27, tid=2)]
     linked = [_flow("s", 1, -30), _flow("f", 2, -28), _work(-40, -40, 5)]
-    told = ask("critical_path", [*far, *host, *linked])
-    _check(told)
-    assert told["total"][0]["length_ns"] == 1000 * _longest([*far, *host])
+    answer = ask("critical_path", [*far, *host, *linked])
+    _check(answer)
+    assert answer["total"][0]["length_ns"] == 1000 * _longest([*far, *host])
 
 
 def _longest(host: list[Event]) -> int:
-    """The length of the longest path through thread 1, the caller, and thread 2, the engine's: edge by edge."""
+    """Return the length of the longest path through thread 1, the caller, and thread 2, the autograd thread."""
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
     stacks: dict[int, list[int]] = {1: [], 2: []}

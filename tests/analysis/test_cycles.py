@@ -1,4 +1,4 @@
-"""Traces of several cycles: told apart in every table, and ranks meet only in one of them."""
+"""Traces of several cycles: separate rows in every table, and collectives only within a cycle."""
 
 import json
 from collections import defaultdict
@@ -26,7 +26,7 @@ def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_rank(name: str, ask: Ask) -> None:
+def test_answer_for_two_cycles_is_that_of_each_with_a_cycle_column(name: str, ask: Ask) -> None:
     cycles = [[generated(rank, cycle) for rank in range(2)] for cycle in range(2)]
     try:
         alone = [ask(name, *traces) for traces in cycles]
@@ -42,54 +42,54 @@ def test_the_answer_for_two_cycles_is_that_of_each_with_the_number_beside_the_ra
         assert "rank" not in columns or columns.index("cycle") == columns.index("rank") + 1
         for cycle in range(2):
             assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, alone[cycle][table]))
-    told = json.loads(both.answer.as_json())
-    assert all("cycle" in [column["name"] for column in table["columns"]] for table in told["tables"].values())
+    answer = json.loads(both.answer.as_json())
+    assert all("cycle" in [column["name"] for column in table["columns"]] for table in answer["tables"].values())
 
 
-def test_a_step_is_asked_of_the_cycle_that_has_it(ask: Ask) -> None:
+def test_selected_step_is_answered_by_its_cycle(ask: Ask) -> None:
     traces = [generated(rank, cycle) for cycle in range(2) for rank in range(2)]
-    told = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
-    assert [(row["rank"], row["cycle"]) for row in told["breakdown"]] == [(0, 1), (1, 1)]
-    assert [(one["rank"], one["cycle"]) for one in told.answer.skipped] == [(0, 0), (1, 0)]
-    assert all("13" in one["reason"] for one in told.answer.skipped)
+    answer = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
+    assert [(row["rank"], row["cycle"]) for row in answer["breakdown"]] == [(0, 1), (1, 1)]
+    assert [(row["rank"], row["cycle"]) for row in answer.answer.skipped] == [(0, 0), (1, 0)]
+    assert all("13" in row["reason"] for row in answer.answer.skipped)
 
 
-def test_what_has_no_answer_is_told_with_its_cycle(ask: Ask) -> None:
+def test_skipped_ranks_are_listed_with_their_cycle(ask: Ask) -> None:
     events = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#90", "pid": 1, "tid": 1, "ts": 1, "dur": 9}]
     on_host = json.dumps({"distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": events})
-    told = ask("temporal_breakdown", generated(0, 0), generated(1, 0), on_host)
-    assert [(one["rank"], one["cycle"]) for one in told.answer.skipped] == [(1, 1)]
-    assert {(row["rank"], row["cycle"]) for row in told["breakdown"]} == {(0, 0), (1, 0)}
+    answer = ask("temporal_breakdown", generated(0, 0), generated(1, 0), on_host)
+    assert [(row["rank"], row["cycle"]) for row in answer.answer.skipped] == [(1, 1)]
+    assert {(row["rank"], row["cycle"]) for row in answer["breakdown"]} == {(0, 0), (1, 0)}
 
 
 @needs_shared
-def test_totals_of_kernels_are_those_of_all_ranks(ask: Ask) -> None:
-    told = ask("kernel_breakdown", *DLRM, top=1000)
+def test_kernel_totals_cover_all_ranks(ask: Ask) -> None:
+    answer = ask("kernel_breakdown", *DLRM, top=1000)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     types: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row in told["kernels"]:
+    for row in answer["kernels"]:
         added = sums[row["type"], row["name"]]
         added[0], added[1] = added[0] + row["count"], added[1] + row["sum_ns"]
         added[2] = max(added[2], row["max_ns"])
         types[row["type"]][0] += row["count"]
         types[row["type"]][1] += row["sum_ns"]
-    found = {(row["type"], row["name"]): [row["count"], row["sum_ns"], row["max_ns"]] for row in told["total_kernels"]}
-    assert found == sums
-    assert {row["type"]: [row["count"], row["sum_ns"]] for row in told["total_types"]} == types
-    assert sum(row["sum_pct"] for row in told["total_kernels"]) == pytest.approx(100)
+    rows = {(row["type"], row["name"]): [row["count"], row["sum_ns"], row["max_ns"]] for row in answer["total_kernels"]}
+    assert rows == sums
+    assert {row["type"]: [row["count"], row["sum_ns"]] for row in answer["total_types"]} == types
+    assert sum(row["sum_pct"] for row in answer["total_kernels"]) == pytest.approx(100)
     few = ask("kernel_breakdown", *DLRM, top=2)
-    assert few["total_types"] == told["total_types"]
+    assert few["total_types"] == answer["total_types"]
     for type_ in types:
         largest, named = (
             [row for row in one["total_kernels"] if row["type"] == type_ and row["name"] != "others"]
-            for one in (told, few)
+            for one in (answer, few)
         )
         assert named == largest[:2]
-    assert sum(row["sum_ns"] for row in few["total_kernels"]) == sum(row["sum_ns"] for row in told["total_kernels"])
+    assert sum(row["sum_ns"] for row in few["total_kernels"]) == sum(row["sum_ns"] for row in answer["total_kernels"])
 
 
 @needs_shared
-def test_the_ranks_of_a_real_run_twice_are_two_cycles_and_its_collectives_do_not_mix(ask: Ask) -> None:
+def test_repeated_real_run_is_two_cycles_with_separate_collectives(ask: Ask) -> None:
     once, twice = ask("collectives", *DLRM), ask("collectives", *DLRM, *DLRM)
     assert twice.answer.cycles == 2
     for cycle in range(2):

@@ -1,4 +1,4 @@
-"""Waiting for data: what of it no GPU works, as one who looks at every nanosecond has it."""
+"""Waiting for data, and how much of it no GPU works, compared with a loop over every nanosecond."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ times = st.tuples(st.integers(0, LIMIT - 1), st.integers(0, 20))
 
 @settings(max_examples=20)
 @given(st.lists(times, min_size=1, max_size=4), st.lists(times, max_size=4), st.integers(1, LIMIT - 1))
-def test_exposed_is_waiting_with_no_work(
+def test_exposed_time_is_loading_without_device_work(
     ask: Ask, loads: list[tuple[int, int]], works: list[tuple[int, int]], border: int
 ) -> None:
     windows = [(0, border), (border, LIMIT)]
-    told = ask(
+    answer = ask(
         "dataloader",
         [
             *(loading(start / 1000, length / 1000) for start, length in loads),
@@ -44,21 +44,21 @@ def test_exposed_is_waiting_with_no_work(
     def lasts(found: list[tuple[int, int]], now: int) -> bool:
         return any(start <= now < start + length for start, length in found)
 
-    for row, window in zip(told["steps"], windows, strict=True):
+    for row, window in zip(answer["steps"], windows, strict=True):
         waits = [lasts(works, now) for now in range(*window) if lasts(loads, now)]
         assert (row["loading_ns"], row["hidden_ns"], row["exposed_ns"]) == (len(waits), sum(waits), waits.count(False))
         assert row["exposed_pct"] == pytest.approx(100 * waits.count(False) / (window[1] - window[0]))
-    [loader] = told["loaders"]
+    [loader] = answer["loaders"]
     assert (loader["calls"], loader["loading_ns"]) == (len(loads), sum(length for _, length in loads))
     idle = sum(not lasts(works, now) for start, length in loads for now in range(start, start + length))
     assert loader["exposed_ns"] == idle
     assert loader["max_ns"] == max(length for _, length in loads)
 
 
-def test_loaders_are_told_apart_the_costliest_first(ask: Ask) -> None:
+def test_loaders_are_listed_costliest_first(ask: Ask) -> None:
     pipe = "enumerate(DataPipe)#Batcher"
-    found = [loading(0, 5), loading(10, 2), loading(20, 30, pipe), event("kernel", "gemm", 19, 30)]
-    rows = ask("dataloader", found)["loaders"]
+    actual = [loading(0, 5), loading(10, 2), loading(20, 30, pipe), event("kernel", "gemm", 19, 30)]
+    rows = ask("dataloader", actual)["loaders"]
     assert [(row["loader"], row["calls"], row["exposed_ns"], row["longest_start_ns"]) for row in rows] == [
         (LOADER, 2, 7000, 0),
         (pipe, 1, 1000, 20_000),
@@ -67,7 +67,7 @@ def test_loaders_are_told_apart_the_costliest_first(ask: Ask) -> None:
 
 @needs_shared
 def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
-    """It is what `steps` says of the category, for nothing of a higher one runs without a device here."""
+    """The share equals that of `steps`, because no category of higher priority runs without a device here."""
     rows = ask("dataloader", TRACES["v100_resnet50_2021"])["steps"]
     assert [row["step"] for row in rows] == [5, 6, 7, 8, 9, 10]
     steps = ask("steps", TRACES["v100_resnet50_2021"])["steps"]
@@ -77,13 +77,13 @@ def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
     )
 
 
-def test_without_a_gpu_all_of_it_is_exposed(ask: Ask) -> None:
+def test_all_loading_is_exposed_without_a_gpu(ask: Ask) -> None:
     [row] = ask("dataloader", [loading(0, 5), event("cpu_op", "aten::mm", 4, 6)])["steps"]
     assert (row["step"], row["loading_ns"], row["exposed_ns"], row["exposed_pct"]) == (None, 5000, 5000, 50)
 
 
 @needs_shared
-def test_without_a_loader_it_says_so(ask: Ask) -> None:
+def test_trace_without_a_loader_is_not_applicable(ask: Ask) -> None:
     for trace in (real("h100_timesformer"), DATA / "cpu_train_steps.pt.trace.json.gz"):
         with pytest.raises(NotApplicable, match="No step in this trace waits for a DataLoader"):
             ask("dataloader", trace)

@@ -1,4 +1,4 @@
-"""How well a GPU is used: as TensorBoard's overview has it, and as one who looks at every nanosecond has it."""
+"""Utilization of GPUs, compared with TensorBoard's overview and with a loop over every nanosecond."""
 
 import gzip
 import json
@@ -17,8 +17,8 @@ from tests.conftest import DATA, SHARED, needs_shared
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
-    """Doubles of epoch µs move its utilisation of `v100_ddp_epoch_us` by 0.004, and its 96.83 is ours of 96.82."""
+def test_summary_equals_tensorboard(name: str, ask: Ask) -> None:
+    """TensorBoard reads epoch µs as doubles: its utilization of `v100_ddp_epoch_us` is 96.83, where ours is 96.82."""
     expected = golden("tensorboard", name)
     printed = {row["title"]: row["value"] for row in expected["gpu_summary"]}
     [row] = ask("gpu_summary", TRACES[name])["gpus"]
@@ -36,7 +36,7 @@ def test_it_is_what_tensorboard_prints(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
+def test_gpus_of_all_ranks_equal_tensorboard(ask: Ask) -> None:
     rows = ask("gpu_summary", *sorted(SHARED.glob("dlrm_8_ranks/*")))["gpus"]
     listed = golden("tensorboard", "dlrm_8_ranks_distributed")["gpu_info"]["data"]["host"]
     assert {
@@ -53,8 +53,8 @@ def test_the_gpus_of_all_ranks_are_as_tensorboard_lists_them(ask: Ask) -> None:
 
 
 @needs_shared
-def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
-    """TensorBoard knows no calls of `cuda_driver`: its overview says 8.51 % here, and its kernel view 33.94 %.
+def test_kernels_launched_by_the_driver_use_tensor_cores(ask: Ask) -> None:
+    """TensorBoard ignores calls of `cuda_driver`: its overview has 8.51 % here, its kernel view 33.94 %.
 
     And it knows no kernels of CUTLASS by `wmma_tensorop` and `s161616`: with these it is 35.10 %.
     """
@@ -69,15 +69,15 @@ def test_kernels_that_a_driver_launches_use_tensor_cores_too(ask: Ask) -> None:
 
 
 @needs_shared
-def test_libraries_of_today_use_tensor_cores_and_names_that_nobody_knows_are_unknown(ask: Ask) -> None:
+def test_current_libraries_use_tensor_cores_and_other_names_are_unknown(ask: Ask) -> None:
     [row] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz")["gpus"]
     known, unknown, whole = 0, 0, 0
     text = gzip.decompress((SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz").read_bytes())
-    for one in json.loads(text)["traceEvents"]:
-        if one.get("cat") == "kernel":
-            whole += (time := round(one["dur"] * 1000))
-            known += time * one["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
-            unknown += time * (one["name"] == "_copy_page_indices_kernel")
+    for entry in json.loads(text)["traceEvents"]:
+        if entry.get("cat") == "kernel":
+            whole += (time := round(entry["dur"] * 1000))
+            known += time * entry["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
+            unknown += time * (entry["name"] == "_copy_page_indices_kernel")
     assert row["tensor_core_pct"] == pytest.approx(100 * known / whole)
     assert row["tensor_core_unknown_pct"] == pytest.approx(100 * unknown / whole)
     [theirs] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz", rules="tensorboard")["gpus"]
@@ -103,26 +103,28 @@ kernels = st.lists(
 
 @settings(max_examples=25)
 @given(kernels)
-def test_each_nanosecond_counts_for_what_runs_in_it(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
+def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
     events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]
     for start, length, blocks, occupancy in found:
-        told = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
-        events.append(kernel(start / 1000, length / 1000, **{key: one for key, one in told.items() if one is not None}))
+        answer = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
+        events.append(
+            kernel(start / 1000, length / 1000, **{key: one for key, one in answer.items() if one is not None})
+        )
     [row] = ask("gpu_summary", events, bounds="host")["gpus"]
-    running = [[one for one in found if one[0] <= now < one[0] + one[1]] for now in range(LIMIT)]
+    running = [[row for row in found if row[0] <= now < row[0] + row[1]] for now in range(LIMIT)]
     assert row["kernel_ns"] == row["busy_ns"] == sum(map(bool, running))
     blocks = [min(sum(one[2] or 0 for one in now), 1) for now in running]
-    known = any(one[2] for one in found)
+    known = any(row[2] for row in found)
     assert row["sm_efficiency_pct"] == (pytest.approx(100 * sum(blocks) / LIMIT) if known else None)
     times = [one[3] for now in running for one in now if one[3] is not None]
     assert row["occupancy_pct"] == (pytest.approx(sum(times) / len(times)) if times else None)
 
 
-def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
+def test_devices_are_separate_and_copies_are_not_kernels(ask: Ask) -> None:
     copy = {**event("gpu_memcpy", "Memcpy HtoD", 0, 10, device=1), "pid": 1}
-    found = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
-    found.append(kernel(8, 1, device=1, name="mine"))
-    rows = ask("gpu_summary", found)["gpus"]
+    actual = [kernel(0, 4), kernel(2, 4, device=1, name="volta_h884gemm"), kernel(6, 2, device=1), copy]
+    actual.append(kernel(8, 1, device=1, name="mine"))
+    rows = ask("gpu_summary", actual)["gpus"]
     assert [(row["device"], row["kernel_ns"], row["busy_ns"]) for row in rows] == [(0, 4000, 4000), (1, 7000, 10_000)]
     assert [row["utilization_pct"] for row in rows] == [40, 70]
     assert [row["tensor_core_pct"] for row in rows] == [0, pytest.approx(100 * 4 / 7)]
@@ -131,14 +133,14 @@ def test_devices_are_told_apart_and_copies_are_no_kernels(ask: Ask) -> None:
     assert all(row["sm_efficiency_pct"] is None and row["occupancy_pct"] is None for row in rows)
 
 
-def test_what_is_no_number_is_not_known(ask: Ask) -> None:
+def test_values_that_are_not_numbers_are_unknown(ask: Ask) -> None:
     odd: list[Any] = ["2.5", None, [1], -1, 1e400, float("nan")]
-    found = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
-    [row] = ask("gpu_summary", found)["gpus"]
+    rows = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
+    [row] = ask("gpu_summary", rows)["gpus"]
     assert row["sm_efficiency_pct"] is None
     assert row["occupancy_pct"] is None
 
 
-def test_without_a_gpu_it_says_so(ask: Ask) -> None:
+def test_trace_without_a_gpu_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("gpu_summary", DATA / "cpu_train_steps.pt.trace.json.gz")

@@ -39,21 +39,21 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=SHAPES)
 def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ask: Ask) -> Compared:
-    """Who asks us of a trace, and all that HTA answers."""
+    """Return a function that asks us about a trace, and all answers of HTA."""
     shape = TraceShape(era="us_int", **SHAPES[request.param])  # type: ignore[arg-type]
     trace = write_trace(tmp_path_factory.mktemp("hta") / "trace.json", shape)
-    told = subprocess.run(
+    answer = subprocess.run(
         [PYTHON, ROOT / "tests/data/ask_hta.py", trace], check=True, capture_output=True, cwd=trace.parent, timeout=120
     )
-    return lambda name, **parameters: ask(name, trace, **DEFAULTS, **parameters), json.loads(told.stdout)
+    return lambda name, **parameters: ask(name, trace, **DEFAULTS, **parameters), json.loads(answer.stdout)
 
 
 def last(rows: Rows, *keys: str, value: str) -> dict[tuple[Any, ...], Any]:
-    """The last value of each key, in order of the rows."""
+    """Return the last value of each key, in order of the rows."""
     return {tuple(row[key] for key in keys): row[value] for row in rows}
 
 
-def test_temporal_breakdown(compared: Compared) -> None:
+def test_temporal_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     [row], [theirs] = ours("temporal_breakdown")["breakdown"], hta["temporal_breakdown"]
     for column, name in {"idle": "idle", "compute": "compute", "non_compute": "non_compute", "span": "kernel"}.items():
@@ -62,7 +62,7 @@ def test_temporal_breakdown(compared: Compared) -> None:
         assert row[f"{column}_pct"] == pytest.approx(theirs[f"{column}_time_pctg"], abs=0.00501)
 
 
-def test_comm_overlap(compared: Compared) -> None:
+def test_comm_overlap_equals_hta(compared: Compared) -> None:
     ours, hta = compared
     [theirs] = hta["comm_overlap"]
     if theirs["comp_comm_overlap_pctg"] is None:
@@ -72,77 +72,83 @@ def test_comm_overlap(compared: Compared) -> None:
     assert row["overlap_pct"] == pytest.approx(theirs["comp_comm_overlap_pctg"], abs=0.00501)
 
 
-def test_idle_breakdown(compared: Compared) -> None:
+def test_idle_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
-    found = {(row["stream"], row["category"]): row for row in ours("idle_breakdown")["breakdown"]}
-    idle = {(one["stream"], one["idle_category"]): one["idle_time"] * 1000 for one in hta["idle"] if one["idle_time"]}
-    assert {key: row["idle_ns"] for key, row in found.items() if row["idle_ns"]} == idle
-    intervals = {(one["stream"], one["idle_category"]): one for one in hta["intervals"] if one["count"]}
-    assert set(found) == set(intervals)
+    rows = {(row["stream"], row["category"]): row for row in ours("idle_breakdown")["breakdown"]}
+    idle = {
+        (entry["stream"], entry["idle_category"]): entry["idle_time"] * 1000
+        for entry in hta["idle"]
+        if entry["idle_time"]
+    }
+    assert {key: row["idle_ns"] for key, row in rows.items() if row["idle_ns"]} == idle
+    intervals = {(entry["stream"], entry["idle_category"]): entry for entry in hta["intervals"] if entry["count"]}
+    assert set(rows) == set(intervals)
     names = {"mean": "mean", "stddev": "std", "min": "min", "p25": "25%", "p50": "50%", "p75": "75%", "max": "max"}
-    for key, row in found.items():
+    for key, row in rows.items():
         assert row["count"] == intervals[key]["count"]
         for column, name in names.items():
             assert row[f"{column}_ns"] / 1000 == pytest.approx(intervals[key][name] or 0, abs=0.00501), (key, column)
 
 
-def test_kernel_breakdown(compared: Compared) -> None:
+def test_kernel_breakdown_equals_hta(compared: Compared) -> None:
     ours, hta = compared
-    found = ours("kernel_breakdown", top=100_000)
-    times = {row["types"]: row["time_ns"] for row in found["types"]}
+    rows = ours("kernel_breakdown", top=100_000)
+    times = {row["types"]: row["time_ns"] for row in rows["types"]}
     expected: dict[str, int] = defaultdict(int)
-    for one in hta["types"]:
-        names = {TYPES[name] for name in one["kernel_type"].split(" overlapping ")}
-        expected[" + ".join(name for name in TYPES.values() if name in names)] += one["sum"] * 1000
+    for entry in hta["types"]:
+        names = {TYPES[name] for name in entry["kernel_type"].split(" overlapping ")}
+        expected[" + ".join(name for name in TYPES.values() if name in names)] += entry["sum"] * 1000
     assert times == {types: time for types, time in expected.items() if time}
-    kernels = {(row["type"], row["name"]): row for row in found["kernels"] if row["type"] != "OTHER"}
-    assert set(kernels) == {(TYPES[one["kernel_type"]], one["name"]) for one in hta["kernels"]}
-    for one in hta["kernels"]:
-        row = kernels[TYPES[one["kernel_type"]], one["name"]]
+    kernels = {(row["type"], row["name"]): row for row in rows["kernels"] if row["type"] != "OTHER"}
+    assert set(kernels) == {(TYPES[entry["kernel_type"]], entry["name"]) for entry in hta["kernels"]}
+    for entry in hta["kernels"]:
+        row = kernels[TYPES[entry["kernel_type"]], entry["name"]]
         assert [row[f"{name}_ns"] for name in ("sum", "min", "max")] == [
-            one[f"{name} (us)"] * 1000 for name in ("sum", "min", "max")
+            entry[f"{name} (us)"] * 1000 for name in ("sum", "min", "max")
         ]
-        assert row["mean_ns"] / 1000 == pytest.approx(one["mean (us)"])
-        assert row["stddev_ns"] / 1000 == pytest.approx(one["stddev"], abs=1e-6)
+        assert row["mean_ns"] / 1000 == pytest.approx(entry["mean (us)"])
+        assert row["stddev_ns"] / 1000 == pytest.approx(entry["stddev"], abs=1e-6)
 
 
-def test_launch_stats(compared: Compared) -> None:
+def test_launch_stats_equal_hta(compared: Compared) -> None:
     ours, hta = compared
-    found = ours("launch_stats", top=1_000_000)
+    rows = ours("launch_stats", top=1_000_000)
     names = ("cpu_duration", "gpu_duration", "launch_delay")
-    assert {row["correlation"]: [row[f"{name}_ns"] for name in names] for row in found["launches"]} == {
-        one["correlation"]: [one[name] * 1000 for name in names] for one in hta["launches"]
+    assert {row["correlation"]: [row[f"{name}_ns"] for name in names] for row in rows["launches"]} == {
+        entry["correlation"]: [entry[name] * 1000 for name in names] for entry in hta["launches"]
     }
-    assert found["counts"][0]["short_work"] == sum(one["gpu_duration"] < one["cpu_duration"] for one in hta["launches"])
+    assert rows["counts"][0]["short_work"] == sum(
+        entry["gpu_duration"] < entry["cpu_duration"] for entry in hta["launches"]
+    )
 
 
-def test_queue_length(compared: Compared) -> None:
+def test_queue_length_equals_hta(compared: Compared) -> None:
     ours, hta = compared
-    found = ours("queue_length", points=1_000_000)
-    theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["queue_series"]]
-    series = last(found["series"], "stream", "at_ns", value="length")
+    rows = ours("queue_length", points=1_000_000)
+    theirs = [entry | {"at_ns": (int(entry["ts"]) + hta["start_us"]) * 1000} for entry in hta["queue_series"]]
+    series = last(rows["series"], "stream", "at_ns", value="length")
     assert series == last(theirs, "stream", "at_ns", value="queue_length")
-    assert len(found["series"]) == len(theirs)
-    summary = {one["stream"]: one for one in hta["queue_summary"]}
-    assert {row["stream"]: row["points"] for row in found["summary"]} == {
+    assert len(rows["series"]) == len(theirs)
+    summary = {entry["stream"]: entry for entry in hta["queue_summary"]}
+    assert {row["stream"]: row["points"] for row in rows["summary"]} == {
         stream: one["queue_length/count"] for stream, one in summary.items()
     }
-    for row in found["summary"]:
+    for row in rows["summary"]:
         one = summary[row["stream"]]
         if row["points"] == sum(stream == row["stream"] for stream, _ in series):
             for column, name in {"mean": "mean", "stddev": "std", "p50": "50%", "max": "max", "min": "min"}.items():
                 assert row[column] == pytest.approx(one[f"queue_length/{name}"]), column
 
 
-def test_memory_bandwidth(compared: Compared) -> None:
+def test_memory_bandwidth_equals_hta(compared: Compared) -> None:
     ours, hta = compared
-    found = ours("memory_bandwidth", points=1_000_000)
-    theirs = [one | {"at_ns": (int(one["ts"]) + hta["start_us"]) * 1000} for one in hta["bandwidth_series"]]
-    series = last(found["series"], "kind", "at_ns", value="bandwidth_gbps")
+    rows = ours("memory_bandwidth", points=1_000_000)
+    theirs = [entry | {"at_ns": (int(entry["ts"]) + hta["start_us"]) * 1000} for entry in hta["bandwidth_series"]]
+    series = last(rows["series"], "kind", "at_ns", value="bandwidth_gbps")
     assert series == pytest.approx(last(theirs, "name", "at_ns", value="memory_bw_gbps"))
-    summary = {one["name"]: one for one in hta["bandwidth_summary"]}
-    assert {row["kind"] for row in found["summary"]} == set(summary)
-    for row in found["summary"]:
+    summary = {entry["name"]: entry for entry in hta["bandwidth_summary"]}
+    assert {row["kind"] for row in rows["summary"]} == set(summary)
+    for row in rows["summary"]:
         one = summary[row["kind"]]
         if len(theirs) == len(series):
             for column, name in {"mean": "mean", "min": "min", "p50": "50%", "max": "max"}.items():

@@ -1,4 +1,4 @@
-"""Why streams idle: as HTA has it with its filters, and as an oracle in plain Python does without."""
+"""Idle gaps of streams, compared with HTA by its filters, and with plain Python without these."""
 
 from typing import Any
 
@@ -22,75 +22,75 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def same(found: Rows, expected: dict[str, Rows], tolerance: float) -> None:
-    """Whether these are HTA's intervals, in µs."""
-    ours = {(row["rank"] or 0, row["stream"], row["category"]): row for row in found}
+def same(rows: Rows, expected: dict[str, Rows], tolerance: float) -> None:
+    """Assert that rows equal HTA's intervals, in µs."""
+    ours = {(row["rank"] or 0, row["stream"], row["category"]): row for row in rows}
 
     def key(one: dict[str, Any]) -> tuple[int, int, str]:
         return one["rank"], one["stream"], one["idle_category"]
 
-    assert set(ours) == {key(one) for one in expected["stats"] if one["count"]}
-    for one in expected["idle"]:
-        row = ours.get(key(one))
-        assert (row["idle_ns"] / 1000 if row else 0) == pytest.approx(one["idle_time"], abs=tolerance)
+    assert set(ours) == {key(row) for row in expected["stats"] if row["count"]}
+    for entry in expected["idle"]:
+        row = ours.get(key(entry))
+        assert (row["idle_ns"] / 1000 if row else 0) == pytest.approx(entry["idle_time"], abs=tolerance)
         if row and row["idle_pct"] is not None:
-            assert row["idle_pct"] / 100 == pytest.approx(one["idle_time_ratio"], abs=0.0051)
-    for one in expected["stats"]:
-        if one["count"]:
-            row = ours[key(one)]
-            assert row["count"] == one["count"]
+            assert row["idle_pct"] / 100 == pytest.approx(entry["idle_time_ratio"], abs=0.0051)
+    for entry in expected["stats"]:
+        if entry["count"]:
+            row = ours[key(entry)]
+            assert row["count"] == entry["count"]
             for column, theirs in STATISTICS.items():
-                assert row[column] / 1000 == pytest.approx(one[theirs] or 0, abs=tolerance), column
+                assert row[column] / 1000 == pytest.approx(entry[theirs] or 0, abs=tolerance), column
 
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_gaps_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("idle_breakdown", real(name), **HTA)["breakdown"], golden("hta_ns", name)["idle_time_breakdown"], 0.5)
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
-    found = ask("idle_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
-    same(found, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
-    found = ask("idle_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]
+def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
+    actual = ask("idle_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
+    same(actual, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
+    actual = ask("idle_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]
     expected = golden("hta_default", "dlrm_8_ranks")["idle_time_breakdown"]
     exact = golden("exact", "dlrm_8_ranks")
     for rank, counts in exact.items():
-        of_rank = [row for row in found if row["rank"] == int(rank)]
-        theirs = {name: [one for one in rows if one["rank"] == int(rank)] for name, rows in expected.items()}
+        of_rank = [row for row in actual if row["rank"] == int(rank)]
+        theirs = {name: [row for row in rows if row["rank"] == int(rank)] for name, rows in expected.items()}
         if not counts["unlinked_gpu"]:
             same(of_rank, theirs, 0.0051)
         # a bug of HTA: it takes the first event of the file for the launch of work whose launch is not in the trace,
         # and makes the host wait for that; without one, nobody can tell that it was the host
-        assert sum(row["idle_ns"] for row in of_rank) == sum(one["idle_time"] * 1000 for one in theirs["idle"])
+        assert sum(row["idle_ns"] for row in of_rank) == sum(row["idle_time"] * 1000 for row in theirs["idle"])
     assert {rank for rank, counts in exact.items() if not counts["unlinked_gpu"]} >= {"0", "2", "6", "7"}
 
 
 @needs_shared
-def test_a_launch_just_after_the_work_before_is_after_it(ask: Ask) -> None:
-    found = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
+def test_launch_just_after_previous_work_is_host_wait(ask: Ask) -> None:
+    rows = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
     expected = golden("hta_ns", "v100_ddp_epoch_us")["idle_time_breakdown"]
     # HTA's times are doubles of µs since the epoch, a quarter of a µs apart: it takes six launches for earlier
-    assert [row["count"] for row in found] == [47, 4828]
-    assert [one["count"] for one in expected["stats"]] == [41, 4834, 0]
-    assert sum(row["idle_ns"] for row in found) / 1000 == pytest.approx(
-        sum(one["idle_time"] for one in expected["idle"]), abs=0.5
+    assert [row["count"] for row in rows] == [47, 4828]
+    assert [row["count"] for row in expected["stats"]] == [41, 4834, 0]
+    assert sum(row["idle_ns"] for row in rows) / 1000 == pytest.approx(
+        sum(row["idle_time"] for row in expected["idle"]), abs=0.5
     )
 
 
 @needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
-def test_gaps_are_all_that_work_does_not_cover(name: str, ask: Ask) -> None:
-    found = ask("idle_breakdown", real(name))["breakdown"]
+def test_gaps_cover_all_time_without_work(name: str, ask: Ask) -> None:
+    rows = ask("idle_breakdown", real(name))["breakdown"]
     streams = golden("exact", name)["0"]["streams"]
-    assert {f"{row['device']}/{row['stream']}" for row in found} <= set(streams)
+    assert {f"{row['device']}/{row['stream']}" for row in rows} <= set(streams)
     if len(streams) == 1:
         [stream] = streams.values()
-        assert sum(row["idle_ns"] for row in found) == golden("exact", name)["0"]["span_ns"] - stream["busy_ns"]
+        assert sum(row["idle_ns"] for row in rows) == golden("exact", name)["0"]["span_ns"] - stream["busy_ns"]
 
 
-def test_gaps_are_told_apart_by_who_is_late(ask: Ask) -> None:
+def test_gaps_are_classified_by_the_time_of_the_launch(ask: Ask) -> None:
     trace = [
         *(call(0, 1), call(1, 2), call(90, 3), call(2, 4), call(3, 5)),
         work(10, 30, correlation=1),
@@ -100,30 +100,30 @@ def test_gaps_are_told_apart_by_who_is_late(ask: Ask) -> None:
         work(160, 5, correlation=5),
         work(170, 5),
     ]
-    found = ask("idle_breakdown", trace)["breakdown"]
-    assert [(row["category"], row["count"], row["idle_ns"]) for row in found] == [
+    rows = ask("idle_breakdown", trace)["breakdown"]
+    assert [(row["category"], row["count"], row["idle_ns"]) for row in rows] == [
         ("host_wait", 1, 60000),
         ("kernel_wait", 2, 10000),
         ("other", 1, 40000),
     ]
-    assert found[0]["idle_pct"] == pytest.approx(6000 / 110)
+    assert rows[0]["idle_pct"] == pytest.approx(6000 / 110)
     by_hta = ask("idle_breakdown", trace, types="hta")["breakdown"]
     assert [(row["category"], row["count"], row["idle_ns"]) for row in by_hta] == [
         ("host_wait", 1, 75000),
         ("kernel_wait", 3, -10000),  # HTA counts that work as a gap of less than no time
         ("other", 1, 40000),
     ]
-    found = ask("idle_breakdown", trace, kernel_wait_ns=30)["breakdown"]
-    assert [row["category"] for row in found] == ["host_wait", "other"]
+    rows = ask("idle_breakdown", trace, kernel_wait_ns=30)["breakdown"]
+    assert [row["category"] for row in rows] == ["host_wait", "other"]
 
 
-def test_calls_that_share_a_correlation_count_once(ask: Ask) -> None:
+def test_calls_with_the_same_correlation_count_once(ask: Ask) -> None:
     trace = [call(0, 1), call(50, 2), call(60, 2, "cuLaunchKernel"), work(10, 45, correlation=1)]
     [row] = ask("idle_breakdown", [*trace, work(70, 5, correlation=2)])["breakdown"]
     assert (row["category"], row["count"], row["idle_ns"]) == ("kernel_wait", 1, 15000)
 
 
-def test_a_trace_without_gaps_is_told_so(ask: Ask) -> None:
+def test_trace_without_gaps_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable):
         ask("idle_breakdown", [work(0, 5)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
@@ -138,7 +138,7 @@ def test_a_trace_without_gaps_is_told_so(ask: Ask) -> None:
         max_size=12,
     )
 )
-def test_gaps_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, int, int, bool]]) -> None:
+def test_gaps_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int, bool]]) -> None:
     trace: list[dict[str, Any]] = []
     expected: dict[tuple[int, str], list[int]] = {}
     for number, (at, dur, launch, stream, linked) in enumerate(parts):
@@ -154,7 +154,7 @@ def test_gaps_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, in
         with pytest.raises(NotApplicable):
             ask("idle_breakdown", trace, kernel_wait_ns=5000)
         return
-    found = ask("idle_breakdown", trace, kernel_wait_ns=5000)["breakdown"]
-    assert {(row["stream"], row["category"]): [row["count"], row["idle_ns"], row["max_ns"]] for row in found} == {
+    rows = ask("idle_breakdown", trace, kernel_wait_ns=5000)["breakdown"]
+    assert {(row["stream"], row["category"]): [row["count"], row["idle_ns"], row["max_ns"]] for row in rows} == {
         key: [len(gaps), sum(gaps), max(gaps)] for key, gaps in expected.items()
     }

@@ -1,4 +1,4 @@
-"""Kinds and kernels: as an independent oracle, HTA, the TensorBoard plugin, and plain Python have them."""
+"""Types and kernels, compared with an independent oracle, HTA, the TensorBoard plugin and plain Python."""
 
 import json
 import statistics
@@ -23,8 +23,8 @@ TYPES = {"COMPUTATION": "COMP", "COMMUNICATION": "COMM", "MEMORY": "MEM"}
 
 
 def combination(theirs: str) -> str:
-    """What we call HTA's types that overlap."""
-    names = {TYPES[one] for one in theirs.split(" overlapping ")}
+    """Translate HTA's names of overlapping types to ours."""
+    names = {TYPES[row] for row in theirs.split(" overlapping ")}
     return " + ".join(name for name in ("COMP", "COMM", "MEM") if name in names)
 
 
@@ -33,20 +33,20 @@ def combination(theirs: str) -> str:
 def test_kernels_are_exact(trace: str, ask: Ask) -> None:
     expected = exact(trace)
     answer = ask("kernel_breakdown", real(trace), top=1000)
-    found: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
     for row in answer["kernels"]:
         name = row["name"]
-        had = found.get(name, [0, 0, row["min_ns"], row["max_ns"]])
-        found[name] = [
+        had = rows.get(name, [0, 0, row["min_ns"], row["max_ns"]])
+        rows[name] = [
             had[0] + row["count"],
             had[1] + row["sum_ns"],
             min(had[2], row["min_ns"]),
             max(had[3], row["max_ns"]),
         ]
         assert row["mean_ns"] == pytest.approx(row["sum_ns"] / row["count"])
-    for one in expected["kernels"]:
-        [ours] = [values for name, values in found.items() if name.startswith(one["name"])][:1]
-        assert ours == [one["count"], one["sum_ns"], one["min_ns"], one["max_ns"]]
+    for entry in expected["kernels"]:
+        [ours] = [values for name, values in rows.items() if name.startswith(entry["name"])][:1]
+        assert ours == [entry["count"], entry["sum_ns"], entry["min_ns"], entry["max_ns"]]
     types: dict[str, int] = defaultdict(int)
     for row in answer["types"]:
         for type_ in row["types"].split(" + "):
@@ -57,29 +57,29 @@ def test_kernels_are_exact(trace: str, ask: Ask) -> None:
     assert sum(row["time_ns"] for row in answer["types"]) == expected["busy_ns"]
 
 
-def same_kernels(found: Rows, expected: Rows, tolerance: float) -> None:
-    """Whether kernels are those of HTA, in µs."""
-    ours = {(row["rank"] or 0, row["type"], row["name"]): row for row in found}
-    assert {(one["rank"], TYPES[one["kernel_type"]], one["name"]) for one in expected} == {
+def same_kernels(rows: Rows, expected: Rows, tolerance: float) -> None:
+    """Assert that rows equal HTA's kernels, in µs."""
+    ours = {(row["rank"] or 0, row["type"], row["name"]): row for row in rows}
+    assert {(row["rank"], TYPES[row["kernel_type"]], row["name"]) for row in expected} == {
         key for key in ours if key[1] != "OTHER"
     }
-    for one in expected:
-        row = ours[one["rank"], TYPES[one["kernel_type"]], one["name"]]
+    for entry in expected:
+        row = ours[entry["rank"], TYPES[entry["kernel_type"]], entry["name"]]
         for column in ("sum_ns", "mean_ns", "min_ns", "max_ns", "stddev_ns"):
-            theirs = one["stddev" if column == "stddev_ns" else f"{column[:-3]} (us)"]
+            theirs = entry["stddev" if column == "stddev_ns" else f"{column[:-3]} (us)"]
             assert row[column] / 1000 == pytest.approx(theirs, abs=tolerance), (row["name"], column)
 
 
 @needs_shared
 @pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_kernels_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)["gpu_kernel_breakdown_full"]
     answer = ask("kernel_breakdown", real(name), **HTA)
     same_kernels(answer["kernels"], expected["kernels"], 0.5)
     times = {row["types"]: row["time_ns"] for row in answer["types"]}
-    for one in expected["types"]:
+    for entry in expected["types"]:
         # HTA cuts each piece to whole µs and then adds them up, which loses up to 1 µs a piece: ours is the true sum
-        assert times[combination(one["kernel_type"])] / 1000 >= one["sum"] - 0.5
+        assert times[combination(entry["kernel_type"])] / 1000 >= entry["sum"] - 0.5
     assert sum(times.values()) / 1000 == pytest.approx(
         golden("hta_ns", name)["temporal_breakdown"][0]["kernel_time(us)"]
         - golden("hta_ns", name)["temporal_breakdown"][0]["idle_time(us)"],
@@ -88,7 +88,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_kernels_equal_hta_for_whole_times(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
@@ -99,12 +99,12 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         times: dict[str, int] = defaultdict(int)  # HTA adds up ranks
         for row in answer["types"]:
             times[row["types"]] += row["time_ns"]
-        assert times == {combination(one["kernel_type"]): one["sum"] * 1000 for one in expected["types"] if one["sum"]}
+        assert times == {combination(row["kernel_type"]): row["sum"] * 1000 for row in expected["types"] if row["sum"]}
 
 
 @needs_shared
 @pytest.mark.parametrize("name", ["v100_resnet50_2021", "h100_timesformer", "v100_ddp_epoch_us", "dlrm_rank0"])
-def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
+def test_kernels_equal_tensorboard(name: str, ask: Ask) -> None:
     trace = real(name) if name != "dlrm_rank0" else min(SHARED.glob("dlrm_8_ranks/*"))
     ours = {row["name"]: row for row in ask("kernel_breakdown", trace, top=1000)["kernels"] if row["type"] != "MEM"}
     rows = golden("tensorboard", name)["kernels"]["rows"]
@@ -122,15 +122,15 @@ def test_kernels_are_tensorboards(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_configurations_are_tensorboards(ask: Ask) -> None:
-    found = ask("kernel_breakdown", real("v100_resnet50_2021"), top=1000)["configurations"]
+def test_configurations_equal_tensorboard(ask: Ask) -> None:
+    actual = ask("kernel_breakdown", real("v100_resnet50_2021"), top=1000)["configurations"]
 
     def key(name: str, op: str | None, grid: str, block: str, registers: Any, memory: Any) -> tuple[Any, ...]:
         return name, op or "N/A", *json.loads(grid), *json.loads(block), int(registers), int(memory)
 
     ours = {
-        key(*(row[one] for one in ("name", "op", "grid", "block", "registers", "shared_memory_bytes"))): row
-        for row in found
+        key(*(row[column] for column in ("name", "op", "grid", "block", "registers", "shared_memory_bytes"))): row
+        for row in actual
     }
     rows = golden("tensorboard", "v100_resnet50_2021")["kernel_op"]["rows"]
     assert {key(*row[:6]) for row in rows} == set(ours)
@@ -143,12 +143,12 @@ def test_configurations_are_tensorboards(ask: Ask) -> None:
 
 
 @needs_shared
-def test_others_are_those_beyond_the_largest(ask: Ask) -> None:
+def test_others_are_the_names_beyond_top(ask: Ask) -> None:
     kernels = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_default"]["kernels"]
-    expected = {one["name"]: one for one in kernels if one["kernel_type"] == "COMPUTATION"}
+    expected = {kernel["name"]: kernel for kernel in kernels if kernel["kernel_type"] == "COMPUTATION"}
     top = len(expected) - 1
-    found = ask("kernel_breakdown", real("v100_resnet50_2021"), types="hta", last_step="drop", top=top)["kernels"]
-    ours = {row["name"]: row for row in found if row["type"] == "COMP"}
+    rows = ask("kernel_breakdown", real("v100_resnet50_2021"), types="hta", last_step="drop", top=top)["kernels"]
+    ours = {row["name"]: row for row in rows if row["type"] == "COMP"}
     assert {name: row["sum_ns"] / 1000 for name, row in ours.items()} == {
         name: one["sum (us)"] for name, one in expected.items()
     }
@@ -159,18 +159,18 @@ def test_others_are_those_beyond_the_largest(ask: Ask) -> None:
                 one["min (us)"] == one["mean (us)"] == one["max (us)"] == one["sum (us)"] != ours[name]["min_ns"] / 1000
             )
     full = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_full"]["kernels"]
-    hidden = [one for one in full if one["kernel_type"] == "COMPUTATION" and one["name"] not in expected]
-    assert ours["others"]["max_ns"] / 1000 == max(one["max (us)"] for one in hidden)
-    assert ours["others"]["min_ns"] / 1000 == min(one["min (us)"] for one in hidden)
+    hidden = [entry for entry in full if entry["kernel_type"] == "COMPUTATION" and entry["name"] not in expected]
+    assert ours["others"]["max_ns"] / 1000 == max(entry["max (us)"] for entry in hidden)
+    assert ours["others"]["min_ns"] / 1000 == min(entry["min (us)"] for entry in hidden)
 
 
-def test_what_runs_at_once_is_told(ask: Ask) -> None:
+def test_simultaneous_types_are_listed(ask: Ask) -> None:
     trace = [
         *(work(0, 10), work(4, 10, name="ncclDevKernel_AllReduce", stream=9), work(8, 4, "gpu_memset", "Memset")),
         work(100, 5, "gpu_memcpy", "Memcpy HtoD"),
     ]
-    found = ask("kernel_breakdown", trace)["types"]
-    assert [(row["types"], row["time_ns"], row["time_pct"]) for row in found] == [
+    rows = ask("kernel_breakdown", trace)["types"]
+    assert [(row["types"], row["time_ns"], row["time_pct"]) for row in rows] == [
         ("MEM", 5000, pytest.approx(500 / 19)),
         ("COMP", 4000, pytest.approx(400 / 19)),
         ("COMP + COMM", 4000, pytest.approx(400 / 19)),
@@ -188,7 +188,7 @@ def op(external: int, name: str, start: float = 0) -> dict[str, Any]:
     return call(start, 0, name) | {"cat": "cpu_op", "args": ids(external)}
 
 
-def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
+def test_kernels_are_grouped_by_launch_configuration(ask: Ask) -> None:
     details: dict[str, Any] = {"grid": [2, 1, 1], "block": [32, 1, 1], "registers per thread": 8, "shared memory": 16}
     metrics: list[dict[str, Any]] = [
         {"blocks per SM": blocks, "est. achieved occupancy %": blocks * 10} for blocks in (1, 4)
@@ -202,18 +202,21 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
         work(9, 1, name="b"),
     ]
     answer = ask("kernel_breakdown", trace)
-    found = [
-        [row[one] for one in ("name", "op", "grid", "block", "registers", "shared_memory_bytes", "count", "sum_ns")]
+    rows = [
+        [
+            row[column]
+            for column in ("name", "op", "grid", "block", "registers", "shared_memory_bytes", "count", "sum_ns")
+        ]
         for row in answer["configurations"]
     ]
     shape = ["[32,1,1]", 8, 16]
-    assert found == [
+    assert rows == [
         ["a_s1688gemm", "aten::mm", "[2,1,1]", *shape, 2, 4000],
         ["a_s1688gemm", "aten::linear", "[2,1,1]", *shape, 1, 2000],
         ["a_s1688gemm", "aten::linear", "[4,1,1]", *shape, 1, 2000],
         ["b", None, None, None, None, None, 1, 1000],
     ]
-    assert [answer["configurations"][0][one] for one in ("blocks_per_sm", "occupancy_pct")] == [3.25, 32.5]
+    assert [answer["configurations"][0][column] for column in ("blocks_per_sm", "occupancy_pct")] == [3.25, 32.5]
     gemm, other = answer["kernels"]
     assert (gemm["count"], gemm["tensor_cores"], other["tensor_cores"]) == (4, "yes", "unknown")
     assert (gemm["min_ns"], gemm["max_ns"], gemm["mean_ns"]) == (1000, 3000, 2000)
@@ -221,7 +224,7 @@ def test_kernels_are_told_apart_by_how_they_were_launched(ask: Ask) -> None:
     assert (gemm["blocks_per_sm"], other["blocks_per_sm"], other["stddev_ns"]) == (3.25, None, 0)
 
 
-def test_work_has_no_op_where_several_ops_share_its_external_id(ask: Ask) -> None:
+def test_work_has_no_op_if_several_ops_share_its_external_id(ask: Ask) -> None:
     trace = [op(1, "aten::linear"), op(1, "aten::mm", 1), work(2, 1, **ids(1)), work(4, 1)]
     answer = ask("kernel_breakdown", trace)
     assert [(row["op"], row["count"]) for row in answer["configurations"]] == [(None, 2)]
@@ -240,7 +243,7 @@ def test_work_has_the_op_around_its_launch_whatever_its_external_id_is(ask: Ask)
 
 
 @pytest.mark.parametrize("types", ["exact", "hta"])
-def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(types: str, ask: Ask) -> None:
     odd: list[dict[str, Any]] = [
         {"grid": "a", "block": None, "registers per thread": "many", "blocks per SM": [1]},
         {"registers per thread": 1e300, "grid": {"a": [1]}, "block": 5, "blocks per SM": "NaN"},
@@ -254,7 +257,7 @@ def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
         assert 0 <= row["min_ns"] <= row["mean_ns"] <= row["max_ns"] <= row["sum_ns"]
 
 
-def test_a_trace_without_work_is_told_why(ask: Ask) -> None:
+def test_trace_without_work_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("kernel_breakdown", [call(1, 1)])
 
@@ -267,7 +270,7 @@ KINDS = [("kernel", "a"), ("kernel", "b"), ("kernel", "c"), ("gpu_memcpy", "Memc
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=14),
     st.integers(1, 4),
 )
-def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]], top: int) -> None:
+def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]], top: int) -> None:
     durations: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for _, dur, (cat, name) in parts:
         durations["COMP" if cat == "kernel" else "MEM"][name].append(dur * 1000)
@@ -283,6 +286,6 @@ def test_names_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, t
                 pytest.approx(statistics.mean(lasting)),
                 pytest.approx(statistics.stdev(lasting) if len(lasting) > 1 else 0),
             ]
-    found = ask("kernel_breakdown", [work(at, dur, *kind) for at, dur, kind in parts], top=top)["kernels"]
+    rows = ask("kernel_breakdown", [work(at, dur, *kind) for at, dur, kind in parts], top=top)["kernels"]
     columns = ("count", "sum_ns", "min_ns", "max_ns", "mean_ns", "stddev_ns")
-    assert {(row["type"], row["name"]): [row[column] for column in columns] for row in found} == expected
+    assert {(row["type"], row["name"]): [row[column] for column in columns] for row in rows} == expected

@@ -1,4 +1,4 @@
-"""Sequences of kernels under operators: as a plain look at every event has them."""
+"""Sequences of kernels under operators, compared with a plain search over every event."""
 
 import gzip
 import json
@@ -25,19 +25,19 @@ def op(name: str, start: float, dur: float, tid: int = 1, cat: str = "cpu_op") -
 
 
 def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...], tuple[int, int, int]]:
-    """Count, device time and host time of each sequence, with the operator before its kernels; times in ns."""
-    slices = [(int(one["ts"] * 1000), int((one["ts"] + one["dur"]) * 1000), one) for one in events]
+    """Return count, device time and host time of each sequence, keyed by operator and kernels; times in ns."""
+    slices = [(int(event["ts"] * 1000), int((event["ts"] + event["dur"]) * 1000), event) for event in events]
     cats = ("cpu_op", "user_annotation") if wanted else ("cpu_op",)
-    ops = [one for one in slices if one[2]["cat"] in cats and wanted in one[2]["name"]]
+    ops = [slice_ for slice_ in slices if slice_[2]["cat"] in cats and wanted in slice_[2]["name"]]
 
     def encloses(outer: tuple[int, int, Event], inner: tuple[int, int, Event]) -> bool:
         same = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
         return outer is not inner and same and outer[0] <= inner[0] and inner[1] <= outer[1]
 
-    roots = [one for one in ops if not any(encloses(other, one) for other in ops)]
+    roots = [op for op in ops if not any(encloses(other, op) for other in ops)]
     launches = {one[2]["args"]["correlation"]: one for one in slices[::-1] if "cuda_" in one[2]["cat"]}
     under: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
-    for one in sorted((one for one in slices if one[2]["cat"] in WORK), key=lambda one: one[0]):
+    for one in sorted((slice_ for slice_ in slices if slice_[2]["cat"] in WORK), key=lambda one: one[0]):
         launch = launches.get(one[2]["args"].get("correlation"))
         for number, root in enumerate(roots):
             if launch and encloses(root, launch):
@@ -45,16 +45,16 @@ def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...],
     counts: Counter[tuple[str, ...]] = Counter()
     device: Counter[tuple[str, ...]] = Counter()
     host: Counter[tuple[str, ...]] = Counter()
-    for number, found in under.items():
-        if len(found) >= least:
-            key = (roots[number][2]["name"], *(one[2]["name"] for one in found))
+    for number, rows in under.items():
+        if len(rows) >= least:
+            key = (roots[number][2]["name"], *(row[2]["name"] for row in rows))
             counts[key] += 1
-            device[key] += sum(end - start for start, end, _ in found)
+            device[key] += sum(end - start for start, end, _ in rows)
             host[key] += roots[number][1] - roots[number][0]
     return {key: (counts[key], device[key], host[key]) for key in counts}
 
 
-def told(rows: list[Event]) -> dict[tuple[str, ...], tuple[int, int, int]]:
+def summary_of(rows: list[Event]) -> dict[tuple[str, ...], tuple[int, int, int]]:
     return {(row["op"], *row["kernels"].split(" | ")): (row["count"], row["device_ns"], row["host_ns"]) for row in rows}
 
 
@@ -73,18 +73,18 @@ def test_sequences_of_real_traces_are_exact(name: str, operator: str, ask: Ask) 
     renamed = {"Operator": "cpu_op", "User": "user_annotation", "Runtime": "cuda_runtime", "Kernel": "kernel"}
     renamed |= {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset"}
     events = [
-        one | {"cat": renamed.get(one["cat"], one["cat"]), "args": one.get("args", {})}
-        for one in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]
-        if one.get("ph") == "X" and "cat" in one
+        entry | {"cat": renamed.get(entry["cat"], entry["cat"]), "args": entry.get("args", {})}
+        for entry in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]
+        if entry.get("ph") == "X" and "cat" in entry
     ]
-    calls = [one for one in events if "cuda_" in one["cat"] and "correlation" in one["args"]]
-    ops = [one for one in events if one["cat"] in ("cpu_op", "user_annotation") and operator in one["name"]]
-    done = [one for one in events if one["cat"] in WORK]
+    calls = [event for event in events if "cuda_" in event["cat"] and "correlation" in event["args"]]
+    ops = [event for event in events if event["cat"] in ("cpu_op", "user_annotation") and operator in event["name"]]
+    done = [event for event in events if event["cat"] in WORK]
     expected = brute([*ops, *calls, *done], operator, 2)
     assert expected
     all_of_them = {"min_length": 2, "top": 100_000, "names": 10_000}
     rows = ask("kernel_sequences", real(name), operator=operator, **all_of_them)["sequences"]
-    assert told(rows) == expected
+    assert summary_of(rows) == expected
     assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
     assert all(row["length"] == len(row["kernels"].split(" | ")) for row in rows)
 
@@ -97,7 +97,7 @@ LAUNCHES = st.lists(st.tuples(st.integers(0, 39), st.integers(1, 9), st.sampled_
 
 @settings(max_examples=40)
 @given(OPS, LAUNCHES, st.sampled_from(["", "aten::", "b"]), st.integers(1, 3))
-def test_sequences_are_those_of_a_plain_look(
+def test_sequences_equal_a_plain_search(
     ask: Ask, ops: list[tuple[str, int, int]], launches: list[tuple[int, int, str]], operator: str, least: int
 ) -> None:
     """Operators of depths 1 to 3, each with room for its children, and work that runs in another order."""
@@ -107,16 +107,16 @@ def test_sequences_are_those_of_a_plain_look(
     for number, (start, dur, name) in enumerate(launches, 1):
         launch = {**call(10 * start + 0.5, number, dur=0.25), "tid": (10 * start // 40) % 2}
         events += [launch, work(1000 - 20 * start + number / 8, dur, name=name, correlation=number)]
-    unique = list({(one["name"], one["ts"], one["tid"], one["cat"]): one for one in events}.values())
+    unique = list({(event["name"], event["ts"], event["tid"], event["cat"]): event for event in events}.values())
     expected = brute(unique, operator, least)
     if expected:
-        assert told(ask("kernel_sequences", unique, operator=operator, min_length=least)["sequences"]) == expected
+        assert summary_of(ask("kernel_sequences", unique, operator=operator, min_length=least)["sequences"]) == expected
     else:
         with pytest.raises(NotApplicable):
             ask("kernel_sequences", unique, operator=operator, min_length=least)
 
 
-def test_long_sequences_are_cut_and_only_the_most_frequent_are_told(ask: Ask) -> None:
+def test_long_sequences_are_truncated_and_only_the_most_frequent_are_listed(ask: Ask) -> None:
     events = [op("once", 0, 10), op("twice", 20, 10), op("twice", 40, 10)]
     events += [call(start + at, 10 * start + at, dur=0.5) for start in (0, 20, 40) for at in (1, 2, 3)]
     events += [
@@ -131,11 +131,11 @@ def test_long_sequences_are_cut_and_only_the_most_frequent_are_told(ask: Ask) ->
     assert [row["op"] for row in ask("kernel_sequences", events, top=1)["sequences"]] == ["twice"]
 
 
-def test_where_there_are_no_sequences_it_says_why(ask: Ask) -> None:
+def test_trace_without_sequences_has_a_reason(ask: Ask) -> None:
     events = [op("a", 0, 10), call(1, 1), work(20, 1, correlation=1), op("b", 20, 5)]
     for parameters, reason in (
         ({"operator": "c"}, "No operator's name contains 'c'"),
-        ({"operator": "b"}, "Nothing that a device did was launched under these operators"),
+        ({"operator": "b"}, "These operators launched no work on a device"),
         ({}, "None of 2 operators launched 3 kernels, copies or memsets or more"),
     ):
         with pytest.raises(NotApplicable, match=reason):

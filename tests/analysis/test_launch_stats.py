@@ -1,4 +1,4 @@
-"""Launches: as HTA has them with its filters, and as plain Python does without."""
+"""Launches, compared with HTA by its filters, and with plain Python without these."""
 
 import statistics
 from typing import Any
@@ -26,50 +26,50 @@ COUNTS = {
 }
 
 
-def same(told: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
-    """Whether these are HTA's launches, in µs."""
-    [counts] = told["counts"]
+def same(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+    """Assert that rows equal HTA's launches, in µs."""
+    [counts] = answer["counts"]
     assert counts["launches"] == expected["n"]
     assert {ours: counts[ours] for ours in COUNTS} == {ours: expected[theirs] for ours, theirs in COUNTS.items()}
-    for row in told["summary"]:
+    for row in answer["summary"]:
         theirs = expected["describe"][row["time"]]
         assert row["count"] == theirs["count"]
         assert row["sum_ns"] / 1000 == pytest.approx(expected["sum"][row["time"]], abs=tolerance * row["count"])
         for column, name in STATISTICS.items():
             assert row[column] / 1000 == pytest.approx(theirs[name], abs=tolerance), (row["time"], column)
-    first = {row["correlation"]: row for row in told["launches"]}
-    for one in expected["first10"]:
-        row = first[one["correlation"]]
+    first = {row["correlation"]: row for row in answer["launches"]}
+    for entry in expected["first10"]:
+        row = first[entry["correlation"]]
         for time in TIMES:
-            assert row[f"{time}_ns"] / 1000 == pytest.approx(one[time], abs=tolerance)
+            assert row[f"{time}_ns"] / 1000 == pytest.approx(entry[time], abs=tolerance)
 
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_launches_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same(ask("launch_stats", real(name), **HTA), golden("hta_ns", name)["cuda_kernel_launch_stats"]["0"], 0.5)
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_launches_equal_hta_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "v100_resnet50_2021")["cuda_kernel_launch_stats"]
     same(ask("launch_stats", real("v100_resnet50_2021"), **HTA), expected["0"], 1e-6)
     expected = golden("hta_default", "dlrm_8_ranks")["cuda_kernel_launch_stats"]
-    told = ask("launch_stats", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)
+    answer = ask("launch_stats", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)
     for rank, one in expected.items():
-        same({name: [row for row in rows if row["rank"] == int(rank)] for name, rows in told.items()}, one, 1e-6)
+        same({name: [row for row in rows if row["rank"] == int(rank)] for name, rows in answer.items()}, one, 1e-6)
 
 
 @needs_shared
-def test_all_runtimes_launch(ask: Ask) -> None:
+def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
     trace = real("mi300_resnet_rank0_of_8")  # of ROCm, which HTA knows no launches of
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", trace, types="hta")
     assert golden("hta_ns", "mi300_resnet_rank0_of_8")["cuda_kernel_launch_stats"]["0"]["n"] == 0
     exact = golden("exact", "mi300_resnet_rank0_of_8")["0"]
-    told = ask("launch_stats", trace)
-    assert told["counts"][0]["launches"] == exact["gpu_events"] - exact["unlinked_gpu"]
-    assert {"hipLaunchKernel", "hipExtModuleLaunchKernel"} <= {row["call"] for row in told["calls"]}
+    answer = ask("launch_stats", trace)
+    assert answer["counts"][0]["launches"] == exact["gpu_events"] - exact["unlinked_gpu"]
+    assert {"hipLaunchKernel", "hipExtModuleLaunchKernel"} <= {row["call"] for row in answer["calls"]}
 
 
 def test_calls_and_work_are_paired(ask: Ask) -> None:
@@ -83,35 +83,35 @@ def test_calls_and_work_are_paired(ask: Ask) -> None:
         *(work(5, 20, correlation=1), work(300, 5, correlation=2), work(310, 70, correlation=2)),
         *(work(400, 5, "gpu_memcpy", "Memcpy HtoD", correlation=3), work(500, 5, correlation=9), work(510, 5)),
     ]
-    told = ask("launch_stats", trace, order="time")
-    assert [[row[f"{time}_ns"] // 1000 for time in TIMES] for row in told["launches"]] == [
+    answer = ask("launch_stats", trace, order="time")
+    assert [[row[f"{time}_ns"] // 1000 for time in TIMES] for row in answer["launches"]] == [
         [10, 20, 0],
         [60, 5, 220],
         [60, 70, 230],
         [1, 5, 309],
     ]
-    assert told["launches"][3]["name"] == "Memcpy HtoD"
-    [row] = told["counts"]
+    assert answer["launches"][3]["name"] == "Memcpy HtoD"
+    [row] = answer["counts"]
     assert [row[name] for name in ("launches", "short_work", "short_work_pct")] == [4, 1, 25]
     assert (row["slow_calls"], row["long_delays"]) == (2, 3)
-    assert [row["call"] for row in told["calls"]] == ["cudaGraphLaunch", "cudaLaunchKernel", "hipMemcpyAsync"]
-    assert told["calls"][0]["mean_launch_delay_ns"] == 225_000
+    assert [row["call"] for row in answer["calls"]] == ["cudaGraphLaunch", "cudaLaunchKernel", "hipMemcpyAsync"]
+    assert answer["calls"][0]["mean_launch_delay_ns"] == 225_000
     [row] = ask("launch_stats", trace, memory=False, slow_call_ns=60_000, long_delay_ns=225_000)["counts"]
     assert (row["launches"], row["slow_calls"], row["long_delays"]) == (3, 0, 1)
     longest = ask("launch_stats", trace, top=2)["launches"]
     assert [row["launch_delay_ns"] for row in longest] == [309_000, 230_000]
 
 
-def test_without_launches_it_is_told_why(ask: Ask) -> None:
+def test_trace_without_launches_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No calls that launch work"):
         ask("launch_stats", [work(0, 5, correlation=1)])
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", [work(0, 5, correlation=1), call(1, 2)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("launch_stats", [call(1, 1)])
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(call(-9e14, 1, dur=9e14), call(5, 2, dur=-3), call(5, 2, dur=1)),
         *(work(9e14, 9e14, correlation=1), work(6, -1, correlation=2), work(6, 1, correlation="2")),
@@ -122,7 +122,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 90)] * 4), min_size=1, max_size=12))
-def test_statistics_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
+def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
     trace = []
     for number, (at, dur, start, lasting) in enumerate(parts):
         trace += [call(at, number, dur=dur), work(start, lasting, correlation=number)]
@@ -142,6 +142,6 @@ def test_statistics_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, i
 def test_correlations_may_be_far_apart(ask: Ask) -> None:
     numbers = [5, -7, 10**15, 2**59, 6]
     calls = [call(at, number) for at, number in enumerate(numbers[:-1])]
-    told = ask("launch_stats", [*calls, call(9, 5), *(work(20, 1, correlation=number) for number in numbers)])
-    found = {row["correlation"]: row["call_start_ns"] // 1000 for row in told["launches"]}
-    assert found == {5: 0, -7: 1, 10**15: 2, 2**59: 3}  # the first call of a correlation counts
+    answer = ask("launch_stats", [*calls, call(9, 5), *(work(20, 1, correlation=number) for number in numbers)])
+    rows = {row["correlation"]: row["call_start_ns"] // 1000 for row in answer["launches"]}
+    assert rows == {5: 0, -7: 1, 10**15: 2, 2**59: 3}  # the first call of a correlation counts

@@ -1,4 +1,4 @@
-"""Memory: as TensorBoard's memory view has it, and as a plain walk over the changes does."""
+"""Memory, compared with TensorBoard's memory view and with a plain loop over the changes."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -18,10 +18,10 @@ Event = dict[str, Any]
 
 @needs_shared
 @pytest.mark.parametrize("name", ["h100_timesformer", "v100_resnet50_2021"])
-def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
-    told = golden("tensorboard", name)
+def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
+    answer = golden("tensorboard", name)
     rows = ask("memory", real(name))["operators"]
-    for device, expected in told["memory_stats_KB"]["rows"].items():
+    for device, expected in answer["memory_stats_KB"]["rows"].items():
         # it has no rows for annotations, which in 2021 were operators by their category
         ours = {
             row["operator"]: row
@@ -30,7 +30,7 @@ def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
             and row["kind"] == "op"
             and not row["operator"].startswith(("Optimizer.", "ProfilerStep*", "enumerate(DataLoader)#"))
         }
-        assert ours.keys() == {one[0] for one in expected}
+        assert ours.keys() == {row[0] for row in expected}
         for operator, calls, *numbers in expected:
             row = ours[operator]
             assert row["calls"] == calls
@@ -41,18 +41,18 @@ def test_it_is_tensorboards_memory_view(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_peaks_and_blocks_are_tensorboards(ask: Ask) -> None:
-    told = golden("tensorboard", "h100_timesformer")
+def test_peaks_and_blocks_equal_tensorboard(ask: Ask) -> None:
+    result = golden("tensorboard", "h100_timesformer")
     answer = ask("memory", real("h100_timesformer"))
     names = {"CPU": "0", "CUDA": "1"}
     peaks = {f"{names[row['device_type']]}:{row['device']}": row["peak_bytes"] for row in answer["devices"]}
-    assert peaks == told["memory_peak"]
+    assert peaks == result["memory_peak"]
     blocks = [("CPU" if row["device_type"] == "CPU" else f"GPU{row['device']}") for row in answer["blocks"]]
-    assert {device: blocks.count(device) for device in blocks} == told["n_memory_events"]
+    assert {device: blocks.count(device) for device in blocks} == result["n_memory_events"]
 
 
 @needs_shared
-def test_a_trace_of_2021_tells_no_peak_and_no_blocks_but_how_memory_grows(ask: Ask) -> None:
+def test_trace_of_2021_has_growth_but_no_peak_and_no_blocks(ask: Ask) -> None:
     answer = ask("memory", real("v100_resnet50_2021"))
     assert not answer["blocks"]
     for row in answer["devices"]:
@@ -60,7 +60,7 @@ def test_a_trace_of_2021_tells_no_peak_and_no_blocks_but_how_memory_grows(ask: A
         assert row["peak_growth_bytes"] > 0
 
 
-def test_a_captured_trace_agrees_with_its_own_totals(ask: Ask) -> None:
+def test_captured_trace_agrees_with_its_own_totals(ask: Ask) -> None:
     answer = ask("memory", CAPTURED, points=1_000_000)
     [device] = answer["devices"]
     curve = answer["curve"]
@@ -78,8 +78,8 @@ def _change(at: int, size: object, address: object = 1, tid: object = 1, **more:
     return {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": tid, "ts": at, "args": args}
 
 
-def test_a_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) -> None:
-    told = ask(
+def test_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) -> None:
+    answer = ask(
         "memory",
         [
             _op("outer", 0, 100),
@@ -92,22 +92,22 @@ def test_a_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask
             _change(200, 2, 5),
         ],
     )
-    rows = {row["operator"]: row for row in told["operators"]}
+    rows = {row["operator"]: row for row in answer["operators"]}
     assert (rows["inner"]["increase_self_bytes"], rows["inner"]["allocations_total"]) == (64, 1)
     assert (rows["outer"]["increase_self_bytes"], rows["outer"]["increase_total_bytes"]) == (-61, 3)
     assert (rows["outer"]["allocated_self_bytes"], rows["outer"]["allocated_total_bytes"]) == (8, 72)
-    [device] = told["devices"]
+    [device] = answer["devices"]
     assert (device["peak_growth_bytes"], device["peak_growth_at_ns"]) == (72, 50_000)
     assert (device["unfreed_bytes"], device["unfreed_allocations"]) == (11, 3)
     assert (device["before_bytes"], device["before_frees"]) == (5, 1)
-    assert [(row["operator"], row["caller"], row["held_bytes"]) for row in told["at_peak"]] == [
+    assert [(row["operator"], row["caller"], row["held_bytes"]) for row in answer["at_peak"]] == [
         ("inner", "outer", 64), ("outer", None, 8), (None, None, 5),
     ]  # fmt: skip
-    block = told["blocks"][0]
+    block = answer["blocks"][0]
     assert (block["allocated_at_ns"], block["freed_at_ns"], block["lasting_ns"]) == (20_000, 60_000, 40_000)
 
 
-def test_a_curve_of_many_points_keeps_its_most_and_its_least(ask: Ask) -> None:
+def test_reduced_curve_keeps_minima_and_maxima(ask: Ask) -> None:
     changes = [_change(at, 5 if at % 3 else -7, at) for at in range(2_000)]
     changes[777]["args"]["Bytes"] = 1_000_000
     changes[778]["args"]["Bytes"] = -1_000_000
@@ -120,13 +120,13 @@ def test_a_curve_of_many_points_keeps_its_most_and_its_least(ask: Ask) -> None:
     assert [row["at_ns"] for row in thin] == sorted(row["at_ns"] for row in thin)
 
 
-def test_blocks_are_the_largest(ask: Ask) -> None:
+def test_listed_blocks_are_the_largest(ask: Ask) -> None:
     changes = [_change(at, at + 1, at) for at in range(50)]
     assert [row["size_bytes"] for row in ask("memory", changes, top=3)["blocks"]] == [50, 49, 48]
     assert ask("memory", changes, top=0)["blocks"] == []
 
 
-def test_odd_values_do_no_harm(ask: Ask) -> None:
+def test_odd_values_yield_an_answer(ask: Ask) -> None:
     events = [
         _change(0, "x"),
         _change(1, 5, None),
@@ -141,12 +141,12 @@ def test_odd_values_do_no_harm(ask: Ask) -> None:
     assert {row["device_type"] for row in answer["devices"]} >= {"CUDA", "99"}
 
 
-def test_sizes_too_large_to_add_up_are_a_reason(ask: Ask) -> None:
+def test_overflowing_sizes_have_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="64 bits"):
         ask("memory", [_change(at, 1 << 62, at) for at in range(4)])
 
 
-def test_a_trace_without_memory_has_a_reason(ask: Ask) -> None:
+def test_trace_without_memory_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="profile_memory"):
         ask("memory", [_op("a", 0, 1)])
 
@@ -163,7 +163,7 @@ _CHANGES = st.builds(
 
 @given(operators=st.lists(_OPS, max_size=8), changes=st.lists(_CHANGES, min_size=1, max_size=12))
 @settings(max_examples=15, deadline=None)
-def test_it_is_what_the_definition_says(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
+def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
     answer = ask("memory", [*operators, *changes])
     changes = sorted(changes, key=lambda change: change["ts"])
     running: dict[int, int] = defaultdict(int)
@@ -192,8 +192,8 @@ def test_it_is_what_the_definition_says(ask: Ask, operators: list[Event], change
     for change in changes:
         if (name := _innermost(operators, change)) is not None:
             own[change["args"]["Device Id"], name] += change["args"]["Bytes"]
-    found = {(row["device"], row["operator"]): row["increase_self_bytes"] for row in answer["operators"]}
-    assert {key: size for key, size in own.items() if size} == {key: size for key, size in found.items() if size}
+    rows = {(row["device"], row["operator"]): row["increase_self_bytes"] for row in answer["operators"]}
+    assert {key: size for key, size in own.items() if size} == {key: size for key, size in rows.items() if size}
 
 
 def _us(time: int | None) -> int | None:
@@ -202,12 +202,12 @@ def _us(time: int | None) -> int | None:
 
 def _innermost(operators: list[Event], change: Event) -> str | None:
     stack: list[Event] = []
-    for one in sorted(operators, key=lambda one: (one["ts"], -one["dur"])):
-        if one["tid"] == change["tid"] and one["ts"] <= change["ts"]:
-            end = one["ts"] + one["dur"]
-            while stack and (one["ts"] >= _end(stack[-1]) or end > _end(stack[-1])):
+    for entry in sorted(operators, key=lambda one: (one["ts"], -one["dur"])):
+        if entry["tid"] == change["tid"] and entry["ts"] <= change["ts"]:
+            end = entry["ts"] + entry["dur"]
+            while stack and (entry["ts"] >= _end(stack[-1]) or end > _end(stack[-1])):
                 stack.pop()
-            stack.append(one)
+            stack.append(entry)
     while stack and _end(stack[-1]) <= change["ts"]:
         stack.pop()
     return stack[-1]["name"] if stack else None

@@ -1,4 +1,4 @@
-"""Modules: as their calls nest in time, and as Python's own ids say."""
+"""Modules by their nesting in time, compared with the ids of Python functions."""
 
 import gzip
 import json
@@ -22,10 +22,10 @@ def _path(rows: Rows, row: Event) -> tuple[str, ...]:
 
 
 def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Calls and time of each module, by the ids of Python functions, which the answer does not look at."""
+    """Return calls and time of each module by the ids of Python functions, which the analysis does not read."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
-    events = [one for one in json.loads(text)["traceEvents"] if one.get("cat") == "python_function"]
-    by_id = {one["args"]["Python id"]: one for one in events}
+    events = [entry for entry in json.loads(text)["traceEvents"] if entry.get("cat") == "python_function"]
+    by_id = {event["args"]["Python id"]: event for event in events}
 
     def path(event: Event | None) -> tuple[str, ...]:
         if event is None:
@@ -33,13 +33,13 @@ def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
         above = path(by_id.get(event["args"]["Python parent id"]))
         return (*above, event["name"].removeprefix("nn.Module: ")) if "Python module id" in event["args"] else above
 
-    found: dict[tuple[str, ...], list[int]] = {}
+    rows: dict[tuple[str, ...], list[int]] = {}
     for event in events:
         if "Python module id" in event["args"]:
-            counts = found.setdefault(path(event), [0, 0])
+            counts = rows.setdefault(path(event), [0, 0])
             counts[0] += 1
             counts[1] += round(event["dur"] * 1000)
-    return {path: (calls, lasting) for path, (calls, lasting) in found.items()}
+    return {path: (calls, lasting) for path, (calls, lasting) in rows.items()}
 
 
 @needs_shared
@@ -49,20 +49,20 @@ def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
      SHARED / "torch213_cpu/sched_stack_modules.pt.trace.json"],
     ids=lambda trace: trace.name,
 )  # fmt: skip
-def test_it_is_the_tree_that_pythons_ids_make(trace: Path, ask: Ask) -> None:
+def test_module_tree_equals_that_of_python_ids(trace: Path, ask: Ask) -> None:
     rows = ask("modules", trace)["modules"]
     assert {_path(rows, row): (row["calls"], row["host_total_ns"]) for row in rows} == _by_ids(trace)
 
 
-def test_a_captured_trace_is_the_tree_that_pythons_ids_make(ask: Ask) -> None:
+def test_module_tree_of_a_captured_trace_equals_that_of_python_ids(ask: Ask) -> None:
     rows = ask("modules", CAPTURED)["modules"]
     assert rows
     assert {_path(rows, row): (row["calls"], row["host_total_ns"]) for row in rows} == _by_ids(CAPTURED)
 
 
 @needs_shared
-def test_tensorboard_has_the_same_calls_operators_and_times(ask: Ask) -> None:
-    """What its module view shows of this trace: calls, operators, and the host's time, all and own, in µs."""
+def test_modules_equal_tensorboard(ask: Ask) -> None:
+    """TensorBoard's module view of this trace: calls, operators, and total and self host time in µs."""
     rows = {row["name"]: row for row in ask("modules", real("h100_timesformer"))["modules"]}
     for name, calls, operators, host, own, device in [
         ("TimesformerEmbeddings_0", 1, 19, 1453.861, 359.095, 1729.079),
@@ -101,7 +101,7 @@ EVENTS = [
 ]
 
 
-def test_a_module_has_what_it_calls_and_what_that_launches(ask: Ask) -> None:
+def test_module_includes_its_calls_and_their_launches(ask: Ask) -> None:
     names = ["id", "parent", "depth", "name", "calls", "operators"]
     times = ["host_total_ns", "host_self_ns", "host_python_ns", "device_total_ns", "device_self_ns"]
     rows = ask("modules", EVENTS)["modules"]
@@ -118,12 +118,12 @@ def test_a_module_has_what_it_calls_and_what_that_launches(ask: Ask) -> None:
     assert (rows[1]["host_mean_us"], rows[1]["device_mean_us"]) == (15, 4)
 
 
-def test_a_trace_without_modules_has_a_reason(ask: Ask) -> None:
+def test_trace_without_modules_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="with_stack"):
         ask("modules", [event for event in EVENTS if not event["name"].startswith("nn.Module")])
 
 
-def test_modules_of_many_threads_and_deep_recursion_are_told_apart(ask: Ask) -> None:
+def test_modules_of_many_threads_and_deep_recursion_are_separate(ask: Ask) -> None:
     deep = [_slice("nn.Module: Deep_0", at, 2_000 - at) for at in range(900)]
     wide = [{**_slice("nn.Module: Wide_0", 1, 2), "tid": thread} for thread in range(2, 300)]
     rows = ask("modules", [*deep, *wide])["modules"]

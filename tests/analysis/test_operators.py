@@ -1,4 +1,4 @@
-"""Operators: as torch's key_averages and TensorBoard's Operator view have them."""
+"""Operators, compared with torch's key_averages and TensorBoard's Operator view."""
 
 import json
 from collections import Counter, defaultdict
@@ -31,9 +31,9 @@ Event = dict[str, Any]
 @needs_shared
 @pytest.mark.parametrize("group_by", ["name", "shapes"])
 @pytest.mark.parametrize("name", TORCH)
-def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
-    told = golden("key_averages", name)
-    expected = told.get("by_name" if group_by == "name" else "by_shape")
+def test_operators_equal_torch_key_averages(name: str, group_by: str, ask: Ask) -> None:
+    answer = golden("key_averages", name)
+    expected = answer.get("by_name" if group_by == "name" else "by_shape")
     if expected is None:
         pytest.skip("torch was not asked for it")
     rows = ask("operators", SHARED / f"torch213_cpu/{name}.pt.trace.json", group_by=group_by)
@@ -50,23 +50,23 @@ def test_it_is_torchs_key_averages(name: str, group_by: str, ask: Ask) -> None:
         )
         for row in expected
     )
-    if "total" in told:
+    if "total" in answer:
         [totals] = rows["totals"]
-        assert totals["host_ns"] == round(told["total"]["self_cpu_time_total"] * 1000)
-        assert totals["calls"] == told["total"]["n_events"]
+        assert totals["host_ns"] == round(answer["total"]["self_cpu_time_total"] * 1000)
+        assert totals["calls"] == answer["total"]["n_events"]
 
 
 @needs_shared
 @pytest.mark.parametrize("name", TENSORBOARD)
-def test_it_is_tensorboards_operator_view(name: str, ask: Ask) -> None:
-    told = golden("tensorboard", name)
+def test_operators_equal_tensorboards_operator_view(name: str, ask: Ask) -> None:
+    answer = golden("tensorboard", name)
     for group_by, key in (("name", "operators"), ("shapes", "operators_by_input")):
-        if told[key] is None:
+        if answer[key] is None:
             continue
         rows = ask("operators", TENSORBOARD[name], nesting="tensorboard", group_by=group_by)["operators"]
         by_key = {(row["name"], row["shapes"]): row for row in rows}
-        assert len(by_key) == len(rows) == len(told[key])
-        for expected in told[key]:
+        assert len(by_key) == len(rows) == len(answer[key])
+        for expected in answer[key]:
             row = by_key[expected["name"], expected.get("input_shape")]
             assert row["calls"] == expected["calls"]
             assert row["tensor_cores_eligible"] == expected["tc_eligible"].lower()
@@ -84,7 +84,7 @@ def _slice(name: str, start: int, end: int, **more: Any) -> Event:
     }  # fmt: skip
 
 
-def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_call(ask: Ask) -> None:
+def test_self_time_excludes_children_and_an_only_child_of_the_same_name_is_no_call(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("a", 1, 9),
@@ -93,19 +93,19 @@ def test_own_time_is_without_children_and_an_only_child_of_the_same_name_is_no_c
         _slice("s1688gemm kernel", 30, 31, cat="kernel", pid=0, args={"External id": 5}),
         _slice("another", 40, 41, cat="kernel", pid=0),
     ]
-    told = ask("operators", events)
-    a, b = (next(row for row in told["operators"] if row["name"] == name) for name in "ab")
+    answer = ask("operators", events)
+    a, b = (next(row for row in answer["operators"] if row["name"] == name) for name in "ab")
     assert (a["calls"], a["host_self_ns"], a["host_total_ns"]) == (1, 8_000, 10_000)
     assert (a["device_self_ns"], a["device_total_ns"], a["tensor_cores_total_ns"]) == (1_000, 7_000, 1_000)
     assert (b["calls"], b["host_self_ns"], b["device_self_ns"]) == (1, 2_000, 6_000)
     assert [one["tensor_cores_unknown_self_ns"] for one in (a, b)] == [0, 6_000]
     assert [one["tensor_cores_unknown_total_ns"] for one in (a, b)] == [6_000, 6_000]
-    assert told["totals"] == [
+    assert answer["totals"] == [
         {"rank": None, "calls": 2, "host_ns": 10_000, "device_ns": 8_000, "unattributed_ns": 1_000}
     ]
 
 
-def test_a_slice_that_overlaps_is_a_sibling_for_torch_and_nothing_for_tensorboard(ask: Ask) -> None:
+def test_overlapping_slice_is_a_sibling_for_torch_and_ignored_by_tensorboard(ask: Ask) -> None:
     events = [_slice("a", 0, 10), _slice("b", 5, 15), _slice("c", 6, 8)]
     own = {row["name"]: row["host_self_ns"] for row in ask("operators", events)["operators"]}
     assert own == {"a": 10_000, "b": 8_000, "c": 2_000}
@@ -113,8 +113,8 @@ def test_a_slice_that_overlaps_is_a_sibling_for_torch_and_nothing_for_tensorboar
     assert own == {"a": 8_000, "c": 2_000}
 
 
-def test_tensorboards_doubles_of_time_since_the_epoch_are_its_own(ask: Ask) -> None:
-    """They are 250 ns apart, so that a slice ends after the one around it, and is left out."""
+def test_tensorboard_nesting_keeps_its_rounding_of_epoch_times(ask: Ask) -> None:
+    """Doubles of epoch µs are 250 ns apart, so a slice ends after its parent and is left out."""
     # Kineto writes one decimal of these: …689.8 and …690.2
     events = [_slice("a", 0, 0), _slice("b", 0, 0)]
     events[0] |= {"ts": 1712195495519689.75, "dur": 10.07}
@@ -125,7 +125,7 @@ def test_tensorboards_doubles_of_time_since_the_epoch_are_its_own(ask: Ask) -> N
     assert theirs == {"a": 10_000}
 
 
-def test_tensorboards_own_time_is_without_calls_of_the_runtime(ask: Ask) -> None:
+def test_tensorboard_self_time_excludes_runtime_calls(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("cudaLaunchKernel", 1, 4, cat="cuda_runtime", args={"External id": 5, "correlation": 8}),
@@ -139,7 +139,7 @@ def test_tensorboards_own_time_is_without_calls_of_the_runtime(ask: Ask) -> None
     assert (row["host_self_ns"], row["device_self_ns"]) == (6_000, 7_000)
 
 
-def test_work_without_an_external_id_counts_for_that_of_its_launch(ask: Ask) -> None:
+def test_work_without_an_external_id_counts_for_the_operator_of_its_launch(ask: Ask) -> None:
     events = [
         _slice("a", 0, 10, args={"External id": 5}),
         _slice("hipLaunchKernel", 1, 4, cat="cuda_runtime", args={"External id": 5, "correlation": 8}),
@@ -147,12 +147,12 @@ def test_work_without_an_external_id_counts_for_that_of_its_launch(ask: Ask) -> 
         _slice("kernel", 30, 31, cat="kernel", pid=0, args={"correlation": 9}),
     ]
     for nesting in ("torch", "tensorboard"):
-        told = ask("operators", events, nesting=nesting)
-        assert told["operators"][0]["device_self_ns"] == 6_000
-        assert told["totals"][0]["unattributed_ns"] == 1_000
+        answer = ask("operators", events, nesting=nesting)
+        assert answer["operators"][0]["device_self_ns"] == 6_000
+        assert answer["totals"][0]["unattributed_ns"] == 1_000
 
 
-def test_shapes_are_told_apart_however_they_are_written(ask: Ask) -> None:
+def test_shapes_are_grouped_whatever_their_spelling(ask: Ask) -> None:
     events = [
         _slice("a", 0, 1, args={"Input Dims": [[2, 3], []], "Input type": ["float", ""]}),
         _slice("a", 1, 2, args={"Input dims": [[2, 3], []]}),
@@ -163,7 +163,7 @@ def test_shapes_are_told_apart_however_they_are_written(ask: Ask) -> None:
     assert {row["shapes"]: row["calls"] for row in rows} == {"[[2, 3], []]": 2, "[[[1], [4, -1]]]": 1, "[]": 1}
 
 
-def test_steps_are_one_row_and_what_torch_leaves_out_is_none(ask: Ask) -> None:
+def test_steps_are_one_row_and_names_that_torch_leaves_out_have_none(ask: Ask) -> None:
     events = [
         *(_slice(f"ProfilerStep#{number}", number * 10, number * 10 + 9, cat="user_annotation") for number in range(3)),
         _slice("profiler::_record_function_exit", 2, 3),
@@ -177,13 +177,13 @@ def test_steps_are_one_row_and_what_torch_leaves_out_is_none(ask: Ask) -> None:
 
 
 @needs_shared
-def test_rows_are_those_that_cost_most_on_devices_first_then_on_the_host(ask: Ask) -> None:
+def test_rows_are_ordered_by_device_time_then_host_time(ask: Ask) -> None:
     rows = ask("operators", real("v100_resnet50_2021"))["operators"]
     costs = [(-row["device_self_ns"], -row["host_self_ns"]) for row in rows]
     assert costs == sorted(costs)
 
 
-def test_a_trace_without_operators_has_a_reason(ask: Ask) -> None:
+def test_trace_without_operators_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No operators"):
         ask("operators", [_slice("kernel", 0, 1, cat="kernel")])
     with pytest.raises(NotApplicable, match="No operators"):
@@ -191,7 +191,7 @@ def test_a_trace_without_operators_has_a_reason(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("nesting", ["torch", "tensorboard"])
-def test_odd_values_do_no_harm(nesting: str, ask: Ask) -> None:
+def test_odd_values_yield_an_answer(nesting: str, ask: Ask) -> None:
     events = [
         _slice("a", 0, -5, args={"External id": "x"}),
         _slice("a", 1 << 53, (1 << 53) + 1, tid="worker"),
@@ -208,7 +208,7 @@ def test_odd_values_do_no_harm(nesting: str, ask: Ask) -> None:
     assert all(row["host_self_ns"] >= 0 for row in rows)
 
 
-def test_times_too_long_to_add_up_are_a_reason(ask: Ask) -> None:
+def test_overflowing_times_have_a_reason(ask: Ask) -> None:
     events = [_slice(f"a{number}", number, number + 900_000_000_000_000) for number in range(20)]
     with pytest.raises(NotApplicable, match="64 bits"):
         ask("operators", events)
@@ -246,7 +246,7 @@ _MEMORY = st.builds(
     memory=st.lists(_MEMORY, max_size=5),
 )
 @settings(max_examples=30, deadline=None)
-def test_it_is_what_the_definition_says(ask: Ask, host: list[Event], work: list[Event], memory: list[Event]) -> None:
+def test_operators_follow_the_definition(ask: Ask, host: list[Event], work: list[Event], memory: list[Event]) -> None:
     host = [_slice("first", 0, 1, tid=9), *host]
     rows = ask("operators", [*host, *work, *memory])["operators"]
     assert {(row["name"], row["kind"] == "annotation"): _numbers(row) for row in rows} == _oracle(host, work, memory)
@@ -273,7 +273,7 @@ class _Node:
 
 
 def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
-    """All nodes in order of time, with their children; `of_events` gets them by the place of their event."""
+    """Return all nodes in order of time, with their children; fill `of_events` by the place of their event."""
     stacks: dict[int, list[_Node]] = defaultdict(list)
     nodes = []
     for place, event in sorted(enumerate(host), key=lambda one: (one[1]["ts"], -one[1]["dur"])):
@@ -289,13 +289,13 @@ def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
 
 
 def _merged(nodes: list[_Node]) -> list[_Node]:
-    """The nodes that are left when no only child has its parent's name."""
+    """Merge each only child that has its parent's name, and return the nodes that are left."""
     for node in nodes:
         if len(node.children) == 1 and node.children[0].name == node.name:
             [child] = node.children
             node.device += child.device
             node.children = child.children
-            return _merged([one for one in nodes if one is not child])
+            return _merged([item for item in nodes if item is not child])
     return nodes
 
 
@@ -332,7 +332,7 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
 
 
 def _launches(external: dict[str, int]) -> list[Event]:
-    """Ten operators, each with one in it that launches a kernel; `external` is what a kernel's id is made of."""
+    """Return ten operators with nested ones that launch kernels; `external` gives factor and offset of kernels' ids."""
     events = []
     for number in range(1, 11):
         at, ids = number * 20, {"correlation": 100 + number}
@@ -346,14 +346,14 @@ def _launches(external: dict[str, int]) -> list[Event]:
     return events
 
 
-def test_operators_are_the_same_whether_external_ids_are_missing_correlations_colliding_or_right(ask: Ask) -> None:
+def test_operators_do_not_depend_on_external_ids_or_unique_correlations(ask: Ask) -> None:
     kinds: dict[str, dict[str, int]] = {
         "right": {"factor": 2, "offset": 0},
         "missing": {},
         "equal to correlations": {"factor": 1, "offset": 100},
         "colliding": {"factor": 1, "offset": 0},
     }
-    told = {kind: ask("operators", _launches(external)) for kind, external in kinds.items()}
+    result = {kind: ask("operators", _launches(external)) for kind, external in kinds.items()}
 
-    assert sum(row["device_self_ns"] for row in told["right"]["operators"] if "inner" in row["name"]) == 55_000
-    assert all(answer == told["right"] for answer in told.values())
+    assert sum(row["device_self_ns"] for row in result["right"]["operators"] if "inner" in row["name"]) == 55_000
+    assert all(answer == result["right"] for answer in result.values())

@@ -1,4 +1,4 @@
-"""Queues: as HTA has them with its filters, and as plain Python does without."""
+"""Queue lengths, compared with HTA by its filters, and with plain Python without these."""
 
 import statistics
 from typing import Any
@@ -26,33 +26,33 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def same(found: Rows, expected: Rows, tolerance: float) -> None:
-    """Whether these are HTA's queues.
+def same(rows: Rows, expected: Rows, tolerance: float) -> None:
+    """Assert that rows equal HTA's queues.
 
     Of a launch and of work that start at once HTA takes now the one, now the other first, as its sorting falls; so it
     does where doubles of µs since the epoch are too coarse to tell. That changes means a bit.
     """
-    ours = {(row["rank"] or 0, row["stream"]): row for row in found}
-    assert set(ours) == {(one["rank"], one["stream"]) for one in expected}
-    for one in expected:
-        row = ours[one["rank"], one["stream"]]
+    ours = {(row["rank"] or 0, row["stream"]): row for row in rows}
+    assert set(ours) == {(row["rank"], row["stream"]) for row in expected}
+    for entry in expected:
+        row = ours[entry["rank"], entry["stream"]]
         for column, theirs in STATISTICS.items():
-            assert row[column] == pytest.approx(one[f"queue_length/{theirs}"], abs=tolerance), column
+            assert row[column] == pytest.approx(entry[f"queue_length/{theirs}"], abs=tolerance), column
 
 
 @needs_shared
 @pytest.mark.parametrize("name", [*SINGLE, "v100_ddp_epoch_us"])
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_queues_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
-    found = ask("queue_length", real(name), **HTA)["summary"]
-    same(found, expected["queue_length_summary"], 0.001 if name == "v100_ddp_epoch_us" else 1e-6)
-    full = {row["stream"]: row["full_ns"] / 1000 for row in found if row["full_ns"]}
-    theirs = {one["stream"]: one["duration_at_max_queue_length"] for one in expected["blocked_on_full_queue"]}
+    rows = ask("queue_length", real(name), **HTA)["summary"]
+    same(rows, expected["queue_length_summary"], 0.001 if name == "v100_ddp_epoch_us" else 1e-6)
+    full = {row["stream"]: row["full_ns"] / 1000 for row in rows if row["full_ns"]}
+    theirs = {row["stream"]: row["duration_at_max_queue_length"] for row in expected["blocked_on_full_queue"]}
     assert full == pytest.approx(theirs, abs=0.5)
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_queues_equal_hta_for_whole_times(ask: Ask) -> None:
     for name, traces in {
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
@@ -60,18 +60,18 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         same(ask("queue_length", *traces, **HTA)["summary"], golden("hta_default", name)["queue_length_summary"], 0.05)
 
 
-def test_a_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
+def test_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
     trace = [
         *(call(0, 1), call(10, 2, "cudaGraphLaunch"), call(20, 3), call(30, 4)),
         *(work(5, 5, correlation=1), work(20, 1, correlation=2), work(40, 1, correlation=2)),
         *(work(50, 1, correlation=3), work(60, 1, stream=9, correlation=4), work(70, 1, correlation=5), work(80, 1)),
     ]
-    told = ask("queue_length", trace, full=2)
-    assert [(row["stream"], row["at_ns"] // 1000, row["length"]) for row in told["series"]] == [
+    answer = ask("queue_length", trace, full=2)
+    assert [(row["stream"], row["at_ns"] // 1000, row["length"]) for row in answer["series"]] == [
         *((7, 0, 1), (7, 5, 0), (7, 10, 1), (7, 10, 2), (7, 20, 3), (7, 20, 2), (7, 40, 1), (7, 50, 0)),
         *((9, 30, 1), (9, 60, 0)),
     ]
-    main, other = told["summary"]
+    main, other = answer["summary"]
     assert [main[name] for name in ("points", "min", "p50", "max", "full_ns", "full_pct")] == [8, 0, 1, 3, 30000, 60]
     assert main["mean_over_time"] == pytest.approx((5 + 2 * 30 + 10) / 50)
     assert [other[name] for name in ("points", "mean", "full_ns")] == [2, 0.5, 0]
@@ -79,18 +79,18 @@ def test_a_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
         (10, 2),
         (20, 3),
     ]
-    with pytest.raises(NotApplicable, match="left to count"):
+    with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("queue_length", trace[1:2] + trace[5:7], types="hta")
 
 
-def test_without_launches_it_is_told_why(ask: Ask) -> None:
+def test_trace_without_launches_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="No calls that launch work"):
         ask("queue_length", [work(0, 5, correlation=1)])
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("queue_length", [call(1, 1)])
 
 
-def test_hostile_values_give_an_answer(ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     trace = [
         *(call(-4e14, 1), call(5, 2, dur=-3), call(9, 3), call(9, 3)),
         *(work(4e14, 9e14, correlation=1), work(1, -1, stream=8, correlation=2), work(9, 1, stream="x", correlation=3)),
@@ -101,7 +101,7 @@ def test_hostile_values_give_an_answer(ask: Ask) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=12))
-def test_lengths_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
+def test_lengths_equal_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
     trace: list[dict[str, Any]] = []
     changes = []
     for number, (launch, start) in enumerate(parts):
@@ -111,8 +111,8 @@ def test_lengths_are_those_of_plain_python(ask: Ask, parts: list[tuple[int, int]
     for at, _, change in sorted(changes):
         length += change
         series.append((at * 1000, length))
-    told = ask("queue_length", trace)
-    assert [(row["at_ns"], row["length"]) for row in told["series"]] == series
-    [row] = told["summary"]
+    answer = ask("queue_length", trace)
+    assert [(row["at_ns"], row["length"]) for row in answer["series"]] == series
+    [row] = answer["summary"]
     assert row["mean"] == pytest.approx(statistics.mean(length for _, length in series))
     assert row["stddev"] == pytest.approx(statistics.stdev(length for _, length in series))

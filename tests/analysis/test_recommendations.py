@@ -1,4 +1,4 @@
-"""What to do next: what TensorBoard recommends, each with what was found and where to look."""
+"""Recommendations, compared with TensorBoard's, each with its evidence and place."""
 
 import json
 from pathlib import Path
@@ -27,11 +27,11 @@ def rules(rows: Rows) -> list[str]:
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> None:
+def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: Ask) -> None:
     said = golden("tensorboard", name)["overview"]["recommendations"]
-    found = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
-    assert rules(found) == [rule for rule, text in SAID.items() if text in said]
-    for row in found:
+    rows = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
+    assert rules(rows) == [rule for rule, text in SAID.items() if text in said]
+    for row in rows:
         if row["rule"] == "dataloader":
             assert f"{row['value']:.1f}% of the step time" in said
         if row["rule"] == "tensor_cores":
@@ -41,8 +41,8 @@ def test_by_its_rules_it_is_what_tensorboard_recommends(name: str, ask: Ask) -> 
 
 
 @needs_shared
-def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
-    """Of `h100_timesformer` TensorBoard knows no kernels that a driver launches: 8.8 % where it is 35.3 %."""
+def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
+    """TensorBoard ignores kernels of `h100_timesformer` that a driver launches: it has 8.8 %, not 35.3 %."""
     for name, within in (("v100_resnet50_2021", 1e-9), ("v100_ddp_epoch_us", 0.001)):
         checks = {row["rule"]: row for row in ask("recommendations", TRACES[name])["checks"]}
         expected = golden("tensorboard", name)
@@ -57,15 +57,15 @@ def test_what_it_found_is_to_the_digit(ask: Ask) -> None:
 
 
 @needs_shared
-def test_exactly_communication_is_what_costs_most(ask: Ask) -> None:
-    """To TensorBoard 0.4 % of the step is communication: it takes NCCL's kernels for computing."""
-    told = ask("recommendations", TRACES["dlrm_rank0"])
-    assert rules(told["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
-    [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
+def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
+    """For TensorBoard 0.4 % of the step is communication: it counts NCCL's kernels as computing."""
+    answer = ask("recommendations", TRACES["dlrm_rank0"])
+    assert rules(answer["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
     assert row["value"] == pytest.approx(39.68, abs=0.01)
     assert row["name"].startswith("ncclKernel_SendRecv")
     assert row["end_ns"] - row["start_ns"] == 2_146_000
-    [cores] = [row for row in told["checks"] if row["rule"] == "tensor_cores"]
+    [cores] = [row for row in answer["checks"] if row["rule"] == "tensor_cores"]
     assert (cores["found"], cores["value"]) == ("yes", pytest.approx(2.986, abs=0.001)), (
         "operators are known by launches"
     )
@@ -85,7 +85,9 @@ def kernel(ts: float, dur: float, name: str = "gemm", device: int = 0, **args: A
     return {**event("kernel", name, ts, dur, device=device, **args), "pid": device}
 
 
-def found(ask: Ask, trace: Path, **parameters: Any) -> dict[str, tuple[float, str | None, int | None, int | None]]:
+def applied_checks(
+    ask: Ask, trace: Path, **parameters: Any
+) -> dict[str, tuple[float, str | None, int | None, int | None]]:
     rows = ask("recommendations", trace, **parameters)["recommendations"]
     return {row["rule"]: (row["value"], row["name"], row["start_ns"], row["end_ns"]) for row in rows}
 
@@ -94,48 +96,50 @@ LOADER = "enumerate(DataLoader)#X.__next__"
 
 
 @pytest.mark.parametrize(("short", "applies"), [(5, False), (6, True)])
-def test_waiting_for_data_is_too_long_beyond_5_percent(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
+def test_waiting_for_data_beyond_5_percent_gives_advice(ask: Ask, tmp_path: Path, short: float, applies: bool) -> None:
     trace = of(tmp_path, event("user_annotation", LOADER, 60, short), kernel(0, 60), kernel(66, 34))
-    told = found(ask, trace)
-    assert told == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
+    answer = applied_checks(ask, trace)
+    assert answer == ({"dataloader": (short, LOADER, 60_000, 66_000)} if applies else {})
 
 
 @pytest.mark.parametrize(("long", "applies"), [(10, False), (11, True)])
-def test_communication_is_too_long_beyond_10_percent(ask: Ask, tmp_path: Path, long: float, applies: bool) -> None:
+def test_exposed_communication_beyond_10_percent_gives_advice(
+    ask: Ask, tmp_path: Path, long: float, applies: bool
+) -> None:
     name = "ncclDevKernel_AllReduce"
-    told = found(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
-    assert told == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
+    answer = applied_checks(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
+    assert answer == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
 
 
-def test_a_gpu_is_used_too_little_below_half(ask: Ask, tmp_path: Path) -> None:
-    """And the place to look at is where it idles longest."""
+def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
+    """The place of the recommendation is the longest idle time."""
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
-    told = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
-    assert [(row["rule"], row["device"], row["value"]) for row in told["recommendations"]] == [("utilization", 0, 40)]
-    [row] = told["recommendations"]
+    answer = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
+    assert [(row["rule"], row["device"], row["value"]) for row in answer["recommendations"]] == [("utilization", 0, 40)]
+    [row] = answer["recommendations"]
     assert (row["start_ns"], row["end_ns"]) == (40_000, 90_000)
-    assert [row["found"] for row in told["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
+    assert [row["found"] for row in answer["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
 
 
-def test_tensor_cores_are_for_operators_that_could_use_them(ask: Ask, tmp_path: Path) -> None:
+def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -> None:
     could: dict[str, Any] = {"External id": 5}
     others: dict[str, Any] = {"External id": 6}
     ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
     work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
-    told = found(ask, of(tmp_path, *ops, *work))
-    assert told.keys() == {"tensor_cores"}
-    assert told["tensor_cores"][0] == pytest.approx(100 / 3)
-    assert told["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
+    answer = applied_checks(ask, of(tmp_path, *ops, *work))
+    assert answer.keys() == {"tensor_cores"}
+    assert answer["tensor_cores"][0] == pytest.approx(100 / 3)
+    assert answer["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
     used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
-    assert found(ask, used) == {}
-    assert found(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
+    assert applied_checks(ask, used) == {}
+    assert applied_checks(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
     unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
-    assert found(ask, unknown) == {}, "one kernel has a name that no pattern knows"
-    assert found(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
+    assert applied_checks(ask, unknown) == {}, "one kernel has a name that no pattern knows"
+    assert applied_checks(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
 
 
 @pytest.mark.parametrize(("allocated", "applies"), [(900, False), (901, True)])
-def test_memory_is_nearly_full_beyond_90_percent(ask: Ask, tmp_path: Path, allocated: int, applies: bool) -> None:
+def test_memory_beyond_90_percent_gives_advice(ask: Ask, tmp_path: Path, allocated: int, applies: bool) -> None:
     changes = [
         {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": at, "args": args}
         for at, args in (
@@ -144,23 +148,23 @@ def test_memory_is_nearly_full_beyond_90_percent(ask: Ask, tmp_path: Path, alloc
             (5, {"Device Type": 0, "Device Id": -1, "Total Allocated": 10**9}),
         )
     ]
-    told = found(ask, of(tmp_path, kernel(0, 90), *changes))
-    assert told == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
+    answer = applied_checks(ask, of(tmp_path, kernel(0, 90), *changes))
+    assert answer == ({"memory": (allocated / 10, "[memory]", 4000, 4000)} if applies else {})
 
 
-def test_data_parallel_is_for_one_gpu(ask: Ask, tmp_path: Path) -> None:
+def test_data_parallel_on_several_gpus_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("cpu_op", "DataParallel.forward", 10, 5)
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), kernel(0, 90, device=1))) == {
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), kernel(0, 90, device=1))) == {
         "data_parallel": (2, "DataParallel.forward", 10_000, 15_000)
     }
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), name="alone")) == {}
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), name="alone")) == {}
 
 
-def test_distributed_data_parallel_is_for_nccl(ask: Ask, tmp_path: Path) -> None:
+def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path: Path) -> None:
     forward = event("user_annotation", "DistributedDataParallel.forward", 10, 5)
-    assert [*found(ask, of(tmp_path, forward, kernel(0, 90)))] == ["nccl"]
+    assert [*applied_checks(ask, of(tmp_path, forward, kernel(0, 90)))] == ["nccl"]
     nccl = kernel(91, 1, "ncclDevKernel_AllReduce")
-    assert found(ask, of(tmp_path, forward, kernel(0, 90), nccl, name="nccl")) == {}
+    assert applied_checks(ask, of(tmp_path, forward, kernel(0, 90), nccl, name="nccl")) == {}
     on_host = ask("recommendations", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz")
     assert "nccl" not in rules(on_host["recommendations"])
     assert "communication" in rules(on_host["recommendations"])
@@ -171,20 +175,22 @@ def test_distributed_data_parallel_is_for_nccl(ask: Ask, tmp_path: Path) -> None
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_each_advice_has_its_figures(name: str, ask: Ask) -> None:
-    told = ask("recommendations", TRACES[name])
-    for row in told["recommendations"]:
-        mine = [one for one in told["evidence"] if (one["rule"], one["device"]) == (row["rule"], row["device"])]
+def test_each_recommendation_has_evidence(name: str, ask: Ask) -> None:
+    answer = ask("recommendations", TRACES[name])
+    for row in answer["recommendations"]:
+        mine = [
+            entry for entry in answer["evidence"] if (entry["rule"], entry["device"]) == (row["rule"], row["device"])
+        ]
         assert mine
-        assert all(one["measure"] and one["unit"] and one["value"] is not None for one in mine)
-    assert {one["rule"] for one in told["evidence"]} == set(rules(told["recommendations"]))
+        assert all(entry["measure"] and entry["unit"] and entry["value"] is not None for entry in mine)
+    assert {row["rule"] for row in answer["evidence"]} == set(rules(answer["recommendations"]))
 
 
-def figures(told: dict[str, Rows], rule: str) -> dict[str, float]:
-    return {row["measure"]: row["value"] for row in told["evidence"] if row["rule"] == rule}
+def figures(answer: dict[str, Rows], rule: str) -> dict[str, float]:
+    return {row["measure"]: row["value"] for row in answer["evidence"] if row["rule"] == rule}
 
 
-def test_the_figures_are_those_that_make_the_value(ask: Ask, tmp_path: Path) -> None:
+def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     assert figures(ask("recommendations", of(tmp_path, *first)), "utilization") == {
         "some kernel runs": 40_000,
@@ -202,11 +208,11 @@ def test_the_figures_are_those_that_make_the_value(ask: Ask, tmp_path: Path) -> 
 MI300 = {**GPU, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4}
 MFMA = "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x64_MI16x16x1_SN"
 VALU = "Cijk_Ailk_Bljk_SB_MT64x64x16_SE_TT8_8_WG16_16_1"
-"""Names of Tensile: the first has MFMA instructions, of bf16; the other has none, and is of FP32."""
+"""Kernel names of Tensile: the first uses MFMA instructions for bf16; the second uses none, for FP32."""
 
 
 def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, gpu: dict[str, Any] = GPU) -> Path:
-    """A trace of products, each with a kernel of one name."""
+    """Return a trace of matrix products, each with a kernel of one name."""
     args = {} if types is None else {"Input type": types}
     ops = [event("cpu_op", "aten::mm", at, 1, **{"External id": at + 1}, **args) for at in range(len(names))]
     kernels = [kernel(at * 20, 20 + 60 // len(names), one, **{"External id": at + 1}) for at, one in enumerate(names)]
@@ -214,22 +220,22 @@ def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, 
 
 
 def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, str | None]:
-    """What a check found, and what is advised."""
-    told = ask("recommendations", trace, **parameters)
-    [check] = [row["found"] for row in told["checks"] if row["rule"] == rule]
-    return check, next((row["advice"] for row in told["recommendations"] if row["rule"] == rule), None)
+    """Return the result of a check, and the advice."""
+    answer = ask("recommendations", trace, **parameters)
+    [check] = [row["found"] for row in answer["checks"] if row["rule"] == rule]
+    return check, next((row["advice"] for row in answer["recommendations"] if row["rule"] == rule), None)
 
 
 @needs_shared
-def test_of_an_mi300_that_multiplies_bf16_nobody_asks_for_mixed_precision(ask: Ask) -> None:
+def test_mi300_with_bf16_gets_no_mixed_precision_advice(ask: Ask) -> None:
     trace = TRACES["h100_timesformer"].parent / "mi300_resnet_rank0_of_8.pt.trace.json.gz"
-    told = ask("recommendations", trace)
-    assert [row["found"] for row in told["checks"] if row["rule"] == "tensor_cores"] == ["no"]
-    assert not any("mixed precision" in row["advice"] for row in told["recommendations"])
-    assert rules(told["recommendations"]) == ["communication"]
+    answer = ask("recommendations", trace)
+    assert [row["found"] for row in answer["checks"] if row["rule"] == "tensor_cores"] == ["no"]
+    assert not any("mixed precision" in row["advice"] for row in answer["recommendations"])
+    assert rules(answer["recommendations"]) == ["communication"]
 
 
-def test_on_amd_names_of_mfma_kernels_tell(ask: Ask, tmp_path: Path) -> None:
+def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path) -> None:
     used, unused = of_mm(tmp_path, "used", MFMA, VALU, gpu=MI300), of_mm(tmp_path, "unused", VALU, gpu=MI300)
     assert advised(ask, used, "tensor_cores") == ("no", None)
     check, advice = advised(ask, unused, "tensor_cores")
@@ -241,8 +247,8 @@ def test_on_amd_names_of_mfma_kernels_tell(ask: Ask, tmp_path: Path) -> None:
     assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)
 
 
-def test_mixed_precision_is_not_for_what_has_few_bits_already(ask: Ask, tmp_path: Path) -> None:
-    """Kernels tell by their names, and else operators by the types of their inputs; of none nothing is advised."""
+def test_reduced_precision_gets_no_mixed_precision_advice(ask: Ask, tmp_path: Path) -> None:
+    """Precision comes from kernel names, else from input types of operators; without either there is no advice."""
     vectors = "gemv2T_kernel_val"
     half = of_mm(tmp_path, "half", vectors, types=["c10::BFloat16", "c10::BFloat16"])
     check, advice = advised(ask, half, "tensor_cores")
@@ -255,7 +261,7 @@ def test_mixed_precision_is_not_for_what_has_few_bits_already(ask: Ask, tmp_path
     assert "mixed precision" in (advised(ask, half, "tensor_cores", rules="tensorboard")[1] or "")
 
 
-def test_of_bf16_memory_is_not_saved_by_mixed_precision(ask: Ask, tmp_path: Path) -> None:
+def test_memory_advice_for_bf16_leaves_out_mixed_precision(ask: Ask, tmp_path: Path) -> None:
     full = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": 3,
             "args": {"Device Type": 1, "Device Id": 0, "Total Allocated": 950}}  # fmt: skip
     for name, mixed in (("ampere_bf16_s16816gemm_bf16_64x64_nn", False), ("volta_sgemm_nt", True)):
@@ -269,46 +275,46 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 
 
 @needs_shared
-def test_of_the_dlrm_run_the_advice_is_to_look_at_rank_7(ask: Ask) -> None:
-    """Its ranks are told to compress gradients where they transfer for 217 µs, and wait for 5,581 µs."""
-    told = ask("recommendations", *RANKS)
-    assert rules(told["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
-    [row] = [row for row in told["recommendations"] if row["rule"] == "late_rank"]
+def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
+    """Single ranks are advised to compress gradients although they transfer for 217 µs, and wait for 5,581 µs."""
+    answer = ask("recommendations", *RANKS)
+    assert rules(answer["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "late_rank"]
     assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
     assert "rank 7" in row["advice"]
-    assert "Rank 0, as one of them, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
+    assert "Rank 0, for example, transfers for 217 µs and waits for 5,581 µs." in row["reason"]
     assert row["end_ns"] - row["start_ns"] == 7_624_000
-    shares = {(one["rank"], one["measure"]): one["value"] for one in told["evidence"] if one["rule"] == "late_rank"}
+    shares = {(row["rank"], row["measure"]): row["value"] for row in answer["evidence"] if row["rule"] == "late_rank"}
     assert shares[0, "transfer in collectives"] == 217_000
     assert shares[0, "waiting for other ranks in collectives"] == 5_581_000
     assert shares[7, "collectives that it starts last"] == 5
     causes = [value for (_, measure), value in shares.items() if measure.startswith("delay by cause")]
     assert sum(causes) == shares[7, "delay after the first rank"]
-    checks = {row["rule"]: row for row in told["checks"] if row["rank"] is None}
+    checks = {row["rule"]: row for row in answer["checks"] if row["rank"] is None}
     assert (checks["communication"]["found"], checks["late_rank"]["found"]) == ("no", "yes")
-    exposed = [row["value"] for row in told["checks"] if row["rule"] == "communication" and row["rank"] is not None]
+    exposed = [row["value"] for row in answer["checks"] if row["rule"] == "communication" and row["rank"] is not None]
     both = checks["communication"]["value"] + checks["late_rank"]["value"]
     assert both == pytest.approx(sum(exposed) / len(exposed))
 
 
 @needs_shared
-def test_some_ranks_of_a_run_do_not_tell_who_is_late(ask: Ask) -> None:
-    told = ask("recommendations", *RANKS[:4])
-    assert "late_rank" not in {row["rule"] for row in told["checks"]}
-    [row] = [row for row in told["recommendations"] if row["rule"] == "communication"]
+def test_incomplete_run_has_no_late_rank(ask: Ask) -> None:
+    answer = ask("recommendations", *RANKS[:4])
+    assert "late_rank" not in {row["rule"] for row in answer["checks"]}
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
     assert row["advice"].startswith("Ask this of all ranks of the run together")
 
 
 @needs_shared
-def test_by_tensorboards_rules_each_rank_has_its_own_advice(ask: Ask) -> None:
+def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
     together = ask("recommendations", *RANKS[:3], rules="tensorboard")
-    apart = [ask("recommendations", one, rules="tensorboard") for one in RANKS[:3]]
+    apart = [ask("recommendations", rank, rules="tensorboard") for rank in RANKS[:3]]
     for table, rows in together.items():
-        assert rows == [row for one in apart for row in one[table]]
+        assert rows == [row for entry in apart for row in entry[table]]
 
 
 def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
-    """A rank that starts an all-reduce of two ranks late, which is done a while after the last one starts."""
+    """Return a rank with an all-reduce of two ranks, which it starts at a given time."""
     reduces = kernel(late, 40 - late + long, "ncclDevKernel_AllReduce", stream=20, correlation=4)
     launch = event("cuda_runtime", "cudaLaunchKernel", late - 1, 0.5, correlation=4)
     text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
@@ -318,36 +324,34 @@ def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
 
 
 @pytest.mark.parametrize(("long", "expected"), [(5, {"late_rank"}), (50, {"communication", "late_rank"})])
-def test_of_a_run_transfer_and_waiting_are_told_apart(
-    ask: Ask, tmp_path: Path, long: float, expected: set[str]
-) -> None:
+def test_run_separates_transfer_from_waiting(ask: Ask, tmp_path: Path, long: float, expected: set[str]) -> None:
     """Rank 0 waits for 30 of 100 µs; both transfer for as `long`."""
     traces = [of_rank(tmp_path, 0, 10, long), of_rank(tmp_path, 1, 40, long)]
-    told = ask("recommendations", *traces)
-    found = {row["rule"]: row for row in told["recommendations"] if row["rule"] != "utilization"}
-    assert found.keys() == expected
-    values = {row["rule"]: row["value"] for row in told["checks"] if row["rank"] is None}
+    answer = ask("recommendations", *traces)
+    rows = {row["rule"]: row for row in answer["recommendations"] if row["rule"] != "utilization"}
+    assert rows.keys() == expected
+    values = {row["rule"]: row["value"] for row in answer["checks"] if row["rank"] is None}
     assert (values["late_rank"], values["communication"]) == (pytest.approx(15), pytest.approx(long))
-    late = found["late_rank"]
+    late = rows["late_rank"]
     assert (late["rank"], late["start_ns"], late["end_ns"]) == (1, 10_000, 40_000)
     assert "host of rank 1" in late["advice"]
 
 
-def test_of_a_run_that_transfers_nobody_is_late(ask: Ask, tmp_path: Path) -> None:
-    told = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
-    assert rules([row for row in told["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
-    assert {row["found"] for row in told["checks"] if row["rule"] == "late_rank"} == {"no"}
+def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
+    assert rules([row for row in answer["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
+    assert {row["found"] for row in answer["checks"] if row["rule"] == "late_rank"} == {"no"}
 
 
-def test_what_several_ranks_are_advised_is_one_advice(ask: Ask, tmp_path: Path) -> None:
-    """Of the mean of all, with the place of the rank that is farthest from the limit."""
+def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
+    """The merged row has the mean value of all ranks, and the place of the rank farthest from the limit."""
     paths = []
     for rank, busy in enumerate((40, 10, 70)):
         text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}
         paths.append(tmp_path / f"{rank}.json")
         paths[-1].write_text(json.dumps(text))
-    told = ask("recommendations", *paths)
-    [row] = [row for row in told["recommendations"] if row["rule"] == "utilization"]
+    answer = ask("recommendations", *paths)
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
     assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
-    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. Of rank 1: A kernel runs in 10.0 % of the steps."
-    assert {one["rank"] for one in told["evidence"]} == {0, 1}
+    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the steps."
+    assert {row["rank"] for row in answer["evidence"]} == {0, 1}

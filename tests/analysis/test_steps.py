@@ -1,4 +1,4 @@
-"""Where a step goes: as TensorBoard has it by its rules, and as one who looks at every nanosecond has it by ours."""
+"""Time of steps, compared with TensorBoard by its rules, and with a loop over every nanosecond by ours."""
 
 import gzip
 import json
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.analysis.answers import answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, golden, real
@@ -34,10 +34,10 @@ def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, 
 
 
 def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """A trace's events with the times that doubles make of them, as TensorBoard reads them, from the first on."""
-    events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
-    first = min(float(one["ts"]) for one in events)
-    starts = [float(one["ts"]) for one in events]
+    """Return a trace's events with times rounded to doubles, as TensorBoard reads them, relative to the first."""
+    events = [entry for entry in trace["traceEvents"] if entry.get("ph") == "X"]
+    first = min(float(event["ts"]) for event in events)
+    starts = [float(event["ts"]) for event in events]
     return [
         {**one, "ts": start - first, "dur": (start + float(one["dur"])) - start}
         for one, start in zip(events, starts, strict=True)
@@ -46,14 +46,14 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> None:
-    """Of `v100_ddp_epoch_us` it reads times as doubles of a grain of 0.25 µs, which adds up to 6 µs: so do we here."""
+def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None:
+    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a grain of 0.25 µs, 6 µs in all; so does this test."""
     overview = golden("tensorboard", name)["overview"]
     coarse = name == "v100_ddp_epoch_us"
     trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
-    told = ask("steps", trace, rules="tensorboard")
+    answer = ask("steps", trace, rules="tensorboard")
     within = 1e-6 if coarse else 1
-    for row, expected in zip(told["steps"], overview["rows"], strict=True):
+    for row, expected in zip(answer["steps"], overview["rows"], strict=True):
         values = dict(zip(overview["columns"], expected, strict=True))
         assert str(row["step"]) == values.pop("Step")
         ours = {title: row[f"{one}_ns"] / 1000 for one, title in zip(CATEGORIES, TITLES, strict=True)}
@@ -62,7 +62,7 @@ def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> Non
         }
         assert all(ours[title] == 0 for title in TITLES if title not in values)
     [mean] = overview["performance"]
-    average = {row["category"]: row for row in told["average"]}
+    average = {row["category"]: row for row in answer["average"]}
     assert average["total"]["mean_ns"] / 1000 == pytest.approx(mean["value"], abs=1)
     for child in mean["children"]:
         row = average[CATEGORIES[TITLES.index(child["name"])]]
@@ -71,17 +71,17 @@ def test_by_its_rules_a_step_is_what_tensorboard_has(name: str, ask: Ask) -> Non
 
 
 @needs_shared
-def test_read_exactly_a_trace_of_doubles_gives_other_sums(ask: Ask) -> None:
+def test_exact_sums_of_doubles_differ_from_tensorboard(ask: Ask) -> None:
     [first, *_] = ask("steps", real("v100_ddp_epoch_us"), rules="tensorboard")["steps"]
     assert first["kernel_ns"] == 93_696_680, "TensorBoard: 93,700.25 µs"
     assert first["cpu_exec_ns"] == 4_404_515, "TensorBoard: 4,398.75 µs"
 
 
 @needs_shared
-def test_exactly_all_kernels_that_communicate_do(ask: Ask) -> None:
+def test_exact_rules_count_all_communicating_kernels(ask: Ask) -> None:
     """TensorBoard counts NCCL's kernels as computing here: 6,571 µs and 60 µs, where 5,736 µs communicate exposed."""
-    told = ask("steps", DLRM[0])
-    [row] = told["steps"]
+    answer = ask("steps", DLRM[0])
+    [row] = answer["steps"]
     [exact] = [golden("exact", "dlrm_8_ranks")["0"]]
     assert row["kernel_ns"] == exact["comp_union_ns"] == 1_034_000
     assert row["communication_ns"] >= exact["exposed_comm_ns"]
@@ -89,7 +89,7 @@ def test_exactly_all_kernels_that_communicate_do(ask: Ask) -> None:
 
 
 @needs_shared
-def test_communication_is_hidden_as_far_as_tensorboard_says(ask: Ask) -> None:
+def test_hidden_communication_equals_tensorboard(ask: Ask) -> None:
     expected = golden("tensorboard", "dlrm_8_ranks_distributed")["steps_to_overlap"]["data"]["10"]
     rows = ask("steps", *DLRM, rules="tensorboard")["communication"]
     names = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
@@ -113,18 +113,18 @@ doings = st.lists(
 )
 
 
-def painted(found: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
-    """How many nanoseconds of a window count for each category: the first that lasts."""
+def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
+    """Count the nanoseconds of a window by category; each counts for the first that covers it."""
     spent = [0] * len(CATEGORIES)
     for now in range(start, end):
-        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in found if begin <= now < begin + length]
+        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= now < begin + length]
         spent[min(lasting, default=len(CATEGORIES) - 1)] += 1
     return spent
 
 
 @settings(max_examples=25)
 @given(doings, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
-def test_a_nanosecond_counts_for_the_first_that_lasts(
+def test_each_nanosecond_counts_for_the_first_category(
     ask: Ask, found: list[tuple[Any, int, int]], borders: list[int]
 ) -> None:
     windows = list(pairwise(borders))
@@ -160,7 +160,7 @@ def bounds(ask: Ask, events: list[dict[str, Any]], **parameters: Any) -> list[tu
     return [(row["step"], row["start_ns"] // 1000, row["end_ns"] // 1000) for row in rows]
 
 
-def test_a_step_lasts_until_its_work_is_done_and_the_next_one_starts_there(ask: Ask) -> None:
+def test_step_lasts_until_its_work_is_done_and_the_next_starts_there(ask: Ask) -> None:
     assert bounds(ask, two_steps()) == [(3, 0, 17), (4, 17, 23)]
     assert bounds(ask, two_steps(), bounds="host") == [(3, 0, 10), (4, 10, 20)]
     assert bounds(ask, two_steps(), last_step="drop") == [(3, 0, 17)]
@@ -170,7 +170,7 @@ def test_a_step_lasts_until_its_work_is_done_and_the_next_one_starts_there(ask: 
     assert bounds(ask, two_steps(before)) == [(3, 0, 17), (4, 17, 23)], "work without a launch counts by its time"
 
 
-def test_tensorboard_leaves_out_steps_at_the_end_that_launch_little(ask: Ask) -> None:
+def test_tensorboard_rules_drop_last_steps_with_few_launches(ask: Ask) -> None:
     third = event("user_annotation", "ProfilerStep#5", 30, 5)
     assert bounds(ask, two_steps(third)) == [(3, 0, 17), (4, 17, 23), (5, 30, 35)]
     assert bounds(ask, two_steps(third), rules="tensorboard") == [(3, 0, 17), (4, 17, 23)]
@@ -178,15 +178,15 @@ def test_tensorboard_leaves_out_steps_at_the_end_that_launch_little(ask: Ask) ->
     assert bounds(ask, two_steps(*more), rules="tensorboard") == [(3, 0, 17)], "1 is less than 80 % of 2"
 
 
-def test_twins_of_steps_on_a_gpu_are_none(ask: Ask) -> None:
+def test_gpu_copies_of_steps_are_not_counted(ask: Ask) -> None:
     twin = event("gpu_user_annotation", "ProfilerStep#3", 5, 12)
     for rules in ("exact", "tensorboard"):
         assert bounds(ask, two_steps(twin), rules=rules) == [(3, 0, 17), (4, 17, 23)]
 
 
-def test_a_trace_with_no_steps_is_one(ask: Ask) -> None:
+def test_trace_without_steps_is_one_step(ask: Ask) -> None:
     events = two_steps()
-    assert bounds(ask, [one for one in events if "Step" not in one["name"]]) == [(None, 1, 23)]
+    assert bounds(ask, [event for event in events if "Step" not in event["name"]]) == [(None, 1, 23)]
     [row] = ask("steps", [event("kernel", "gemm", -5, 12)])["steps"]
     assert (row["step"], row["total_ns"], row["kernel_ns"], row["other_ns"]) == (None, 12_000, 12_000, 0)
     [row] = ask("steps", [event("cpu_op", "aten::mm", 1, 0)])["steps"]
@@ -194,10 +194,10 @@ def test_a_trace_with_no_steps_is_one(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("rules", ["exact", "tensorboard"])
-def test_without_a_gpu_the_host_computes(ask: Ask, rules: str) -> None:
-    told = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
-    assert [row["step"] for row in told["steps"]] == [2, 3]
-    for row, hidden in zip(told["steps"], told["communication"], strict=True):
+def test_host_computes_without_a_gpu(ask: Ask, rules: str) -> None:
+    answer = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
+    assert [row["step"] for row in answer["steps"]] == [2, 3]
+    for row, hidden in zip(answer["steps"], answer["communication"], strict=True):
         assert row["kernel_ns"] == 0 < row["cpu_exec_ns"]
         assert row["communication_ns"] > 0
         parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
@@ -205,7 +205,7 @@ def test_without_a_gpu_the_host_computes(ask: Ask, rules: str) -> None:
         assert hidden["overlap_ns"] + hidden["communication_ns"] == row["communication_ns"]
 
 
-def test_odd_events_are_no_trouble(ask: Ask) -> None:
+def test_odd_events_yield_an_answer(ask: Ask) -> None:
     events = two_steps(
         event("kernel", "gemm", 2, -3, correlation="x"),
         event("user_annotation", "ProfilerStep#x", 0, 3),
@@ -219,20 +219,23 @@ def test_odd_events_are_no_trouble(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["steps", "collectives", "recommendations"])
-def test_ranks_in_one_trace_are_as_they_are_apart(
+def test_ranks_of_a_merged_trace_equal_separate_ranks(
     name: str, ask: Ask, read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
     apart = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
     one = merged([read_once(path) for path in apart], tmp_path)
     question = question_of(name)
-    together = answered(
-        question, parameters_of(question, {}), [Asked(one.columns, one.summary)], Readings(tmp_path / "spill")
+    together = answer_question(
+        question,
+        parameters_of(question, {}),
+        [AnalysisInput(one.columns, one.summary)],
+        ReadingCache(tmp_path / "spill"),
     )
     assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *apart)
 
 
-def test_a_selected_step_is_as_it_is_in_the_whole(ask: Ask) -> None:
-    """With host bounds: what else a device does until then is not selected."""
+def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
+    """This holds with host bounds: other work on a device until then is not selected."""
     trace = DATA / "cpu_train_steps.pt.trace.json.gz"
     whole = ask("steps", trace, bounds="host")["steps"]
     for row in whole:

@@ -1,4 +1,4 @@
-"""The time of a GPU: as an independent oracle has it, to the nanosecond."""
+"""The time of a GPU, compared with an independent oracle to the nanosecond."""
 
 from contextlib import suppress
 from random import Random
@@ -28,14 +28,14 @@ NAMES = {
 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
-def test_it_is_exact(name: str, ask: Ask) -> None:
+def test_breakdown_is_exact(name: str, ask: Ask) -> None:
     expected = exact(name)
     [row] = ask("temporal_breakdown", real(name))["breakdown"]
     assert {ours: row[ours] for ours in NAMES} == {ours: expected[theirs] for ours, theirs in NAMES.items()}
 
 
 @needs_shared
-def test_ranks_are_told_apart(ask: Ask) -> None:
+def test_ranks_are_separate(ask: Ask) -> None:
     rows = ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")))["breakdown"]
     for rank, expected in golden("exact", "dlrm_8_ranks").items():
         [row] = [row for row in rows if row["rank"] == int(rank)]
@@ -54,7 +54,7 @@ HTA_SHARES = {
 
 @needs_shared
 @pytest.mark.parametrize("name", [name for name in SINGLE if name != "v100_resnet50_2021"])
-def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
+def test_breakdown_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
     [expected] = golden("hta_ns", name)["temporal_breakdown"]
     [row] = ask("temporal_breakdown", real(name), **HTA)["breakdown"]
     for ours, theirs in HTA_NAMES.items():
@@ -64,7 +64,7 @@ def test_it_is_htas_with_its_filters(name: str, ask: Ask) -> None:
 
 
 @needs_shared
-def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
+def test_breakdown_equals_hta_for_whole_times(ask: Ask) -> None:
     [row] = ask("temporal_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
     rows = [row, *ask("temporal_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]]
     own = [golden("hta_default", name)["temporal_breakdown"] for name in ("v100_resnet50_2021", "dlrm_8_ranks")]
@@ -73,7 +73,7 @@ def test_it_is_htas_own_where_times_are_whole(ask: Ask) -> None:
         assert {ours: round(row[ours], 2) for ours in HTA_SHARES} == {o: expected[t] for o, t in HTA_SHARES.items()}
 
 
-def test_each_time_is_of_the_first_that_fits(ask: Ask) -> None:
+def test_each_moment_counts_for_the_first_matching_type(ask: Ask) -> None:
     trace = [
         work(0, 10),
         work(5, 10, name="ncclDevKernel_AllReduce"),
@@ -87,17 +87,17 @@ def test_each_time_is_of_the_first_that_fits(ask: Ask) -> None:
     assert (row["compute_ns"], row["mem_ns"]) == (20000, 8000)
 
 
-def test_a_kernel_that_tells_of_a_collective_communicates_whatever_its_name(ask: Ask) -> None:
-    told: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
+def test_kernel_with_collective_metadata_communicates_whatever_its_name(ask: Ask) -> None:
+    answer: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
     collective = call(0, 1, "record_param_comms") | {"cat": "cpu_op", "args": {"External id": 9}}
-    trace = [collective, work(1, 5, name="multimem", **told), work(6, 2, name="multimem")]
+    trace = [collective, work(1, 5, name="multimem", **answer), work(6, 2, name="multimem")]
     [row] = ask("temporal_breakdown", trace)["breakdown"]
     assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
     [row] = ask("temporal_breakdown", trace, selection=Selection(categories=["kernel"]))["breakdown"]
     assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
 
 
-def test_the_last_step_and_what_has_no_launch_may_be_left_out(ask: Ask) -> None:
+def test_last_step_and_unlinked_work_can_be_left_out(ask: Ask) -> None:
     trace = [
         *(step(1, 0, 10), step(2, 10, 10)),
         *(call(1, 1), call(9, 2), call(10, 3), call(15, 4)),
@@ -116,7 +116,7 @@ def test_the_last_step_and_what_has_no_launch_may_be_left_out(ask: Ask) -> None:
     assert row["busy_ns"] == 30000  # of a single step, none is left out
 
 
-def test_devices_are_told_apart(ask: Ask) -> None:
+def test_devices_are_separate(ask: Ask) -> None:
     trace = [work(at, 1, device=device) for at, device in enumerate([1, 2, 1, 3, 2])]
     rows = ask("temporal_breakdown", trace)["breakdown"]
     assert [(row["device"], row["span_ns"]) for row in rows] == [(1, 3000), (2, 4000), (3, 1000)]
@@ -125,7 +125,7 @@ def test_devices_are_told_apart(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("types", ["exact", "hta"])
-def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
+def test_hostile_values_yield_an_answer(types: str, ask: Ask) -> None:
     trace = [
         *(work(2**53 + at, at) for at in range(3)),
         *(work(-1, -5), work(9e14, 9e14), work(1, 1, device="a", stream=[1], correlation=1.5)),
@@ -136,12 +136,12 @@ def test_hostile_values_give_an_answer(types: str, ask: Ask) -> None:
     rows = ask("temporal_breakdown", trace, types=types)["breakdown"]
     assert all(row["busy_ns"] + row["idle_ns"] == row["span_ns"] >= 0 for row in rows)
     if types == "exact":
-        with pytest.raises(NotApplicable, match="left to count"):
+        with pytest.raises(NotApplicable, match="this analysis counts is left"):
             ask("temporal_breakdown", trace, last_step="drop")
 
 
 @pytest.mark.parametrize("types", ["exact", "hta"])
-def test_a_trace_without_work_is_told_why(types: str, ask: Ask) -> None:
+def test_trace_without_work_has_a_reason(types: str, ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("temporal_breakdown", [call(1, 1)], types=types)
 
@@ -151,26 +151,26 @@ KINDS = [("kernel", "gemm"), ("kernel", "ncclKernel"), ("gpu_memcpy", "Memcpy"),
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=12))
-def test_parts_add_up_to_the_span_as_instants_say(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]]) -> None:
+def test_parts_add_up_to_the_span_instant_by_instant(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]]) -> None:
     [row] = ask("temporal_breakdown", [work(at, dur, *kind) for at, dur, kind in parts])["breakdown"]
-    found = dict.fromkeys(("compute", "overlap", "exposed_comm", "exposed_mem", "idle"), 0)
+    rows = dict.fromkeys(("compute", "overlap", "exposed_comm", "exposed_mem", "idle"), 0)
     first, last = min(at for at, _, _ in parts), max(at + dur for at, dur, _ in parts)
     for instant in range(first, last):
         names = {kind[1] for at, dur, kind in parts if at <= instant < at + dur}
         compute, comm = "gemm" in names, "ncclKernel" in names
-        found["compute"] += compute
-        found["overlap"] += compute and comm
-        found["exposed_comm"] += comm and not compute
-        found["exposed_mem"] += bool(names) and not comm and not compute
-        found["idle"] += not names
-    assert {name: row[f"{name}_ns"] for name in found} == {name: time * 1000 for name, time in found.items()}
-    assert row["span_ns"] == sum(row[f"{name}_ns"] for name in found if name != "overlap") == (last - first) * 1000
+        rows["compute"] += compute
+        rows["overlap"] += compute and comm
+        rows["exposed_comm"] += comm and not compute
+        rows["exposed_mem"] += bool(names) and not comm and not compute
+        rows["idle"] += not names
+    assert {name: row[f"{name}_ns"] for name in rows} == {name: time * 1000 for name, time in rows.items()}
+    assert row["span_ns"] == sum(row[f"{name}_ns"] for name in rows if name != "overlap") == (last - first) * 1000
 
 
 @needs_shared
 @pytest.mark.parametrize("memset", ["mem", "comp"])
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8", "v100_resnet50_2021"])
-def test_columns_are_read_as_the_database_reads_them(name: str, memset: str, ask: Ask) -> None:
+def test_columns_equal_those_read_by_the_database(name: str, memset: str, ask: Ask) -> None:
     whole = ask("temporal_breakdown", real(name), memset=memset)
     assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=Selection())
     narrow = Selection(categories=[one for one in ("Kernel", "Memcpy", "Memset") if name.endswith("2021")] or NARROW)
@@ -183,7 +183,7 @@ def test_columns_are_read_as_the_database_reads_them(name: str, memset: str, ask
     st.integers(1, 70),
     st.randoms(use_true_random=False),
 )
-def test_order_does_not_matter_and_time_adds_up(ask: Ask, parts: list[Any], border: int, random: Random) -> None:
+def test_times_add_up_whatever_the_order_of_events(ask: Ask, parts: list[Any], border: int, random: Random) -> None:
     trace = [step(1, 0, border), step(2, border, 90 - border), *(work(at, dur, *kind) for at, dur, kind in parts)]
     whole = ask("temporal_breakdown", trace)["breakdown"][0]
     assert ask("temporal_breakdown", random.sample(trace, len(trace)))["breakdown"] == [whole]
@@ -198,20 +198,20 @@ def test_order_does_not_matter_and_time_adds_up(ask: Ask, parts: list[Any], bord
 
 
 @needs_shared
-def test_the_order_of_ranks_does_not_matter(ask: Ask) -> None:
+def test_answers_do_not_depend_on_the_order_of_ranks(ask: Ask) -> None:
     traces = sorted(SHARED.glob("dlrm_8_ranks/*"))[:3]
     rows = ask("temporal_breakdown", *traces)["breakdown"]
     assert ask("temporal_breakdown", *reversed(traces))["breakdown"] == rows[::-1]
 
 
-def test_to_hta_work_without_a_stream_in_its_arguments_is_not_there(ask: Ask) -> None:
-    """MTIA writes transfers so; their tid is then no stream."""
-    told = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
+def test_hta_types_ignore_work_without_a_stream_argument(ask: Ask) -> None:
+    """MTIA writes transfers in this way; their tid is then no stream."""
+    answer = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
     untold = {**work(10, 5, "mtia_ccp_events", "dma_request", size=16), "tid": 801}
     del untold["args"]["stream"]
     odd = {**work(20, 1, "mtia_ccp_events", "dma_request", stream=None), "tid": 801}
     for types, busy, spans in (("exact", 10_000, 21_000), ("hta", 4_000, 4_000)):
-        [row] = ask("temporal_breakdown", [told, untold, odd], types=types)["breakdown"]
+        [row] = ask("temporal_breakdown", [answer, untold, odd], types=types)["breakdown"]
         assert (row["busy_ns"], row["span_ns"]) == (busy, spans)
-        kernels = ask("kernel_breakdown", [told, untold, odd], types=types)["kernels"]
+        kernels = ask("kernel_breakdown", [answer, untold, odd], types=types)["kernels"]
         assert sum(row["count"] for row in kernels) == (3 if types == "exact" else 1)

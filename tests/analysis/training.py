@@ -18,7 +18,7 @@ FIRST, SECOND, REDUCING = 7, 20, 24
 
 @dataclass
 class Training:
-    """Some training steps.
+    """Builder of training steps.
 
     Args:
         call_us: how long a launching call takes.
@@ -117,13 +117,13 @@ class Training:
         self._device(name, "kernel", stream, start, lasting, correlation=correlation)
 
     def _device(self, name: str, cat: str, stream: int, start: int, lasting: int, **args: Any) -> None:
-        told = {"device": 0, "context": 1, "stream": stream, **args}
+        answer = {"device": 0, "context": 1, "stream": stream, **args}
         self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": start, "dur": lasting, "args": told}
+            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": start, "dur": lasting, "args": answer}
         )
 
     def _hand_over(self, tid: int, source: int, target: int) -> None:
-        """Let a stream wait for all that another was given so far."""
+        """Make a stream wait for all work that was launched on another so far."""
         with self._call("cudaEventRecord", tid) as record:
             self._now += 1
         with self._call("cudaStreamWaitEvent", tid) as wait:
@@ -142,10 +142,10 @@ class Training:
 
 
 def without_sync_events(events: list[Event]) -> list[Event]:
-    """The same trace as a profiler writes it that was not asked for synchronization events."""
+    """Return the same trace without synchronization events."""
     return [event for event in events if event["cat"] != "cuda_sync"]
 
 
 def on_one_thread(events: list[Event]) -> list[Event]:
-    """The same trace with what the autograd engine does on the main thread, which rests meanwhile."""
+    """Return the same trace with the events of the autograd thread moved to the main thread, which rests meanwhile."""
     return [{**event, "tid": MAIN} if event["tid"] == ENGINE else event for event in events]

@@ -1,6 +1,6 @@
-"""Which work belongs to which launch, operator and step, in plain Python: what `service.attribution` is held to.
+"""Oracle for `service.attribution`: the launch, operator and step of work, in plain Python.
 
-Nothing here is shared with the service. Events are those of `tests.brute.Document`, whose times come from decimal text.
+It shares no code with the service. Events are those of `tests.brute.Document`, whose times come from decimal text.
 """
 
 import re
@@ -24,27 +24,29 @@ def _thread(event: "Event") -> Any:
     return pid, int(tid) if isinstance(tid, str) and re.fullmatch(r"[0-9]{1,18}", tid) else tid
 
 
-class Attributed:
-    """The attribution of a document's events; all are told by their index.
+class AttributionOracle:
+    """The attribution of a document's events; each event is identified by its index.
 
     Args:
-        document: with its events.
-        ranks: of a merged trace, the rank of each process.
+        document: the document with its events.
+        ranks: rank of each process of a merged trace.
     """
 
     def __init__(self, document: "Document", ranks: dict[Any, int] | None = None) -> None:
         self.ranks = ranks or {}
         self.slices = sorted(
-            (one for one in document.events if one.ph == "X" and one.start is not None),
-            key=lambda one: (one.start, -one.lasts, document.order[one.index]),
+            (event for event in document.events if event.ph == "X" and event.start is not None),
+            key=lambda event: (event.start, -event.lasts, document.order[event.index]),
         )
-        self.work = [one for one in self.slices if one.cat in WORK]
+        self.work = [event for event in self.slices if event.cat in WORK]
         self.operators = [
-            one
-            for one in self.slices
-            if one.cat in OPERATORS and one.name not in LEFT_OUT and not (one.name or "").startswith("ProfilerStep#")
+            event
+            for event in self.slices
+            if event.cat in OPERATORS
+            and event.name not in LEFT_OUT
+            and not (event.name or "").startswith("ProfilerStep#")
         ]
-        self.events = {one.index: one for one in document.events}
+        self.events = {event.index: event for event in document.events}
 
     def _rank(self, event: "Event") -> int | None:
         return self.ranks.get(event.track[0])
@@ -54,79 +56,83 @@ class Attributed:
     @cached_property
     def _calls(self) -> dict[int, "Event"]:
         calls: dict[int, Event] = {}
-        for one in self.slices:
-            if one.is_launch and one.correlation is not None and one.correlation > 0:
-                calls.setdefault(one.correlation, one)
+        for event in self.slices:
+            if event.is_launch and event.correlation is not None and event.correlation > 0:
+                calls.setdefault(event.correlation, event)
         return calls
 
     def launch(self, event: "Event") -> "Event | None":
         return self._calls.get(event.correlation) if event.correlation is not None and event.correlation > 0 else None
 
     @cached_property
-    def _places(self) -> dict[int, int]:
-        return {one.index: place for place, one in enumerate(self.slices)}
+    def _order(self) -> dict[int, int]:
+        return {event.index: place for place, event in enumerate(self.slices)}
 
     @cached_property
     def _of_threads(self) -> dict[Any, list["Event"]]:
         threads: dict[Any, list[Event]] = defaultdict(list)
-        for one in self.operators:
-            threads[_thread(one)].append(one)
+        for event in self.operators:
+            threads[_thread(event)].append(event)
         return threads
 
     @cached_property
     def _around(self) -> dict[int, "Event | None"]:
-        """The innermost operator around each launch: the last of those before it that lasts as it begins."""
-        found: dict[int, Event | None] = {}
-        waiting = {thread: list(reversed(ones)) for thread, ones in self._of_threads.items()}
-        lasting: dict[Any, list[Event]] = defaultdict(list)
-        for call in sorted(self._calls.values(), key=lambda one: self._places[one.index]):
-            thread, mine = _thread(call), lasting[_thread(call)]
-            ahead = waiting.get(thread, [])
-            while ahead and self._places[ahead[-1].index] < self._places[call.index]:
-                mine.append(ahead.pop())
+        """The innermost operator around each launch: the last one before it that is still open as it begins."""
+        around: dict[int, Event | None] = {}
+        upcoming = {thread: list(reversed(operators)) for thread, operators in self._of_threads.items()}
+        opened: dict[Any, list[Event]] = defaultdict(list)
+        for call in sorted(self._calls.values(), key=lambda event: self._order[event.index]):
+            thread, stack = _thread(call), opened[_thread(call)]
+            ahead = upcoming.get(thread, [])
+            while ahead and self._order[ahead[-1].index] < self._order[call.index]:
+                stack.append(ahead.pop())
             assert call.start is not None
-            mine[:] = [one for one in mine if one.end > call.start]
-            found[call.index] = mine[-1] if mine else None
-        return found
+            stack[:] = [operator for operator in stack if operator.end > call.start]
+            around[call.index] = stack[-1] if stack else None
+        return around
 
     def external_id(self, event: "Event") -> int:
         launch = self.launch(event)
-        told = event.external if (event.external or 0) > 0 else launch.external if launch else 0
-        return max(told or 0, 0)
+        external = event.external if (event.external or 0) > 0 else launch.external if launch else 0
+        return max(external or 0, 0)
 
     @cached_property
     def external_ids(self) -> str:
-        """What the External ids of work are."""
-        pairs = [(self.external_id(one), self._by_launch(one)) for one in self.work]
+        """The meaning of the External ids of work."""
+        pairs = [(self.external_id(event), self._operator_of_launch(event)) for event in self.work]
         compared = [(id_, op.external) for id_, op in pairs if id_ and op]
         if compared:
             return "operators" if 100 * sum(a == b for a, b in compared) >= 99 * len(compared) else "other"
-        lacking = [one for one in self.work if self.external_id(one)]
-        if not lacking:
+        with_id = [event for event in self.work if self.external_id(event)]
+        if not with_id:
             return "unknown"
-        fitting = sum(self._fits(one) for one in lacking)
-        return "operators" if 100 * fitting >= 99 * len(lacking) else "other"
+        plausible = sum(self._is_plausible(event) for event in with_id)
+        return "operators" if 100 * plausible >= 99 * len(with_id) else "other"
 
-    def _fits(self, event: "Event") -> bool:
-        operator = self._named.get(self.external_id(event))
+    def _is_plausible(self, event: "Event") -> bool:
+        operator = self._operators_by_id.get(self.external_id(event))
         if operator is None or event.start is None or operator.start is None:
             return False
         return operator.start <= event.start and self.external_id(event) != event.correlation
 
     @cached_property
-    def _named(self) -> dict[int, "Event"]:
-        counts = Counter(one.external for one in self.operators)
-        return {one.external: one for one in self.operators if one.external and counts[one.external] == 1}
+    def _operators_by_id(self) -> dict[int, "Event"]:
+        counts = Counter(operator.external for operator in self.operators)
+        return {
+            operator.external: operator
+            for operator in self.operators
+            if operator.external and counts[operator.external] == 1
+        }
 
-    def _by_launch(self, event: "Event") -> "Event | None":
+    def _operator_of_launch(self, event: "Event") -> "Event | None":
         launch = self.launch(event)
         return self._around[launch.index] if launch else None
 
     def operator(self, event: "Event") -> "Event | None":
-        found = self._by_launch(event)
-        if not found and self.external_ids == "operators":
-            return self._named.get(self.external_id(event))
-        return found
+        operator = self._operator_of_launch(event)
+        if not operator and self.external_ids == "operators":
+            return self._operators_by_id.get(self.external_id(event))
+        return operator
 
     def rule(self, event: "Event") -> str:
         launch, graph = self.launch(event), ""
@@ -142,37 +148,37 @@ class Attributed:
 
     @cached_property
     def _annotations(self) -> list[tuple["Event", int]]:
-        found = []
-        for one in self.slices:
-            told = re.fullmatch(r"ProfilerStep#(\d{1,18})", one.name or "")
-            if told and one.cat not in WORK | {"gpu_user_annotation"}:
-                found.append((one, int(told[1])))
-        return found
+        annotations = []
+        for event in self.slices:
+            match = re.fullmatch(r"ProfilerStep#(\d{1,18})", event.name or "")
+            if match and event.cat not in WORK | {"gpu_user_annotation"}:
+                annotations.append((event, int(match[1])))
+        return annotations
 
     def _merged(self, annotations: list[tuple["Event", int]]) -> list[tuple[int, int, int]]:
-        """Start, end and number of steps; annotations of one step that overlap are one."""
+        """Start, end and number of steps; overlapping annotations of a step are merged."""
         steps: list[list[int]] = []
-        for one, number in annotations:
-            assert one.start is not None
-            end = max(one.end, one.start + 1)
+        for event, number in annotations:
+            assert event.start is not None
+            end = max(event.end, event.start + 1)
             same = next((step for step in reversed(steps) if step[2] == number), None)
-            if same and one.start < same[1]:
+            if same and event.start < same[1]:
                 same[1] = max(same[1], end)
             else:
-                steps.append([one.start, end, number])
+                steps.append([event.start, end, number])
         return [(start, end, number) for start, end, number in steps]
 
     @cached_property
     def _steps(self) -> dict[Any, list[tuple[int, int, int]]]:
-        """The steps of each rank; and of each thread that annotates some, where another thread of its rank does too."""
-        by: dict[Any, list[tuple[Event, int]]] = defaultdict(list)
-        for one, number in self._annotations:
-            by["rank", self._rank(one)].append((one, number))
-            by["thread", _thread(one)].append((one, number))
-        return {key: self._merged(annotations) for key, annotations in by.items()}
+        """The steps of each rank, and of each thread that annotates steps."""
+        grouped: dict[Any, list[tuple[Event, int]]] = defaultdict(list)
+        for event, number in self._annotations:
+            grouped["rank", self._rank(event)].append((event, number))
+            grouped["thread", _thread(event)].append((event, number))
+        return {key: self._merged(annotations) for key, annotations in grouped.items()}
 
     def step_at(self, event: "Event") -> int | None:
-        """The step in which an event begins, by its time on its thread."""
+        """The step in which an event begins on its thread."""
         if event.start is None:
             return None
         steps = self._steps.get(("thread", _thread(event))) or self._steps.get(("rank", self._rank(event)), [])
@@ -182,9 +188,9 @@ class Attributed:
     @cached_property
     def _regions(self) -> dict[Any, "Event"]:
         regions: dict[Any, Event] = {}
-        for one in self.slices:
-            if one.cat in {"user_annotation", "User"} and (one.external or 0) > 0:
-                regions.setdefault((one.external, one.name), one)
+        for event in self.slices:
+            if event.cat in {"user_annotation", "User"} and (event.external or 0) > 0:
+                regions.setdefault((event.external, event.name), event)
         return regions
 
     def step(self, event: "Event") -> int | None:

@@ -1,4 +1,4 @@
-"""Links of work to launches, operators and steps are those of the oracle, on real, made and hostile traces."""
+"""Links of work to launches, operators and steps match the oracle on real, generated and hostile traces."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ Event = dict[str, Any]
 
 
 def ingested(text: bytes, folder: Path) -> tuple[Links, dict[str, Any], list[int]]:
-    """The links of a trace, its summary, and the positions of its events by row."""
+    """Ingest a trace and return its links, its summary, and the positions of its events by row."""
     columns = folder / "columns"
     summary = asdict(ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None))
     parts = Parts(columns / EVENTS)
@@ -39,18 +39,18 @@ def ingested(text: bytes, folder: Path) -> tuple[Links, dict[str, Any], list[int
     parts.close()
     links = links_of(columns, summary)
     (columns / ATTRIBUTION).unlink()
-    found_anew = links_of(columns, summary)
-    assert all((getattr(links, name) == getattr(found_anew, name)).all() for name in ("rows", "steps", "operators"))
+    computed = links_of(columns, summary)
+    assert all((getattr(links, name) == getattr(computed, name)).all() for name in ("rows", "steps", "operators"))
     return links, summary, positions
 
 
 def check(text: bytes) -> Counter[str]:
-    """Hold the links of a trace to the oracle; how much work each rule gives its operator."""
-    attributed = Document(text).attributed
+    """Check the links of a trace against the oracle, and return the count of work by rule."""
+    oracle = Document(text).attributed
     with TemporaryDirectory() as folder:
         links, summary, positions = ingested(text, Path(folder))
     work = links.of_work()
-    told = {
+    linked = {
         positions[row]: (
             None if launch == NONE else positions[launch],
             None if operator == NONE else positions[operator],
@@ -62,27 +62,27 @@ def check(text: bytes) -> Counter[str]:
             strict=True,
         )
     }
-    assert told == {
-        one.index: (
-            getattr(attributed.launch(one), "index", None),
-            getattr(attributed.operator(one), "index", None),
-            attributed.rule(one),
-            attributed.step(one),
+    assert linked == {
+        event.index: (
+            getattr(oracle.launch(event), "index", None),
+            getattr(oracle.operator(event), "index", None),
+            oracle.rule(event),
+            oracle.step(event),
         )
-        for one in attributed.work
+        for event in oracle.work
     }
-    counts = Counter(attributed.rule(one) for one in attributed.work)
-    assert summary["attribution"] == {"external_ids": attributed.external_ids, "rules": dict(counts)}
+    counts = Counter(oracle.rule(event) for event in oracle.work)
+    assert summary["attribution"] == {"external_ids": oracle.external_ids, "rules": dict(counts)}
     assert counts.total() == len(work.rows)
     return counts
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
-def test_links_of_a_real_trace_are_those_of_the_oracle(path: Path) -> None:
+def test_links_of_a_real_trace_match_the_oracle(path: Path) -> None:
     check(gzip.decompress(path.read_bytes()))
 
 
-def test_links_of_a_made_trace_are_those_of_the_oracle() -> None:
+def test_links_of_a_generated_trace_match_the_oracle() -> None:
     shape = TraceShape(devices=(0, 1), stacks=True, kernels=12, steps=3)
 
     assert check(b"".join(trace_chunks(shape)))["launch"]
@@ -90,7 +90,7 @@ def test_links_of_a_made_trace_are_those_of_the_oracle() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(documents())
-def test_links_of_a_hostile_document_are_those_of_the_oracle(text: str) -> None:
+def test_links_of_a_hostile_document_match_the_oracle(text: str) -> None:
     check(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
 
 
@@ -117,12 +117,12 @@ _DEVICE = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_HOST, max_size=14), st.lists(_DEVICE, min_size=1, max_size=6))
-def test_links_of_overlapping_slices_are_those_of_the_oracle(host: list[Event], device: list[Event]) -> None:
+def test_links_of_overlapping_slices_match_the_oracle(host: list[Event], device: list[Event]) -> None:
     check(text_of(*host, *device).encode())
 
 
 def _launched(ids: str, random: Random) -> bytes:
-    """A trace of 40 operators that launch a kernel each, in which External ids are of one kind."""
+    """Build a trace of 40 operators, each launching a kernel, whose External ids are of the given kind."""
     events: list[Event] = []
     for number in range(1, 41):
         at = number * 10
@@ -130,11 +130,11 @@ def _launched(ids: str, random: Random) -> bytes:
         external = {} if kernel[ids] is None else {"External id": kernel[ids]}
         if ids == "correlation":
             external = {"External id": 100 + number}
-        here: Event = {"ph": "X", "pid": 1, "tid": 1}
+        on_host: Event = {"ph": "X", "pid": 1, "tid": 1}
         events += [
-            {**here, "cat": "cpu_op", "name": "aten::op", "ts": at, "dur": 8, "args": {"External id": number}},
+            {**on_host, "cat": "cpu_op", "name": "aten::op", "ts": at, "dur": 8, "args": {"External id": number}},
             {
-                **here, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 2, "dur": 2,
+                **on_host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 2, "dur": 2,
                 "args": {"correlation": 100 + number, **external},
             },
             {
@@ -146,13 +146,13 @@ def _launched(ids: str, random: Random) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"), [("missing", "unknown"), ("correlation", "other"), ("colliding", "other"), ("right", "operators")]
+    ("ids", "kind"), [("missing", "unknown"), ("correlation", "other"), ("colliding", "other"), ("right", "operators")]
 )
-def test_operators_are_the_same_whatever_external_ids_are(ids: str, told: str, tmp_path: Path) -> None:
+def test_operators_do_not_depend_on_external_ids(ids: str, kind: str, tmp_path: Path) -> None:
     random = Random(ids)
     links, summary, positions = ingested(_launched(ids, random), tmp_path)
     work = links.of_work()
 
-    assert summary["attribution"] == {"external_ids": told, "rules": {"launch": 40}}
+    assert summary["attribution"] == {"external_ids": kind, "rules": {"launch": 40}}
     assert [positions[row] for row in work.operators.tolist()] == [3 * number for number in range(40)]
     assert [positions[row] for row in work.launches.tolist()] == [3 * number + 1 for number in range(40)]

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from service.engine.provision import engine_path
+from service.engine.trace_processor.provision import engine_path
 from service.settings import Settings
 from service.streaming.codec import plain_chunks
 from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks

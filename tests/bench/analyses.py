@@ -50,7 +50,7 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
 def _forget(server: Server, small: dict[str, Any]) -> None:
     """Let the process that answers be another one, which has read nothing but a small trace."""
     for process in psutil.Process(server.pid).children():
-        if "service.jobs.analysis" in process.cmdline():
+        if "service.jobs.children analysis" in " ".join(process.cmdline()):
             process.kill()
             process.wait()
     for name in ("operators", "critical_path"):

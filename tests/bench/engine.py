@@ -15,10 +15,10 @@ IDLE, ARROW, ROWS = "an idle engine's start", "SQL: one million rows as Arrow", 
 SELECT_1, ASKED = "SQL: SELECT 1, median", 300
 MILLION = "select id, ts, dur, name from slice limit 1000000"
 _IDLE = (
-    "from service.engine.process import EngineProcess; from service.engine import wire; import asyncio, pathlib, sys\n"
+    "from service.engine.trace_processor.process import TraceProcessor; import asyncio, pathlib, sys\n"
     "async def start():\n"
-    "    engine = await EngineProcess.start(pathlib.Path(sys.argv[1]))\n"
-    "    await engine.ask(wire.request(wire.GET_STATUS))\n"
+    "    engine = await TraceProcessor.start(pathlib.Path(sys.argv[1]))\n"
+    "    await engine.version()\n"
     "    await engine.stop(1)\n"
     "asyncio.run(start())"
 )

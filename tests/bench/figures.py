@@ -105,11 +105,11 @@ def role_of(process: psutil.Process) -> str:
     words = " ".join(process.cmdline())
     roles = {
         "--stdiod": "engine",
-        "service.jobs.worker": "worker",
-        "service.jobs.export": "export",
-        "service.jobs.rendering": "rendering",
-        "service.jobs.maker": "maker",
-        "service.jobs.analysis": "analysis",
+        "service.jobs.children ingest": "worker",
+        "service.jobs.children export": "export",
+        "service.jobs.children render": "rendering",
+        "service.jobs.children derive": "maker",
+        "service.jobs.children analysis": "analysis",
     }
     return next((role for mark, role in roles.items() if mark in words), "server")
 

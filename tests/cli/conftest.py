@@ -36,7 +36,7 @@ def client(server: Server) -> Iterator[Client]:
 
 @pytest.fixture
 def run(server: Server) -> Run:
-    """The command line in this process, its streams no terminals, talking to the double."""
+    """Return a runner of commands in this process, without terminals, against the server double."""
 
     def invoke(*args: str, stdin: str | None = None) -> Result:
         return CliRunner().invoke(app, ["--url", server.url, *args], input=stdin, prog_name="tracedock")
@@ -46,7 +46,7 @@ def run(server: Server) -> Run:
 
 @pytest.fixture
 def environment(server: Server) -> dict[str, str]:
-    """The environment of a real process of the command line."""
+    """Return the environment of a command's process."""
     return {**os.environ, "TRACEDOCK_URL": server.url, "TERM": "xterm-256color", "COLUMNS": "80"}
 
 
@@ -55,9 +55,9 @@ OnTerminal = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def on_terminal(environment: dict[str, str]) -> OnTerminal:
-    """Runs the command line in a process with the named streams on a pseudo-terminal, the rest on pipes.
+    """Return a runner of commands in a process with the named streams on a pseudo-terminal, the others on pipes.
 
-    Gives (exit code, what the terminal got, what the piped one of stdout and stderr got).
+    It returns the exit code, the output on the terminal, and the output on the pipe.
     """
 
     def start(*args: str, terminal: tuple[str, ...] = ("stdout", "stderr")) -> tuple[int, str, str]:
@@ -78,5 +78,5 @@ def on_terminal(environment: dict[str, str]) -> OnTerminal:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux says EIO when the last one at the other end has closed
+    except OSError:  # EIO on Linux, when the other end is closed
         return b""

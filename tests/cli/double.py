@@ -1,4 +1,4 @@
-"""A server double: speaks the contract over real sockets, keeps what it was sent, misbehaves on request."""
+"""Server double: implements the API over real sockets, records requests, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API = "/api/v1"
 
 @dataclass
 class Answer:
-    """One scripted response; with `hold` it is given only once that is set."""
+    """Scripted response; with `hold` it is sent only after that event is set."""
 
     status: int
     body: bytes = b""
@@ -46,7 +46,7 @@ def problem(status: int, code: str, title: str, detail: str, **extras: Any) -> A
 
 
 def trace(trace_id: str, name: str, **changed: Any) -> dict[str, Any]:
-    """A trace object as the contract shows it, ready unless changed."""
+    """Return a trace of the API, ready by default."""
     whole: dict[str, Any] = {
         "id": trace_id,
         "name": name,
@@ -144,7 +144,7 @@ def session(trace_id: str, state: str, done: int = 0, **changed: Any) -> dict[st
 
 @dataclass
 class Arriving:
-    """An upload by tus."""
+    """Upload by tus."""
 
     name: str
     length: int
@@ -162,7 +162,7 @@ class Arriving:
 
 
 class Server(ThreadingHTTPServer):
-    """`traces` are served newest first; what `script` prepared for a path goes before anything else."""
+    """Serves `traces`, newest first; responses of `script` for a path take precedence."""
 
     daemon_threads = True
 
@@ -200,7 +200,7 @@ class Server(ThreadingHTTPServer):
                 return scripted.popleft()
             return self._route(request)
 
-    def _route(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each thing it can do
+    def _route(self, request: Request) -> Answer:  # noqa: PLR0911 - one return for each route
         match [request.method, *request.path.strip("/").split("/")]:
             case ["PUT", "traces", name]:
                 return self.keep(unquote(name), request.body)

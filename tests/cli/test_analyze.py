@@ -1,4 +1,4 @@
-"""The command `analyze`: of a trace on the server, and of files here without one."""
+"""The command `analyze`, for traces on the server and for local files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ def held(server: Server) -> Server:
     return server
 
 
+SKIPPED = {"rank": 1, "name": "b", "reason": "None."}
+
+
 def answer(**tables: list[list[object]]) -> Answer:
-    made = {
+    documents = {
         name: {
             "columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}],
             "rows": rows,
@@ -37,10 +40,10 @@ def answer(**tables: list[list[object]]) -> Answer:
         }
         for name, rows in tables.items()
     }
-    return json_answer({"analysis": "steps", "tables": made, "skipped": [{"rank": 1, "name": "b", "reason": "None."}]})
+    return json_answer({"analysis": "steps", "tables": documents, "skipped": [SKIPPED]})
 
 
-def test_files_are_asked_together_without_a_server(run: Run, files: list[Path]) -> None:
+def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path]) -> None:
     result = run("analyze", str(files[0]), "temporal_breakdown", "--with", str(files[1]))
     assert result.exit_code == 0, result.stderr
     names, *lines = [line.split("\t") for line in result.stdout.splitlines()]
@@ -48,57 +51,57 @@ def test_files_are_asked_together_without_a_server(run: Run, files: list[Path]) 
     assert all(int(line[names.index("span_ns")]) > 0 for line in lines)
 
 
-def test_a_file_is_asked_in_every_form_and_what_is_selected_of_it(run: Run, files: list[Path], tmp_path: Path) -> None:
-    asked = ("analyze", str(files[0]), "temporal_breakdown", "--steps", "4", "--set", "memset=comp")
-    told = json.loads(run(*asked, "-f", "json").stdout)
-    assert told["parameters"]["memset"] == "comp"
+def test_analyze_writes_every_format_of_a_file_and_of_a_selection(run: Run, files: list[Path], tmp_path: Path) -> None:
+    command = ("analyze", str(files[0]), "temporal_breakdown", "--steps", "4", "--set", "memset=comp")
+    document = json.loads(run(*command, "-f", "json").stdout)
+    assert document["parameters"]["memset"] == "comp"
     output = tmp_path / "out.arrow"
-    assert run(*asked, "-f", "arrow", "-o", str(output)).exit_code == 0
+    assert run(*command, "-f", "arrow", "-o", str(output)).exit_code == 0
     rows = pa.ipc.open_stream(output.read_bytes()).read_all().to_pylist()
-    assert [[*row.values()] for row in rows] == told["tables"]["breakdown"]["rows"]
+    assert [[*row.values()] for row in rows] == document["tables"]["breakdown"]["rows"]
 
 
-def test_a_table_goes_into_a_file_as_it_would_into_a_pipe(run: Run, files: list[Path], tmp_path: Path) -> None:
-    asked, output = ("analyze", str(files[0]), "temporal_breakdown"), tmp_path / "out.tsv"
-    assert run(*asked, "-o", str(output)).exit_code == 0
-    assert output.read_text() == run(*asked).stdout
+def test_analyze_writes_the_same_table_into_a_file_as_into_a_pipe(run: Run, files: list[Path], tmp_path: Path) -> None:
+    command, output = ("analyze", str(files[0]), "temporal_breakdown"), tmp_path / "out.tsv"
+    assert run(*command, "-o", str(output)).exit_code == 0
+    assert output.read_text() == run(*command).stdout
 
 
-def test_without_a_name_it_lists_what_can_be_asked(run: Run, files: list[Path]) -> None:
+def test_analyze_without_a_name_lists_analyses(run: Run, files: list[Path]) -> None:
     _, *lines = [line.split("\t") for line in run("analyze", str(files[0])).stdout.splitlines()]
     assert [line[0] for line in lines] == [*QUESTIONS]
 
 
-def test_files_are_compared_with_those_of_a_base(run: Run, files: list[Path]) -> None:
+def test_analyze_compares_files_with_those_of_a_base(run: Run, files: list[Path]) -> None:
     sides = ("--with", str(files[1]), "--base", str(files[1]), "--base", str(files[0]))
-    told = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
-    assert told["notes"] == ["The sides are matched by rank: ranks 0, 1."]
+    document = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
+    assert document["notes"] == ["The sides are matched by rank: ranks 0, 1."]
     refused = run("analyze", str(files[0]), "steps", "--base", str(files[1]))
     assert (refused.exit_code, "takes no base" in refused.stderr) == (1, True)
     alone = run("analyze", str(files[0]), "compare")
     assert (alone.exit_code, "1 trace was given without a base" in alone.stderr) == (1, True)
 
 
-def test_a_server_is_asked_for_a_group_with_all_that_was_told(run: Run, held: Server) -> None:
+def test_analyze_sends_all_options_for_a_group(run: Run, held: Server) -> None:
     held.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
     held.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
     result = run("analyze", "run", "compare", "--base", "rank0.json", "--wait", "5")
     assert result.stdout.splitlines() == ["rank", "0"]
-    asked = held.sent("GET")[-1].query
-    assert {key: asked[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
+    query = held.sent("GET")[-1].query
+    assert {key: query[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
 
 
-def test_a_server_is_asked_for_the_traces_by_id(run: Run, held: Server) -> None:
+def test_analyze_sends_the_ids_of_traces(run: Run, held: Server) -> None:
     held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")
     assert result.stdout.splitlines() == ["# main", "rank", "0", "", "# other", "rank", "1"]
     assert "b: None." in result.stderr
-    asked = held.sent("GET")[-1].query
-    assert {key: asked[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
-    assert json.loads(asked["selection"]) == {"steps": [7]}
+    query = held.sent("GET")[-1].query
+    assert {key: query[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
+    assert json.loads(query["selection"]) == {"steps": [7]}
 
 
-def test_a_pipe_gets_all_tables_and_can_split_them(run: Run, held: Server, tmp_path: Path) -> None:
+def test_analyze_prints_all_tables_into_a_pipe(run: Run, held: Server, tmp_path: Path) -> None:
     held.script("GET", f"/traces/{RANK0}/analysis/steps", *[answer(main=[[0], [1]], other=[["# main"]], third=[])] * 4)
     piped = run("analyze", "rank0.json", "steps").stdout
     tables = {part.partition("\n")[0]: part.splitlines()[1:] for part in piped.removeprefix("# ").split("\n\n# ")}
@@ -107,21 +110,21 @@ def test_a_pipe_gets_all_tables_and_can_split_them(run: Run, held: Server, tmp_p
     assert (tmp_path / "out.tsv").read_text() == piped
     assert run("analyze", "rank0.json", "steps", "--table", "other").stdout.splitlines() == ["rank", "# main"]
     unknown = run("analyze", "rank0.json", "steps", "--table", "none")
-    assert (unknown.exit_code, "there are main, other, third" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "the tables are main, other, third" in unknown.stderr) == (2, True)
 
 
-def test_csv_says_which_of_several_tables_it_has(run: Run, held: Server, files: list[Path]) -> None:
+def test_analyze_notes_the_table_of_csv(run: Run, held: Server, files: list[Path]) -> None:
     headers = {"Tracedock-Table": "main", "Tracedock-Tables": "main, other"}
     held.script("GET", f"/traces/{RANK0}/analysis/steps", *[Answer(200, b"rank\r\n", "text/csv", headers)] * 2)
-    note = "csv has one table: main, of main, other; --table names another"
+    note = "csv contains one table, main, of main, other; --table selects another"
     unnamed = run("analyze", "rank0.json", "steps", "-f", "csv")
     assert (unnamed.stdout, note in unnamed.stderr) == ("rank\n", True)
     assert note not in run("analyze", "rank0.json", "steps", "-f", "csv", "--table", "other").stderr
     here = run("analyze", str(files[0]), "operators", "-f", "csv")
-    assert f"csv has one table: {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
+    assert f"csv contains one table, {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
 
 
-def test_a_person_sees_all_tables_under_their_names(on_terminal: OnTerminal, held: Server) -> None:
+def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTerminal, held: Server) -> None:
     held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     code, drawn, _ = on_terminal("analyze", "rank0.json", "steps")
     assert code == 0
@@ -130,22 +133,24 @@ def test_a_person_sees_all_tables_under_their_names(on_terminal: OnTerminal, hel
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "says"),
+    ("command", "code", "message"),
     [
         (["horoscope"], 1, "no analysis"),
         (["temporal_breakdown", "--set", "memset"], 2, "NAME=VALUE"),
         (["temporal_breakdown", "--set", "memset=red"], 1, "memset"),
         (["temporal_breakdown", "--table", "none"], 2, "breakdown"),
-        (["temporal_breakdown", "--with", "rank0.json"], 2, "together"),
+        (["temporal_breakdown", "--with", "rank0.json"], 2, "combined"),
     ],
 )
-def test_what_can_not_be_asked_is_told(run: Run, files: list[Path], asked: list[str], code: int, says: str) -> None:
-    result = run("analyze", str(files[0]), *asked)
+def test_analyze_refuses_invalid_requests(
+    run: Run, files: list[Path], command: list[str], code: int, message: str
+) -> None:
+    result = run("analyze", str(files[0]), *command)
     assert result.exit_code == code
-    assert says in result.stderr
+    assert message in result.stderr
 
 
-def test_a_critical_path_becomes_a_trace_on_the_server(run: Run, held: Server) -> None:
+def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, held: Server) -> None:
     held.script("POST", f"/traces/{RANK0}/overlay", json_answer(job("done", result={"traces": ["c" * 12]}), 202))
     held.script("GET", "/jobs/3", json_answer(job("done", result={"traces": ["c" * 12]})))
     result = run("analyze", "rank0.json", "critical_path", "--overlay", "--steps", "3")
@@ -158,6 +163,6 @@ def test_a_critical_path_becomes_a_trace_on_the_server(run: Run, held: Server) -
     "options",
     ["steps --overlay", "critical_path --overlay -f json", "critical_path --force", "critical_path --overlay -o here"],
 )
-def test_an_overlay_is_of_a_critical_path_alone(run: Run, held: Server, options: str) -> None:
+def test_analyze_overlay_is_for_the_critical_path_only(run: Run, held: Server, options: str) -> None:
     assert run("analyze", "rank0.json", *options.split()).exit_code == 2
     assert held.sent("POST") == []

@@ -1,4 +1,4 @@
-"""What a TRACE argument means where a file of that name is here: one rule for all commands that take files."""
+"""Resolution of TRACE arguments with local files, the same for all commands that accept files."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a trace, in which commands run."""
+    """Run commands in a folder with a trace."""
     shutil.copy(STEPS, tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def alone(*arguments: str) -> Result:
-    """A command that reaches no server."""
+    """Run a command without a server."""
     return CliRunner().invoke(app, ["--url", "http://127.0.0.1:9", *arguments], prog_name="tracedock")
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_name_of_a_file_and_a_trace_is_refused_with_both_ways_out(
+def test_name_of_a_file_and_a_trace_is_refused_with_both_alternatives(
     run: Run, server: Server, command: list[str]
 ) -> None:
     server.traces = [trace(TRACE_ID, NAME)]
@@ -52,7 +52,7 @@ def test_a_name_of_a_file_and_a_trace_is_refused_with_both_ways_out(
     assert server.sent("POST") == []
 
 
-def test_each_way_out_leads_to_the_one_that_it_names(run: Run, server: Server) -> None:
+def test_each_alternative_resolves_to_its_target(run: Run, server: Server) -> None:
     server.traces = [trace(TRACE_ID, NAME)]
     plan = json.loads(run("split", f"./{NAME}", "--by", "step", "--dry-run", "--json").stdout)
     assert len(plan["pieces"]) == 4
@@ -63,49 +63,49 @@ def test_each_way_out_leads_to_the_one_that_it_names(run: Run, server: Server) -
     assert "The server was asked." in run("split", TRACE_ID, "--by", "step", "--dry-run").stderr
 
 
-def test_a_name_of_a_file_and_of_several_traces_is_refused_with_all(run: Run, server: Server) -> None:
+def test_name_of_a_file_and_several_traces_is_refused_with_all_ids(run: Run, server: Server) -> None:
     server.traces = [trace(TRACE_ID, NAME), trace(OTHER_ID, NAME)]
     result = run("split", NAME, "--dry-run")
     assert result.exit_code == 2
     assert all(text in result.stderr for text in (f"./{NAME}", TRACE_ID, OTHER_ID))
 
 
-def test_a_group_counts_where_groups_are_asked(run: Run, server: Server) -> None:
+def test_group_counts_only_where_groups_are_allowed(run: Run, server: Server) -> None:
     server.groups = [{"id": "00112233aabb", "name": NAME, "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
     refused = run("analyze", NAME, "steps")
     assert (refused.exit_code, "00112233aabb" in refused.stderr) == (2, True)
     assert run("split", NAME, "--by", "step", "--dry-run").exit_code == 0
 
 
-def test_a_file_that_the_server_does_not_have_is_read_and_that_is_said(run: Run, server: Server) -> None:
+def test_file_that_the_server_lacks_is_read_with_a_note(run: Run, server: Server) -> None:
     result = run("analyze", NAME, "steps")
     assert result.exit_code == 0, result.stderr
     assert f"Reading the file ./{NAME}; {server.url} has no trace of that name." in result.stderr
 
 
-def test_a_file_is_read_without_a_server_and_that_is_said() -> None:
+def test_file_is_read_without_a_server_with_a_note() -> None:
     result = alone("analyze", NAME, "steps")
     assert result.exit_code == 0, result.stderr
-    assert f"Reading the file ./{NAME}; no server is reached at http://127.0.0.1:9." in result.stderr
+    assert f"Reading the file ./{NAME}; no server answers at http://127.0.0.1:9." in result.stderr
 
 
-def test_a_server_that_refuses_to_tell_is_told_of(run: Run, server: Server) -> None:
+def test_refusal_of_the_server_is_noted(run: Run, server: Server) -> None:
     server.script("GET", "/traces", problem(401, "unauthorized", "No", "Send a token."))
     result = run("split", NAME, "--by", "step", "--dry-run")
     assert result.exit_code == 0
-    assert "is not known" in result.stderr
+    assert "may have a trace of that name, too" in result.stderr
     assert "Send a token." in result.stderr
 
 
 @pytest.mark.parametrize("spelled", ["./{}", "../{here}/{}", "{path}/{}"])
-def test_a_path_is_a_file_and_no_server_is_asked(spelled: str, run: Run, server: Server, here: Path) -> None:
+def test_path_is_a_file_without_a_request(spelled: str, run: Run, server: Server, here: Path) -> None:
     server.traces = [trace(TRACE_ID, NAME)]
     result = run("split", spelled.format(NAME, here=here.name, path=here), "--by", "step", "--dry-run")
     assert (result.exit_code, "Reading" in result.stderr) == (0, False)
     assert server.requests == []
 
 
-def test_a_path_below_this_folder_is_a_file_and_that_is_said(run: Run, server: Server, here: Path) -> None:
+def test_path_below_the_folder_is_a_file_with_a_note(run: Run, server: Server, here: Path) -> None:
     (here / "runs").mkdir()
     shutil.copy(STEPS, here / "runs" / NAME)
     result = run("split", f"runs/{NAME}", "--by", "step", "--dry-run")
@@ -113,7 +113,7 @@ def test_a_path_below_this_folder_is_a_file_and_that_is_said(run: Run, server: S
     assert server.requests == []
 
 
-def test_a_path_of_no_file_is_refused_but_may_be_a_group(run: Run, server: Server) -> None:
+def test_path_without_a_file_is_refused_unless_it_may_be_a_group(run: Run, server: Server) -> None:
     for command in (["split", "llama/70B"], ["analyze", "./llama/70B", "steps"]):
         refused = run(*command)
         assert (refused.exit_code, "no such file" in refused.stderr) == (2, True)
@@ -123,7 +123,7 @@ def test_a_path_of_no_file_is_refused_but_may_be_a_group(run: Run, server: Serve
     assert "The group was asked." in run("analyze", "llama/70B", "steps").stderr
 
 
-def test_a_folder_of_a_traces_name_is_no_file(run: Run, server: Server, here: Path) -> None:
+def test_folder_with_the_name_of_a_trace_is_not_a_file(run: Run, server: Server, here: Path) -> None:
     (here / "run").mkdir()
     server.traces = [trace(TRACE_ID, "run")]
     server.script(

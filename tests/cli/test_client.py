@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import resuming
+from service.cli import resumable
 from service.cli.client import Client
 from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
 from tests.cli.double import Answer, Server, json_answer, problem, session, trace
@@ -22,83 +22,81 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_upload_in_one_request_sends_exactly_the_files_bytes_under_the_files_name(
-    client: Client, server: Server, file: Path
-) -> None:
-    made = client.upload(file, resume=False)
+def test_upload_in_one_request_sends_the_bytes_under_the_file_name(client: Client, server: Server, file: Path) -> None:
+    uploaded = client.upload(file, resume=False)
     [request] = server.sent("PUT")
     assert request.body == file.read_bytes()
     assert request.headers["content-length"] == str(file.stat().st_size)
     assert "transfer-encoding" not in request.headers
-    assert made["name"] == file.name
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert uploaded["name"] == file.name
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def test_an_upload_that_could_be_resumed_sends_them_in_chunks(
+def test_resumable_upload_sends_chunks(
     client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resuming, "CHUNK", 1_000_000)
-    made = client.upload(file, group="a run")
+    monkeypatch.setattr(resumable, "CHUNK", 1_000_000)
+    uploaded = client.upload(file, group="a run")
     assert [request.body for request in server.sent("PATCH")] == [
         file.read_bytes()[at : at + 1_000_000] for at in range(0, file.stat().st_size, 1_000_000)
     ]
-    told = server.sent("POST")[0].headers["upload-metadata"]
-    assert told.endswith(f",group {b64encode(b'a run').decode()}")
-    assert made["name"] == file.name
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    metadata = server.sent("POST")[0].headers["upload-metadata"]
+    assert metadata.endswith(f",group {b64encode(b'a run').decode()}")
+    assert uploaded["name"] == file.name
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_an_upload_reports_bytes_up_to_the_whole_file(client: Client, file: Path, resume: bool) -> None:
-    seen: list[tuple[int, int]] = []
-    client.upload(file, resume=resume, on_bytes=lambda sent, total: seen.append((sent, total)))
+def test_upload_reports_bytes_up_to_the_file_size(client: Client, file: Path, resume: bool) -> None:
+    progress: list[tuple[int, int]] = []
+    client.upload(file, resume=resume, on_bytes=lambda sent, total: progress.append((sent, total)))
     size = file.stat().st_size
-    assert seen == [(1 << 20, size), (2 << 20, size), (size, size)]
+    assert progress == [(1 << 20, size), (2 << 20, size), (size, size)]
 
 
 @pytest.mark.parametrize("trouble", [423, 409, 503])
-def test_an_upload_that_is_hindered_goes_on_from_where_the_server_is(
+def test_interrupted_upload_resumes_at_the_offset_of_the_server(
     client: Client, server: Server, file: Path, trouble: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resuming, "CHUNK", 1_000_000)
-    monkeypatch.setattr(resuming, "PAUSE_S", 0.001)
+    monkeypatch.setattr(resumable, "CHUNK", 1_000_000)
+    monkeypatch.setattr(resumable, "PAUSE_S", 0.001)
     lost: list[float] = []
 
     def hinder(sent: int, total: int) -> None:
         if not lost:
             server.script("PATCH", "/uploads/0", problem(trouble, "trouble", "Trouble", "Not now."))
 
-    made = client.upload(file, on_bytes=hinder, on_lost=lambda error, pause_s: lost.append(pause_s))
+    uploaded = client.upload(file, on_bytes=hinder, on_retry=lambda error, pause_s: lost.append(pause_s))
 
-    assert made["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert uploaded["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert lost
     assert len(server.sent("HEAD")) == len(lost)
 
 
-def test_an_upload_that_is_refused_on_its_way_is_an_error(
+def test_upload_that_is_refused_midway_is_an_error(
     client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.script("PATCH", "/uploads/0", problem(507, "no_room", "No room", "Full."))
     with pytest.raises(ApiError, match="Full"):
         client.upload(file)
-    monkeypatch.setattr(resuming, "PATIENCE_S", 0)
+    monkeypatch.setattr(resumable, "PATIENCE_S", 0)
     server.script("PATCH", "/uploads/1", problem(503, "trouble", "Trouble", "Not now."))
     with pytest.raises(ApiError, match="Not now"):
         client.upload(file)
 
 
-def test_an_upload_that_waits_returns_the_ready_trace(client: Client, server: Server, file: Path) -> None:
+def test_upload_with_wait_returns_the_ready_trace(client: Client, server: Server, file: Path) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     states = [trace(digest[:12], file.name, state=state, sha256=digest) for state in ("queued", "ingesting", "ready")]
     server.script("GET", f"/traces/{digest[:12]}", *map(json_answer, [states[0], *states]))
-    seen: list[str] = []
-    made = client.upload(file, wait=True, on_ingest=lambda t: seen.append(t["state"]))
-    assert made["state"] == "ready"
-    assert seen == ["queued", "ingesting", "ready"]
+    progress: list[str] = []
+    uploaded = client.upload(file, wait=True, on_ingest=lambda t: progress.append(t["state"]))
+    assert uploaded["state"] == "ready"
+    assert progress == ["queued", "ingesting", "ready"]
     assert all(request.query["wait"] == "1" for request in server.sent("GET")[1:])
 
 
-def test_a_digest_that_differs_from_the_servers_is_an_error(client: Client, server: Server, tmp_path: Path) -> None:
+def test_digest_mismatch_is_an_error(client: Client, server: Server, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"{}")
     server.script("PUT", "/traces/a.json", json_answer(trace("0123456789ab", "a.json", sha256="00" * 32), 201))
     with pytest.raises(DigestMismatchError, match=hashlib.sha256(b"{}").hexdigest()) as caught:
@@ -107,25 +105,25 @@ def test_a_digest_that_differs_from_the_servers_is_an_error(client: Client, serv
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_file_that_gets_shorter_while_it_is_sent_is_an_error(
+def test_file_that_is_truncated_during_the_upload_is_an_error(
     client: Client, server: Server, file: Path, resume: bool
 ) -> None:
     def cut(sent: int, total: int) -> None:
         with file.open("r+b") as opened:
             opened.truncate(sent)
 
-    with pytest.raises(OSError, match="got shorter"):
+    with pytest.raises(OSError, match="was truncated"):
         client.upload(file, resume=resume, on_bytes=cut)
-    assert all(one.ended for one in server.uploads)
+    assert all(upload.ended for upload in server.uploads)
 
 
-def test_traces_come_from_every_page_in_order(client: Client, server: Server) -> None:
+def test_traces_iterates_over_all_pages_in_order(client: Client, server: Server) -> None:
     server.traces = [trace(f"{n:012x}", f"{n}.json") for n in range(5)]
     assert [t["name"] for t in client.traces()] == ["0.json", "1.json", "2.json", "3.json", "4.json"]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "trace_id"),
     [
         ("9f2c41d07a3b", "9f2c41d07a3b"),
         ("9f2c", "9f2c41d07a3b"),
@@ -135,9 +133,7 @@ def test_traces_come_from_every_page_in_order(client: Client, server: Server) ->
         ("beef", "0c0000000000"),
     ],
 )
-def test_a_trace_is_found_by_id_by_prefix_by_name_and_as_latest(
-    client: Client, server: Server, text: str, found: str
-) -> None:
+def test_find_accepts_id_prefix_name_and_latest(client: Client, server: Server, text: str, trace_id: str) -> None:
     server.traces = [
         trace("9f3000000000", "rank0.json"),
         trace("9f2c41d07a3b", "rank0.json"),
@@ -145,24 +141,24 @@ def test_a_trace_is_found_by_id_by_prefix_by_name_and_as_latest(
         trace("0b0000000000", "rank1.json.gz"),
         trace("0c0000000000", "beef"),
     ]
-    assert client.find(text)["id"] == found
+    assert client.find(text)["id"] == trace_id
 
 
 @pytest.mark.parametrize("text", ["9f", "rank0.json"])
-def test_a_prefix_or_a_name_of_several_traces_is_ambiguous(client: Client, server: Server, text: str) -> None:
+def test_prefix_or_name_of_several_traces_is_ambiguous(client: Client, server: Server, text: str) -> None:
     server.traces = [trace("9f3000000000", "rank0.json"), trace("9f2c41d07a3b", "rank0.json")]
     with pytest.raises(AmbiguousTraceError, match=r"9f3000000000(.|\n)*9f2c41d07a3b"):
         client.find(text)
 
 
 @pytest.mark.parametrize("text", ["rank", "123456789012", "abc", "latest", "../x?y"])
-def test_what_means_no_trace_is_unknown(client: Client, text: str) -> None:
+def test_text_without_a_matching_trace_is_unknown(client: Client, text: str) -> None:
     with pytest.raises(ApiError) as caught:
         client.find(text)
     assert caught.value.code == "unknown_trace"
 
 
-def test_a_query_is_asked_again_while_the_engine_loads(client: Client, server: Server) -> None:
+def test_query_is_repeated_while_the_engine_loads(client: Client, server: Server) -> None:
     server.script(
         "POST",
         "/traces/a/query",
@@ -170,13 +166,13 @@ def test_a_query_is_asked_again_while_the_engine_loads(client: Client, server: S
         json_answer(session("a", "loading", 900), 202, Retry_After="0"),
         json_answer(TABLE),
     )
-    seen: list[int] = []
-    assert client.query("a", "select 1", on_loading=lambda s: seen.append(s["progress"]["bytes"])) == TABLE
-    assert seen == [300, 900]
+    progress: list[int] = []
+    assert client.query("a", "select 1", on_loading=lambda s: progress.append(s["progress"]["bytes"])) == TABLE
+    assert progress == [300, 900]
     assert len({request.body for request in server.sent("POST")}) == 1
 
 
-def test_a_query_whose_engine_failed_to_load_is_refused_with_the_sessions_error(client: Client, server: Server) -> None:
+def test_query_whose_engine_fails_has_the_error_of_the_session(client: Client, server: Server) -> None:
     error = {"code": "engine_failed", "title": "The engine failed", "detail": "killed by signal 9"}
     server.script("POST", "/traces/a/query", json_answer(session("a", "failed", error=error), 202))
     with pytest.raises(ApiError, match="killed by signal 9") as caught:
@@ -184,13 +180,13 @@ def test_a_query_whose_engine_failed_to_load_is_refused_with_the_sessions_error(
     assert caught.value.code == "engine_failed"
 
 
-def test_integers_beyond_what_a_double_holds_stay_exact(client: Client, server: Server) -> None:
+def test_integers_beyond_doubles_stay_exact(client: Client, server: Server) -> None:
     rows = [[9007199254740993, -9223372036854775808, 18446744073709551617]]
     server.script("POST", "/traces/a/query", json_answer(TABLE | {"rows": rows}))
     assert client.query("a", "select 1")["rows"] == rows
 
 
-def test_a_problem_becomes_an_error_with_its_code_and_extras(client: Client, server: Server) -> None:
+def test_problem_becomes_an_error_with_its_code_and_extras(client: Client, server: Server) -> None:
     server.script(
         "POST",
         "/traces/a/query",
@@ -203,34 +199,34 @@ def test_a_problem_becomes_an_error_with_its_code_and_extras(client: Client, ser
     assert caught.value.position == "line 1, column 15"
 
 
-def test_a_refusal_that_is_no_problem_document_still_says_what_it_was(client: Client, server: Server) -> None:
+def test_refusal_without_a_problem_document_has_status_and_text(client: Client, server: Server) -> None:
     server.script("GET", "/traces/a", Answer(502, b"<h1>Bad Gateway</h1>", "text/html"))
     with pytest.raises(ApiError, match="HTTP 502 Bad Gateway") as caught:
         client.trace("a")
     assert caught.value.code == "http_502"
 
 
-def test_a_server_that_is_no_tracedock_is_named_as_such(client: Client, server: Server) -> None:
+def test_response_of_another_server_is_reported(client: Client, server: Server) -> None:
     server.script("GET", "/traces/a", Answer(200, b"<h1>Hello</h1>", "text/html"))
     with pytest.raises(ApiError, match="Is it a Tracedock server"):
         client.trace("a")
 
 
-def test_an_answer_that_breaks_off_is_an_error(client: Client, server: Server) -> None:
+def test_truncated_response_is_an_error(client: Client, server: Server) -> None:
     server.script("POST", "/traces/a/query", Answer(200, b"a,b\n1,", "text/csv", declared=100))
     with pytest.raises(UnreachableError, match="broke"):
         list(client.export("a", "select 1", "text/csv"))
 
 
-def test_nobody_listening_is_told_with_the_url_and_how_to_start_a_server() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+def test_refused_connection_is_reported_with_the_url_and_a_hint() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with Client(url) as client, pytest.raises(UnreachableError, match=f"{url}(.|\n)*tracedock serve"):
             client.sessions()
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
+def test_proxy_of_the_environment_is_not_used_for_loopback(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -239,18 +235,18 @@ def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
         assert list(fresh.traces()) == []
 
 
-def test_a_password_in_the_url_is_not_repeated_in_links_or_messages() -> None:
+def test_password_in_the_url_is_absent_from_links_and_messages() -> None:
     with Client("https://me:secret@traces.example/dock/") as client:
         assert client.perfetto_url("a") == "https://traces.example/dock/api/v1/traces/a/perfetto"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8700", "ftp://host", "http://", "http://a:b:c"])
-def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="server's URL"):
+def test_invalid_server_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="the URL of a server"):
         Client(url)
 
 
-def test_the_url_comes_from_the_environment_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEDOCK_URL", "http://elsewhere:1234")
     with Client() as client:
         assert client.url == "http://elsewhere:1234"

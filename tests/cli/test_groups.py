@@ -15,7 +15,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An import root, with a run of two ranks."""
+    """Return an import root with a run of two ranks."""
     folder = tmp_path_factory.mktemp("imports").resolve()
     (folder / "run").mkdir()
     for rank in range(2):
@@ -26,9 +26,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def real(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("cli") / "data", import_roots=root, import_look_s=0.2).start()
-    yield one
-    assert one.stop() == 0
+    running = Server(tmp_path_factory.mktemp("cli") / "data", import_roots=root, import_look_s=0.2).start()
+    yield running
+    assert running.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,14 @@ def ask(real: Server) -> Run:
 
 @pytest.fixture(scope="module")
 def imported(real: Server, ask: Run) -> list[str]:
-    """The ids of the ranks, ready and in one group."""
+    """Return the ids of the ranks, ready and in one group."""
     ids = ask("import", "run", "--group", "my run").stdout.split()
-    for one in ids:
-        assert real.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
+    for trace_id in ids:
+        assert real.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
     return ids
 
 
-def test_import_prints_the_ids_and_says_what_it_left(ask: Run, imported: list[str]) -> None:
+def test_import_prints_the_ids_and_notes_skipped_files(ask: Run, imported: list[str]) -> None:
     again = ask("import", "run/rank*", "--group", "my run")
 
     assert (again.exit_code, again.stdout.split()) == (0, imported)
@@ -57,14 +57,14 @@ def test_import_prints_the_ids_and_says_what_it_left(ask: Run, imported: list[st
 
 
 @pytest.mark.parametrize(("path", "code"), [("../x", "import_refused"), ("none.json", "nothing_to_import")])
-def test_what_can_not_be_imported_is_told(ask: Run, path: str, code: str) -> None:
+def test_refused_import_is_reported(ask: Run, path: str, code: str) -> None:
     done = ask("import", path)
 
     assert (done.exit_code, done.stdout) == (1, "")
     assert code in done.stderr
 
 
-def test_a_watch_is_listed_and_ended(ask: Run, root: Path) -> None:
+def test_watching_import_is_listed_and_ended(ask: Run, root: Path) -> None:
     (root / "live").mkdir()
     begun = ask("import", "live", "--watch")
     assert (begun.exit_code, begun.stdout) == (0, "")
@@ -84,7 +84,7 @@ def test_groups_are_listed_and_shown_by_name(ask: Run, imported: list[str]) -> N
     shown = ask("groups", "show", "my run")
     ranks = [line.split("\t") for line in shown.stdout.splitlines()][1:]
     assert [(line[0], line[1]) for line in ranks][:2] == [("0", imported[0]), ("1", imported[1])]
-    assert "there is none of 2" in shown.stderr
+    assert "Missing: rank 2 of" in shown.stderr
 
 
 def rows_of(result: Result) -> list[dict[str, str]]:
@@ -93,7 +93,7 @@ def rows_of(result: Result) -> list[dict[str, str]]:
     return [dict(zip(names, line, strict=True)) for line in lines]
 
 
-def test_a_group_is_asked_by_its_name_or_id(real: Server, ask: Run, imported: list[str]) -> None:
+def test_analyze_accepts_the_name_or_id_of_a_group(real: Server, ask: Run, imported: list[str]) -> None:
     by_name = ask("analyze", "my run", "temporal_breakdown", "--wait", "60")
     assert [row["rank"] for row in rows_of(by_name)] == ["0", "1"]
     group_id = real.api.get(f"/traces/{imported[0]}").json()["group"]["id"]
@@ -104,19 +104,19 @@ def test_a_group_is_asked_by_its_name_or_id(real: Server, ask: Run, imported: li
     assert "temporal_breakdown" in listed.stdout
 
 
-def test_a_name_of_a_trace_and_a_group_is_refused_with_both(real: Server, ask: Run, imported: list[str]) -> None:
+def test_name_of_a_trace_and_a_group_is_refused_with_both_ids(real: Server, ask: Run, imported: list[str]) -> None:
     group = real.api.post("/groups", json={"name": "rank0.json"}).json()
     refused = ask("analyze", "rank0.json", "temporal_breakdown")
     assert refused.exit_code == 1
-    assert "may mean a trace or a group" in refused.stderr
+    assert "matches a trace and a group" in refused.stderr
     assert imported[0] in refused.stderr
     assert f"{group['id']}" in refused.stderr
     real.api.delete(f"/groups/{group['id']}")
     unknown = ask("analyze", "no such run", "temporal_breakdown")
-    assert (unknown.exit_code, "no group of that id or name" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "no group 'no such run'" in unknown.stderr) == (1, True)
 
 
-def test_a_run_is_compared_with_another(real: Server, ask: Run, imported: list[str]) -> None:
+def test_compare_takes_two_groups(real: Server, ask: Run, imported: list[str]) -> None:
     refused = ask("analyze", "my run", "compare")
     assert refused.exit_code == 1
     assert "only one is given: the group 'my run' of 2 traces" in refused.stderr
@@ -132,7 +132,7 @@ def test_a_run_is_compared_with_another(real: Server, ask: Run, imported: list[s
     assert "The base has no rank 0." in first_is_base.stderr
 
 
-def test_a_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None:
+def test_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None:
     ask("import", "run/rank*.json", "--group", "gone soon", "--mode", "copy")
     shown = ask("groups", "show", "gone soon", "--json")
     for line in real.api.get("/traces").json()["traces"]:

@@ -1,4 +1,4 @@
-"""The jobs of a server: listed, described, followed and cancelled."""
+"""The commands `jobs`: list, show, follow and cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = "2026-11-21T21:00:00.123Z"
 
 
 def a_job(number: int, kind: str = "split", state: str = "running", **changed: Any) -> dict[str, Any]:
-    """A job as the API tells of it."""
+    """Return a job of the API."""
     return {
         "id": str(number), "kind": kind, "state": state, "priority": "interactive", "trace": RANK0, "request": {},
         "attempts": 1, "created_at": AT, "started_at": AT, "ended_at": None,
@@ -36,7 +36,7 @@ JOBS = [
 
 @pytest.fixture
 def busy(server: Server) -> Server:
-    """A server with jobs of all kinds, two on a page."""
+    """Serve jobs of all kinds, two per page."""
     server.traces = [trace(RANK0, "rank0.json")]
     server.script("GET", "/jobs", *[
         json_answer({"jobs": JOBS[:2], "next": "two"}), json_answer({"jobs": JOBS[2:], "next": None}),
@@ -44,7 +44,7 @@ def busy(server: Server) -> Server:
     return server
 
 
-def test_jobs_are_listed_page_by_page(run: Run, busy: Server) -> None:
+def test_jobs_lists_all_pages(run: Run, busy: Server) -> None:
     names, *lines = [line.split("\t") for line in run("jobs").stdout.splitlines()]
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     assert [row["job"] for row in rows] == ["4", "3", "2", "1"]
@@ -56,26 +56,26 @@ def test_jobs_are_listed_page_by_page(run: Run, busy: Server) -> None:
     assert [request.query.get("cursor") for request in busy.sent("GET")] == [None, "two"]
 
 
-def test_a_list_may_be_of_a_state_a_kind_and_a_trace(run: Run, busy: Server) -> None:
+def test_jobs_filters_by_state_kind_and_trace(run: Run, busy: Server) -> None:
     assert run("jobs", "--state", "failed", "--kind", "split", "--trace", "rank0.json", "--limit", "1").exit_code == 0
-    asked = busy.sent("GET")[-1].query
-    assert (asked["state"], asked["kind"], asked["trace"]) == ("failed", "split", RANK0)
+    query = busy.sent("GET")[-1].query
+    assert (query["state"], query["kind"], query["trace"]) == ("failed", "split", RANK0)
 
 
-def test_more_jobs_than_are_shown_are_told_of(run: Run, busy: Server) -> None:
+def test_jobs_notes_that_the_list_is_truncated(run: Run, busy: Server) -> None:
     listed = run("jobs", "--limit", "2", "--json")
     assert [job["id"] for job in json.loads(listed.stdout)] == ["4", "3"]
     assert "These are the newest 2; there are more (--limit)." in listed.stderr
 
 
-def test_one_job_is_described(run: Run, server: Server) -> None:
+def test_jobs_show_prints_a_job(run: Run, server: Server) -> None:
     server.script("GET", "/jobs/3", json_answer(JOBS[1]))
-    told = dict(line.split("\t") for line in run("jobs", "show", "3").stdout.splitlines())
-    assert told["error"] == "The file is not JSON: It begins with PK. (not_json)"
-    assert (told["state"], told["events"], told["trace"]) == ("failed", "250 of 1000", RANK0)
+    facts = dict(line.split("\t") for line in run("jobs", "show", "3").stdout.splitlines())
+    assert facts["error"] == "The file is not JSON: It begins with PK. (not_json)"
+    assert (facts["state"], facts["events"], facts["trace"]) == ("failed", "250 of 1000", RANK0)
 
 
-def test_a_job_that_is_followed_and_done_tells_what_it_made(run: Run, server: Server) -> None:
+def test_followed_job_prints_its_new_traces(run: Run, server: Server) -> None:
     done = a_job(4, state="done", eta_s=None, result={"traces": ["a", "b"]})
     server.script("GET", "/jobs/4", json_answer(JOBS[0]), json_answer(JOBS[0]), json_answer(done))
     followed = run("jobs", "follow", "4")
@@ -84,27 +84,27 @@ def test_a_job_that_is_followed_and_done_tells_what_it_made(run: Run, server: Se
     assert "split 4: 20 % of 1,000 events, running" in followed.stderr
 
 
-@pytest.mark.parametrize(("state", "said"), [("failed", "It begins with PK."), ("cancelled", "Somebody cancelled")])
-def test_a_job_that_is_followed_and_makes_nothing_fails(run: Run, server: Server, state: str, said: str) -> None:
+@pytest.mark.parametrize(("state", "message"), [("failed", "It begins with PK."), ("cancelled", "A client cancelled")])
+def test_follow_of_a_failed_or_cancelled_job_fails(run: Run, server: Server, state: str, message: str) -> None:
     ended = a_job(4, state=state, error=ERROR if state == "failed" else None)
     server.script("GET", "/jobs/4", json_answer(JOBS[0]), json_answer(ended))
     followed = run("jobs", "follow", "4")
     assert followed.exit_code == 1
-    assert said in followed.stderr
+    assert message in followed.stderr
 
 
-def test_a_job_is_cancelled(run: Run, server: Server) -> None:
+def test_jobs_cancel_cancels_a_job(run: Run, server: Server) -> None:
     server.script("DELETE", "/jobs/4", json_answer(a_job(4, state="cancelled")))
     assert run("jobs", "cancel", "4").stdout == "cancelled\t4\n"
 
 
-def test_a_job_that_there_is_not_is_an_error(run: Run, server: Server) -> None:
+def test_unknown_job_is_an_error(run: Run, server: Server) -> None:
     server.script("GET", "/jobs/9", problem(404, "unknown_job", "There is no such job", "No job has the id 9."))
     shown = run("jobs", "show", "9")
     assert (shown.exit_code, "No job has the id 9." in shown.stderr) == (1, True)
 
 
-def test_a_person_sees_a_table(on_terminal: OnTerminal, busy: Server) -> None:
+def test_jobs_draws_a_table_on_a_terminal(on_terminal: OnTerminal, busy: Server) -> None:
     _, table, _ = on_terminal("jobs", "--limit", "4")
     assert "25 %" in table
     assert "interactive" in table.replace("\n", "")

@@ -1,4 +1,4 @@
-"""Files that are split, merged and cut without a server: nobody is there to be asked."""
+"""Commands on local files, without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands run; what they keep for themselves lies beside it."""
+    """Run commands in a folder, with their temporary files in another one."""
     spare, here = tmp_path / "spare", tmp_path / "here"
     spare.mkdir()
     here.mkdir()
@@ -61,7 +61,7 @@ def steps_in(path: str | Path) -> set[str]:
 # -- split ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_split_by_step(work: Path) -> None:
+def test_split_of_a_file_by_step_writes_files(work: Path) -> None:
     result = local("split", STEPS, "--by", "step", "-o", "out")
     assert result.exit_code == 0, result.stderr
     files = [f"out/cpu_train_steps.step{number}.pt.trace.json.gz" for number in (2, 3, 4, 5)]
@@ -74,28 +74,28 @@ def test_a_file_is_split_by_step(work: Path) -> None:
     assert all(set(events(file)) <= whole for file in files)
 
 
-def test_a_plan_of_a_file_makes_none(work: Path) -> None:
+def test_dry_run_of_a_file_writes_no_files(work: Path) -> None:
     planned = json.loads(local("split", STEPS, "--by", "step", "--dry-run", "--json").stdout)
     assert os.listdir(work) == []  # noqa: PTH208
-    made = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
-    for one, other in zip(planned["pieces"], made["pieces"], strict=True):
+    written = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
+    for one, other in zip(planned["pieces"], written["pieces"], strict=True):
         for fact in ("name", "selection", "events", "counts"):
             assert one[fact] == other[fact]
         assert len(read(other["file"])["traceEvents"]) == one["events"]
-    assert planned["events"] == made["events"]
+    assert planned["events"] == written["events"]
 
 
-def test_parts_merged_are_the_file_again(work: Path) -> None:
+def test_merged_parts_of_a_file_are_the_file(work: Path) -> None:
     parts = local("split", STEPS, "--by", "parts", "--value", "3").stdout.split()
     assert len(parts) == 3
     result = local("merge", *parts, "-o", "again.json")
     assert (result.exit_code, result.stdout) == (0, "again.json\n")
-    # An arrow is in no part if it leads from one into another.
+    # An arrow between two parts is in neither.
     assert events("again.json", without="sf") == events(STEPS, without="sf")
     assert set(events("again.json")) < set(events(STEPS))
 
 
-def test_a_split_replaces_files_only_by_force(work: Path) -> None:
+def test_split_replaces_files_only_with_force(work: Path) -> None:
     there = work / "cpu_train_steps.step3.pt.trace.json.gz"
     there.write_text("mine")
     refused = local("split", STEPS, "--by", "step")
@@ -109,23 +109,23 @@ def test_a_split_replaces_files_only_by_force(work: Path) -> None:
 # -- overlay -------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_shown_with_its_critical_path(work: Path) -> None:
+def test_overlay_of_a_file_has_its_critical_path(work: Path) -> None:
     Path("steps.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=5).events}))
-    asked = ("analyze", "steps.json", "critical_path", "--overlay")
-    result = local(*asked, "--steps", "1")
+    command = ("analyze", "steps.json", "critical_path", "--overlay")
+    result = local(*command, "--steps", "1")
     assert (result.exit_code, result.stdout) == (0, "steps.critical-path.pt.trace.json.gz\n"), result.stderr
-    made = read("steps.critical-path.pt.trace.json.gz")
-    assert made["tracedock"]["overlay"]["selection"] == {"steps": [1]}
-    assert {event["ph"] for event in made["traceEvents"] if event.get("cat") == "critical_path"} == {"X", "s", "f"}
-    assert "--force replaces it" in local(*asked).stderr
-    assert local(*asked, "--output", "path.json").stdout == "path.json\n"
+    written = read("steps.critical-path.pt.trace.json.gz")
+    assert written["tracedock"]["overlay"]["selection"] == {"steps": [1]}
+    assert {event["ph"] for event in written["traceEvents"] if event.get("cat") == "critical_path"} == {"X", "s", "f"}
+    assert "--force replaces it" in local(*command).stderr
+    assert local(*command, "--output", "path.json").stdout == "path.json\n"
     assert set(events("steps.json")) <= set(events("path.json"))
 
 
 # -- merge ---------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_become_one_file(work: Path) -> None:
+def test_merge_of_rank_files_writes_one_file(work: Path) -> None:
     result = local("merge", *RANKS)
     assert (result.exit_code, result.stdout) == (0, "merged-2.pt.trace.json.gz\n")
     merged = read("merged-2.pt.trace.json.gz")
@@ -136,7 +136,7 @@ def test_ranks_become_one_file(work: Path) -> None:
     assert "File exists" in again.stderr
 
 
-def test_ranks_that_no_file_tells_are_given(work: Path) -> None:
+def test_merge_takes_ranks_that_files_lack(work: Path) -> None:
     other = work / "other.json.gz"
     shutil.copy(DATA / "cpu_stack_memory.pt.trace.json.gz", other)
     refused = local("merge", STEPS, other, "-o", "x.json.gz")
@@ -144,10 +144,10 @@ def test_ranks_that_no_file_tells_are_given(work: Path) -> None:
     assert "cannot_merge" in refused.stderr
     result = local("merge", STEPS, other, "--ranks", "4,2", "-o", "x.json.gz")
     assert result.exit_code == 0
-    assert "No collective is shared by rank 2, 4:" in result.stderr
+    assert "without a common collective: rank 2, 4." in result.stderr
 
 
-def test_a_file_is_not_merged_with_itself(work: Path) -> None:
+def test_merge_refuses_a_file_with_itself(work: Path) -> None:
     (work / "copy.json.gz").write_bytes(RANKS[0].read_bytes())
     result = local("merge", RANKS[0], "copy.json.gz", "-o", "x.json")
     assert result.exit_code == 1
@@ -155,7 +155,7 @@ def test_a_file_is_not_merged_with_itself(work: Path) -> None:
     assert not (work / "x.json").exists()
 
 
-def test_files_and_traces_of_a_server_are_not_mixed(work: Path) -> None:
+def test_merge_refuses_files_with_traces_on_a_server(work: Path) -> None:
     result = local("merge", RANKS[0], "latest")
     assert result.exit_code == 2
     assert "latest is not" in " ".join(result.stderr.split())
@@ -166,7 +166,7 @@ def test_files_and_traces_of_a_server_are_not_mixed(work: Path) -> None:
 # -- download ------------------------------------------------------------------------------------------------------
 
 
-def test_a_part_of_a_file_is_written(work: Path) -> None:
+def test_download_of_a_file_writes_a_selection(work: Path) -> None:
     result = local("download", STEPS, "--steps", "3", "-o", "x.json.gz")
     assert (result.exit_code, result.stdout) == (0, "x.json.gz\n")
     assert steps_in("x.json.gz") == {"ProfilerStep#3"}
@@ -176,7 +176,7 @@ def test_a_part_of_a_file_is_written(work: Path) -> None:
     assert piped.stdout_bytes == (work / "x.json").read_bytes()
 
 
-def test_a_file_is_written_under_a_name_of_its_own(work: Path) -> None:
+def test_download_of_a_file_writes_under_a_new_name(work: Path) -> None:
     for options, name in (
         (["--steps", "3"], "cpu_train_steps.cut.pt.trace.json.gz"),
         (["--redact", "-f", "json"], "cpu_train_steps.redacted.pt.trace.json"),
@@ -191,7 +191,7 @@ def test_a_file_is_written_under_a_name_of_its_own(work: Path) -> None:
 # -- what is wrong with a file -------------------------------------------------------------------------------------
 
 
-def test_what_a_file_does_not_have_is_told_with_what_it_has(work: Path) -> None:
+def test_selection_error_of_a_file_lists_known_values(work: Path) -> None:
     for command in (["split"], ["split", "--dry-run"], ["download"]):
         result = local(*command, STEPS, "--steps", "77")
         assert (result.exit_code, result.stdout) == (1, "")
@@ -199,7 +199,7 @@ def test_what_a_file_does_not_have_is_told_with_what_it_has(work: Path) -> None:
     assert os.listdir(work) == []  # noqa: PTH208
 
 
-def test_what_is_no_trace_is_told_and_leaves_nothing(work: Path) -> None:
+def test_file_that_is_not_a_trace_is_refused_and_leaves_no_files(work: Path) -> None:
     (work / "a.json").write_text("hello")
     result = local("split", "a.json")
     assert result.exit_code == 1
@@ -209,12 +209,12 @@ def test_what_is_no_trace_is_told_and_leaves_nothing(work: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["./none.json", "/no/such.json", "./"])
-def test_a_path_to_no_file_is_wrong_usage(work: Path, path: str) -> None:
+def test_path_without_a_file_is_wrong_usage(work: Path, path: str) -> None:
     for command in ("split", "download"):
         assert local(command, path).exit_code == 2
 
 
-def test_what_was_repaired_in_a_file_is_told(work: Path) -> None:
+def test_repairs_of_a_file_are_noted(work: Path) -> None:
     whole = json.dumps(
         {"traceEvents": [{"ph": "X", "name": f"e{n}", "ts": n, "dur": 1, "pid": 1, "tid": 1} for n in (1, 2)]}
     )
@@ -228,7 +228,7 @@ def test_what_was_repaired_in_a_file_is_told(work: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_is_ended_leaves_nothing(work: Path, number: signal.Signals, code: int) -> None:
+def test_signalled_command_leaves_no_files(work: Path, number: signal.Signals, code: int) -> None:
     spare = Path(tempfile.gettempdir())
     command = [*COMMAND, "split", str(STEPS), "--by", "step", "-o", "out"]
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(spare)}, stderr=subprocess.PIPE) as process:

@@ -13,10 +13,10 @@ from tests.cli.conftest import COMMAND
 from tests.cli.double import Server, json_answer, trace
 
 
-def test_no_server_is_exit_code_3_with_the_url_and_how_to_start_one() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+def test_unreachable_server_is_exit_code_3_with_the_url_and_a_hint() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         result = CliRunner().invoke(app, ["ls"], env={"TRACEDOCK_URL": url})
     assert result.exit_code == 3
     assert url in result.stderr
@@ -24,7 +24,7 @@ def test_no_server_is_exit_code_3_with_the_url_and_how_to_start_one() -> None:
     assert "make run" in result.stderr
 
 
-def test_what_is_no_url_is_wrong_usage() -> None:
+def test_invalid_url_is_wrong_usage() -> None:
     result = CliRunner().invoke(app, ["--url", "localhost:8700", "ls"])
     assert result.exit_code == 2
     assert "localhost:8700" in result.stderr
@@ -51,7 +51,7 @@ def test_ctrl_c_ends_a_running_query_with_130_and_no_traceback(server: Server, e
     assert (out, err) == ("", "interrupted\n")
 
 
-def test_a_reader_that_leaves_early_gets_no_complaint(server: Server, environment: dict[str, str]) -> None:
+def test_closed_pipe_causes_no_error_message(server: Server, environment: dict[str, str]) -> None:
     server.page = 1000
     server.traces = [trace(f"{n:012x}", "n" * 500) for n in range(1000)]
     with subprocess.Popen(

@@ -21,7 +21,7 @@ def traced(server: Server) -> Server:
 
 
 def selected(run: Run, server: Server, *options: str) -> Any:
-    """The selection that a split sends for the options."""
+    """Return the selection that a split sends for the options."""
     result = run("split", ID, "--dry-run", *options)
     assert result.exit_code == 0, result.stderr
     return json.loads(server.sent("POST")[-1].body).get("selection")
@@ -63,11 +63,13 @@ def selected(run: Run, server: Server, *options: str) -> Any:
         ('--selection {"steps":[1],"straddle":"keep"}', {"steps": [1]}),
     ],
 )
-def test_options_become_a_selection(run: Run, traced: Server, options: str, selection: dict[str, Any] | None) -> None:
+def test_selection_options_become_json(
+    run: Run, traced: Server, options: str, selection: dict[str, Any] | None
+) -> None:
     assert selected(run, traced, *options.split()) == selection
 
 
-def test_a_selection_comes_from_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     path.write_text('{"names": ["é*"]}', encoding="utf-8")
     assert selected(run, traced, "--selection", f"@{path}") == {"names": ["é*"]}
@@ -77,38 +79,38 @@ def test_a_selection_comes_from_a_file(run: Run, traced: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ("--steps three", "'three' is no number"),
+        ("--steps three", "'three' is neither a number"),
         ("--steps 7-3", "'7-3' ends before it starts"),
-        ("--steps 1-99999999999", "more than 10000"),
-        ("--steps 99999999999999999999", "is no number"),
+        ("--steps 1-99999999999", "more than 10000 values"),
+        ("--steps 99999999999999999999", "is neither a number"),
         ("--steps 9999999999999999999", "steps.0"),
-        ("--window 5", "no START..END"),
-        ("--window ..", "no START..END"),
+        ("--window 5", "not START..END"),
+        ("--window ..", "not START..END"),
         ("--window 5..3", "does not end after its start"),
         ("--window 5..5", "does not end after its start"),
         ("--window @5..6", "@ before both"),
         ("--window 1h..", "'1h' is not a time"),
         ("--window 1.. --from a", "either a time or an annotation"),
-        ("--min-dur 0.5", "no whole number of ns"),
+        ("--min-dur 0.5", "not a whole number of ns"),
         ("--min-dur=-5", "min_dur_ns"),
         ("--straddle some", "some"),
-        ("--selection {", "can't be understood"),
+        ("--selection {", "selection is invalid"),
         ('--selection {"step":[1]}', "step"),
         ("--selection {} --steps 1", "no other option"),
     ],
 )
-def test_what_means_no_selection_is_wrong_usage_and_asks_nobody(
-    run: Run, traced: Server, options: str, said: str
+def test_invalid_selection_options_are_wrong_usage_without_a_request(
+    run: Run, traced: Server, options: str, message: str
 ) -> None:
     result = run("split", ID, *options.split())
     assert result.exit_code == 2
-    assert said in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert traced.requests == []
 
 
-def test_a_query_asks_a_selection(run: Run, traced: Server) -> None:
+def test_query_sends_the_selection(run: Run, traced: Server) -> None:
     table = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}
     traced.script("POST", f"/traces/{ID}/query", json_answer(table), Answer(200, b"", "text/csv"))
     for form in ("table", "csv"):
@@ -119,7 +121,7 @@ def test_a_query_asks_a_selection(run: Run, traced: Server) -> None:
 UI = Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
 
 
-def test_the_link_opens_at_a_slice(run: Run, traced: Server) -> None:
+def test_open_link_has_the_slice(run: Run, traced: Server) -> None:
     traced.script("GET", f"/traces/{ID}/perfetto", UI)
     result = run("open", ID, "--slice", "at:5:aten::mm", "--args", "none")
     link = urlsplit(result.stdout.strip())
@@ -128,7 +130,7 @@ def test_the_link_opens_at_a_slice(run: Run, traced: Server) -> None:
     assert run("open", ID, "--slice", "id:5", "--listener").exit_code == 2
 
 
-def test_a_link_that_the_server_refuses_is_not_printed(run: Run, traced: Server) -> None:
+def test_open_does_not_print_a_refused_link(run: Run, traced: Server) -> None:
     traced.script(
         "GET",
         f"/traces/{ID}/perfetto",
@@ -139,7 +141,7 @@ def test_a_link_that_the_server_refuses_is_not_printed(run: Run, traced: Server)
     assert "no slice named 'aten::mm'" in result.stderr
 
 
-def test_the_link_opens_a_selection(run: Run, traced: Server) -> None:
+def test_open_link_has_the_selection(run: Run, traced: Server) -> None:
     traced.script("GET", f"/traces/{ID}/perfetto", UI)
     result = run("open", ID, "--steps", "3", "--names", "a&b")
     link = urlsplit(result.stdout.strip())
@@ -149,15 +151,15 @@ def test_the_link_opens_a_selection(run: Run, traced: Server) -> None:
     assert traced.sent("PUT") == []
 
 
-def test_a_download_of_a_selection_leaves_the_form_to_the_server(
+def test_download_of_a_selection_leaves_the_format_to_the_server(
     run: Run, traced: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     attached = {"Content_Disposition": 'attachment; filename="rank0.cut.json.gz"'}
     traced.script("GET", f"/traces/{ID}/download", Answer(200, b"x", headers=attached))
     assert run("download", ID, "--steps", "3").stdout == "rank0.cut.json.gz\n"
-    asked = traced.sent("GET")[-1].query
-    assert json.loads(asked.pop("selection")) == {"steps": [3]}
-    assert asked == {"order": "time", "redact": "false"}
+    query = traced.sent("GET")[-1].query
+    assert json.loads(query.pop("selection")) == {"steps": [3]}
+    assert query == {"order": "time", "redact": "false"}
     for wrong in (["-f", "original"], ["-f", "parquet"], ["--order", "original"]):
         assert run("download", ID, "--steps", "3", *wrong).exit_code == 2

@@ -28,7 +28,7 @@ def invoke(*args: str) -> Result:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
-    """Stand a module in for one of the service's, which these tests are not about."""
+    """Replace a module of the service that these tests do not cover."""
     module = ModuleType(name)
     module.__dict__.update(members)
     monkeypatch.setitem(sys.modules, name, module)
@@ -36,11 +36,11 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
-    """The settings that `serve` was called with, by a stand-in that is ready at once and stops when idle."""
-    seen: list[Any] = []
+    """Replace the server by one that is ready at once; return the settings of its calls."""
+    calls: list[Any] = []
 
     def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
-        seen.append(settings)
+        calls.append(settings)
         assert on_ready
         on_ready(server.url)
         for thread in threads():
@@ -48,10 +48,10 @@ def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
                 thread.join()
 
     install(monkeypatch, "service.app", serve=serve)
-    return seen
+    return calls
 
 
-def test_serve_passes_only_what_was_given_over_the_environment(
+def test_serve_overrides_the_environment_with_given_options_only(
     served: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRACEDOCK_PORT", "1234")
@@ -77,7 +77,7 @@ def test_serve_trace_uploads_the_file_and_prints_the_link_that_opens_it(
     assert result.stdout.splitlines() == [server.url, link]
 
 
-def test_a_setting_that_cannot_be_is_wrong_usage(served: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_is_wrong_usage(served: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEDOCK_PORT", "eighty")
     result = invoke("serve")
     assert result.exit_code == 2
@@ -85,7 +85,7 @@ def test_a_setting_that_cannot_be_is_wrong_usage(served: list[Any], monkeypatch:
     assert served == []
 
 
-def test_a_server_that_cannot_listen_is_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_on_a_used_port_is_an_error_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
         raise OSError(98, "Address already in use")
 
@@ -113,5 +113,6 @@ def test_doctor_marks_each_finding_and_fails_when_one_does(
 
 def test_doctor_engine_path_prints_only_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "service.engine")
-    install(monkeypatch, "service.engine.provision", engine_path=lambda settings: Path("/opt/shell"))
+    install(monkeypatch, "service.engine.trace_processor")
+    install(monkeypatch, "service.engine.trace_processor.provision", engine_path=lambda settings: Path("/opt/shell"))
     assert invoke("doctor", "--engine-path").stdout == "/opt/shell\n"

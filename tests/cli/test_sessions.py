@@ -1,4 +1,4 @@
-"""The engines of a server, listed and closed; and which arguments of events those have that a command starts."""
+"""The commands `sessions`, and the event arguments of engines that commands start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EMPTY_TABLE = json_answer({"columns": [], "rows": [], "truncated": False, "elaps
 
 
 def engine(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
-    """A session whose engine takes memory."""
+    """Return a session whose engine uses memory."""
     process = {"version": "v54.0", "pid": 7, "rss_bytes": 42_594_304, "peak_bytes": 45_301_760}
     process |= {"predicted_bytes": 53_604_432, "restarts": 0}
     return session(trace_id, state, engine=process, **changed)
@@ -29,7 +29,7 @@ def account(shown: int, events: int) -> dict[str, Any]:
 
 @pytest.fixture
 def held(server: Server) -> Server:
-    """A server with engines of all kinds."""
+    """Serve engines of all kinds."""
     server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
     sessions = [
         engine(RANK0, account=account(54_906, 54_906), clients=2),
@@ -42,7 +42,7 @@ def held(server: Server) -> Server:
     return server
 
 
-def test_a_pipe_gets_each_engine_on_a_line_in_exact_values(run: Run, held: Server) -> None:
+def test_sessions_prints_exact_lines_into_a_pipe(run: Run, held: Server) -> None:
     names, *lines = [line.split("\t") for line in run("sessions").stdout.splitlines()]
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     assert [row["trace"] for row in rows] == [RANK0, RANK0, RANK1, RANK1]
@@ -55,31 +55,29 @@ def test_a_pipe_gets_each_engine_on_a_line_in_exact_values(run: Run, held: Serve
     assert json.loads(rows[1]["selection"]) == STEP
 
 
-def test_a_person_reads_sizes_with_units_and_the_memory_that_all_of_them_hold(
-    on_terminal: OnTerminal, held: Server
-) -> None:
+def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTerminal, held: Server) -> None:
     code, drawn, _ = on_terminal("sessions")
     assert code == 0
     for text in ("42.6 MB", "53.6 MB", "54,906", "engine_stuck", "175.0 MB of 15.2 GB"):
         assert text in drawn
 
 
-def test_as_json_it_is_what_the_api_gives(run: Run, held: Server) -> None:
-    found = json.loads(run("sessions", "--json").stdout)
-    assert [one["trace"] for one in found["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
-    assert found["memory"]["budget_bytes"] == 15_200_000_000
+def test_sessions_json_is_that_of_the_api(run: Run, held: Server) -> None:
+    document = json.loads(run("sessions", "--json").stdout)
+    assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
+    assert document["memory"]["budget_bytes"] == 15_200_000_000
 
 
-def test_close_stops_every_engine_of_the_trace_and_no_other(run: Run, held: Server) -> None:
+def test_close_stops_exactly_the_engines_of_the_trace(run: Run, held: Server) -> None:
     held.script("DELETE", f"/traces/{RANK0}/session", Answer(204), Answer(204))
     result = run("sessions", "close", "rank0.json")
     assert result.exit_code == 0
-    asked = held.sent("DELETE")
-    assert [request.path for request in asked] == [f"/traces/{RANK0}/session"] * 2
-    assert asked[0].query == {}
-    assert asked[1].query.keys() == {"args", "selection"}
-    assert asked[1].query["args"] == "essential"
-    assert json.loads(asked[1].query["selection"]) == STEP
+    requests = held.sent("DELETE")
+    assert [request.path for request in requests] == [f"/traces/{RANK0}/session"] * 2
+    assert requests[0].query == {}
+    assert requests[1].query.keys() == {"args", "selection"}
+    assert requests[1].query["args"] == "essential"
+    assert json.loads(requests[1].query["selection"]) == STEP
     assert [line.split("\t")[:3] for line in result.stdout.splitlines()] == [
         ["closed", RANK0, "all"],
         ["closed", RANK0, "essential"],
@@ -96,7 +94,7 @@ def test_close_of_a_trace_without_an_engine_is_refused(run: Run, server: Server)
 
 
 @pytest.mark.parametrize(("options", "args"), [([], None), (["--args", "essential"], "essential")])
-def test_a_query_names_the_arguments_that_its_engine_shall_have(
+def test_query_sends_the_event_arguments_of_its_engine(
     run: Run, held: Server, options: list[str], args: str | None
 ) -> None:
     held.script("POST", f"/traces/{RANK0}/query", EMPTY_TABLE, Answer(200, b"", "text/csv"))
@@ -105,7 +103,7 @@ def test_a_query_names_the_arguments_that_its_engine_shall_have(
     assert [json.loads(request.body).get("args") for request in held.sent("POST")] == [args, args]
 
 
-def test_the_link_of_open_leads_to_an_engine_with_such_arguments(run: Run, held: Server) -> None:
+def test_open_link_has_the_event_arguments(run: Run, held: Server) -> None:
     link = f"{held.url}/api/v1/traces/{RANK0}/perfetto"
     assert run("open", RANK0).stdout == f"{link}\n"
     assert run("open", RANK0, "--args", "none").stdout == f"{link}?args=none\n"
@@ -114,13 +112,13 @@ def test_the_link_of_open_leads_to_an_engine_with_such_arguments(run: Run, held:
     assert both == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
 
 
-def test_arguments_that_there_are_not_and_a_listener_with_fewer_are_wrong_usage(run: Run, held: Server) -> None:
+def test_unknown_args_and_a_listener_with_fewer_args_are_wrong_usage(run: Run, held: Server) -> None:
     for wrong in (["query", RANK0, "select 1", "--args", "some"], ["open", RANK0, "--args", "none", "--listener"]):
         assert run(*wrong).exit_code == 2
     assert held.requests == []
 
 
-def test_a_script_opens_looks_at_and_closes_an_engine_on_a_part_of_a_trace(client: Client, server: Server) -> None:
+def test_client_opens_reads_and_closes_a_session_of_a_selection(client: Client, server: Server) -> None:
     path = f"/traces/{RANK0}/session"
     for method in ("POST", "GET"):
         server.script(method, path, json_answer(engine(RANK0)))

@@ -24,12 +24,12 @@ def traced(server: Server) -> Server:
     return server
 
 
-def asked(server: Server) -> dict[str, Any]:
+def sent_body(server: Server) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(server.sent("POST")[-1].body)
     return body
 
 
-def test_a_piped_table_is_tab_separated_and_tells_null_from_every_text(run: Run, traced: Server) -> None:
+def test_piped_table_is_tab_separated_and_distinguishes_null_from_text(run: Run, traced: Server) -> None:
     rows: list[list[Any]] = [[BIG, None, 0.1], [-1, "\\N", 1.0], [0, "a\tb\nc", "Infinity"]]
     traced.script("POST", PATH, answer(rows, ("ts", "int"), ("name", "string"), ("x", "mixed")))
     result = run("query", "latest", "select")
@@ -42,9 +42,7 @@ def test_a_piped_table_is_tab_separated_and_tells_null_from_every_text(run: Run,
     ]
 
 
-def test_a_drawn_table_shows_null_apart_and_cuts_no_digit_on_a_narrow_terminal(
-    on_terminal: OnTerminal, traced: Server
-) -> None:
+def test_drawn_table_distinguishes_null_and_truncates_no_digit(on_terminal: OnTerminal, traced: Server) -> None:
     row: list[Any] = [BIG + n for n in range(10)]
     columns = [(f"column_{n}", "int") for n in range(10)]
     traced.script("POST", PATH, answer([[*row, None]], *columns, ("name", "string")))
@@ -54,25 +52,25 @@ def test_a_drawn_table_shows_null_apart_and_cuts_no_digit_on_a_narrow_terminal(
     assert "\x1b[2;3mNULL" in drawn
 
 
-def test_a_terminal_gets_a_thousand_rows_and_a_pipe_a_hundred_thousand(
+def test_default_limit_is_1000_on_a_terminal_and_100000_in_a_pipe(
     run: Run, on_terminal: OnTerminal, traced: Server
 ) -> None:
     traced.script("POST", PATH, *[answer([], ("a", "int"))] * 4)
     run("query", "latest", "select")
-    assert asked(traced)["limit"] == 100_000
+    assert sent_body(traced)["limit"] == 100_000
     on_terminal("query", "latest", "select")
-    assert asked(traced)["limit"] == 1000
+    assert sent_body(traced)["limit"] == 1000
     run("query", "latest", "select", "--limit", "7", "--timeout", "2.5")
-    assert asked(traced) == {"sql": "select", "limit": 7, "timeout_s": 2.5}
+    assert sent_body(traced) == {"sql": "select", "limit": 7, "timeout_s": 2.5}
     run("query", "latest", "select", "--limit", "0", "--timeout", "0")
-    assert asked(traced) == {"sql": "select", "limit": None, "timeout_s": None}
+    assert sent_body(traced) == {"sql": "select", "limit": None, "timeout_s": None}
 
 
-def test_a_table_that_was_cut_says_so_on_stderr(run: Run, traced: Server) -> None:
+def test_truncated_table_is_noted_on_stderr(run: Run, traced: Server) -> None:
     traced.script("POST", PATH, answer([[1]], ("a", "int"), truncated=True))
     result = run("query", "latest", "select", "--limit", "1")
     assert result.stdout == "a\n1\n"
-    assert "Cut after 1 rows" in result.stderr
+    assert "Truncated after 1 rows" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_a_table_that_was_cut_says_so_on_stderr(run: Run, traced: Server) -> Non
         ("arrow", "application/vnd.apache.arrow.stream", None),
     ],
 )
-def test_other_formats_are_the_servers_own_bytes_and_whole_where_they_cannot_say_that_they_were_cut(
+def test_other_formats_are_bytes_of_the_server_without_silent_truncation(
     run: Run, traced: Server, form: str, media: str, limit: int | None
 ) -> None:
     body = b"\x00\xff\r\n" + str(BIG).encode()
@@ -92,7 +90,7 @@ def test_other_formats_are_the_servers_own_bytes_and_whole_where_they_cannot_say
     result = run("query", "latest", "select", "--format", form)
     assert result.stdout_bytes == body + (b"\n" if form == "json" else b"")
     assert traced.sent("POST")[-1].headers["accept"] == media
-    assert asked(traced)["limit"] == limit
+    assert sent_body(traced)["limit"] == limit
 
 
 def test_arrow_is_not_written_to_a_terminal(on_terminal: OnTerminal, traced: Server) -> None:
@@ -101,22 +99,22 @@ def test_arrow_is_not_written_to_a_terminal(on_terminal: OnTerminal, traced: Ser
     assert "binary" in drawn
 
 
-def test_the_query_comes_from_stdin_or_from_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_query_is_read_from_stdin_or_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
     traced.script("POST", PATH, *[answer([], ("a", "int"))] * 2)
     run("query", "latest", "-", stdin="select 1;\n")
-    assert asked(traced)["sql"] == "select 1;\n"
+    assert sent_body(traced)["sql"] == "select 1;\n"
     (tmp_path / "q.sql").write_text("select 'é'", encoding="utf-8")
     run("query", "latest", "--file", str(tmp_path / "q.sql"))
-    assert asked(traced)["sql"] == "select 'é'"
+    assert sent_body(traced)["sql"] == "select 'é'"
 
 
 @pytest.mark.parametrize("args", [[], ["  "], ["select 1", "--file", __file__], ["x", "--format", "xml"]])
-def test_no_query_or_two_is_wrong_usage(run: Run, traced: Server, args: list[str]) -> None:
+def test_missing_or_second_query_is_wrong_usage(run: Run, traced: Server, args: list[str]) -> None:
     assert run("query", "latest", *args).exit_code == 2
     assert traced.requests == []
 
 
-def test_output_is_written_to_the_file_and_nothing_to_stdout(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_output_option_writes_to_the_file_only(run: Run, traced: Server, tmp_path: Path) -> None:
     traced.script("POST", PATH, Answer(200, b"a\r\n1\r\n", "text/csv"), answer([[None]], ("a", "int")))
     target = tmp_path / "rows"
     assert run("query", "latest", "select", "--format", "csv", "-o", str(target)).output == ""
@@ -126,7 +124,7 @@ def test_output_is_written_to_the_file_and_nothing_to_stdout(run: Run, traced: S
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_an_output_that_breaks_off_leaves_the_old_file_as_it_was(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_truncated_output_keeps_the_old_file(run: Run, traced: Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
     target.write_text("old")
     traced.script("POST", PATH, Answer(200, b"a\r\n", "text/csv", declared=100))
@@ -136,7 +134,7 @@ def test_an_output_that_breaks_off_leaves_the_old_file_as_it_was(run: Run, trace
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_an_output_that_cannot_be_written_is_an_error_with_its_name(run: Run, traced: Server) -> None:
+def test_unwritable_output_is_an_error_with_its_name(run: Run, traced: Server) -> None:
     traced.script("POST", PATH, answer([], ("a", "int")))
     result = run("query", "latest", "select", "-o", "/no/such/folder/rows")
     assert result.exit_code == 1
@@ -144,7 +142,7 @@ def test_an_output_that_cannot_be_written_is_an_error_with_its_name(run: Run, tr
     assert "No such file or directory" in result.stderr
 
 
-def test_a_loading_engine_is_waited_for_with_progress_on_stderr(run: Run, traced: Server) -> None:
+def test_query_shows_progress_while_the_engine_loads(run: Run, traced: Server) -> None:
     loading = json_answer(session("9f2c41d07a3b", "loading", 500), 202, Retry_After="0")
     traced.script("POST", PATH, loading, answer([[1]], ("a", "int")))
     result = run("query", "latest", "select")
@@ -152,7 +150,7 @@ def test_a_loading_engine_is_waited_for_with_progress_on_stderr(run: Run, traced
     assert "load engine for rank0.json: 500 B, loading" in result.stderr
 
 
-def test_the_loading_bar_is_gone_from_stdout_when_rows_come(on_terminal: OnTerminal, traced: Server) -> None:
+def test_loading_bar_ends_before_rows_are_printed(on_terminal: OnTerminal, traced: Server) -> None:
     loading = json_answer(session("9f2c41d07a3b", "loading", 500), 202, Retry_After="0")
     traced.script("POST", PATH, loading, Answer(200, b"a\r\n1\r\n", "text/csv"))
     code, drawn, piped = on_terminal("query", "latest", "x", "--format", "csv", terminal=("stderr",))
@@ -160,7 +158,7 @@ def test_the_loading_bar_is_gone_from_stdout_when_rows_come(on_terminal: OnTermi
     assert "load engine for rank0.json" in drawn
 
 
-def test_an_error_in_the_sql_is_shown_with_title_detail_code_and_position(run: Run, traced: Server) -> None:
+def test_sql_error_is_printed_with_title_detail_code_and_position(run: Run, traced: Server) -> None:
     traced.script(
         "POST",
         PATH,

@@ -1,4 +1,4 @@
-"""Tokens on the command line, and the token that it sends."""
+"""The commands `token`, and the token that commands send."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def token(data: Path, *args: str) -> Result:
     return CliRunner().invoke(app, ["token", *args, "--data", str(data)], prog_name="tracedock")
 
 
-def test_a_token_is_made_before_there_is_a_server_and_printed_alone(tmp_path: Path) -> None:
+def test_token_add_works_without_a_server_and_prints_the_token(tmp_path: Path) -> None:
     data = tmp_path / "new" / "data"
-    made = token(data, "add", "ci", "--scope", "write")
-    assert (made.exit_code, made.stderr) == (0, "")
+    result = token(data, "add", "ci", "--scope", "write")
+    assert (result.exit_code, result.stderr) == (0, "")
     with closing(Tokens(data / "tokens.sqlite")) as tokens:
-        [one] = tokens.all()
-    assert one.is_of(made.stdout.strip())
-    assert (one.name, one.scope) == ("ci", Scope.WRITE)
+        [stored] = tokens.all()
+    assert stored.is_of(result.stdout.strip())
+    assert (stored.name, stored.scope) == ("ci", Scope.WRITE)
 
 
-def test_tokens_are_listed_without_their_secrets(tmp_path: Path) -> None:
+def test_token_ls_lists_tokens_without_secrets(tmp_path: Path) -> None:
     secrets = [token(tmp_path, "add", name, "--scope", name).stdout.strip() for name in ("write", "read")]
     listed = token(tmp_path, "ls").stdout
     assert [line.split("\t")[:2] for line in listed.splitlines()] == [
@@ -41,7 +41,7 @@ def test_tokens_are_listed_without_their_secrets(tmp_path: Path) -> None:
     assert not [secret for secret in secrets if secret in listed]
 
 
-def test_a_token_is_revoked(tmp_path: Path) -> None:
+def test_token_rm_revokes_a_token(tmp_path: Path) -> None:
     token(tmp_path, "add", "ci", "--scope", "read")
     assert token(tmp_path, "rm", "ci").exit_code == 0
     assert token(tmp_path, "ls").stdout.splitlines() == ["name\tscope\tcreated_at"]
@@ -52,29 +52,29 @@ def test_a_token_is_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "code"),
     [
         (["add", "ci", "--scope", "read"], "token_exists"),
         (["add", "no name", "--scope", "read"], "bad_token_name"),
         (["rm", "nobody"], "unknown_token"),
     ],
 )
-def test_what_can_not_be_is_said_and_not_noted(tmp_path: Path, args: list[str], said: str) -> None:
+def test_refused_token_change_is_reported_and_not_logged(tmp_path: Path, args: list[str], code: str) -> None:
     token(tmp_path, "add", "ci", "--scope", "read")
     before = (tmp_path / "audit.log").read_text()
     result = token(tmp_path, *args)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
+    assert code in result.stderr
     assert (tmp_path / "audit.log").read_text() == before
 
 
 @pytest.mark.parametrize("args", [["add", "ci"], ["add", "ci", "--scope", "all"], ["add"], []])
-def test_who_does_not_say_what_a_token_may_do_gets_none(tmp_path: Path, args: list[str]) -> None:
+def test_token_add_without_a_scope_is_refused(tmp_path: Path, args: list[str]) -> None:
     assert token(tmp_path, *args).exit_code == 2
     assert not list(tmp_path.iterdir())
 
 
-def test_the_token_of_the_environment_is_sent(run: Run, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_of_the_environment_is_sent(run: Run, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     run("ls")
     monkeypatch.setenv("TRACEDOCK_TOKEN", SECRET)
     run("ls")
@@ -85,7 +85,7 @@ def test_the_token_of_the_environment_is_sent(run: Run, server: Server, monkeypa
     assert sent == [None, f"Bearer {SECRET}", "Bearer another", f"Bearer {SECRET}"]
 
 
-def test_a_token_is_never_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_never_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEDOCK_TOKEN", f"{SECRET}\n{SECRET}")
     refused = run("ls")
     assert refused.exit_code == 2

@@ -33,7 +33,7 @@ def test_upload_prints_only_the_id_to_a_pipe_and_progress_to_stderr(run: Run, tm
     assert ESC not in result.output
 
 
-def test_upload_keeps_the_answer_on_stdout_while_bars_are_drawn_on_the_terminal(
+def test_upload_prints_the_id_on_stdout_while_bars_are_drawn(
     on_terminal: OnTerminal, server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
@@ -44,7 +44,7 @@ def test_upload_keeps_the_answer_on_stdout_while_bars_are_drawn_on_the_terminal(
     assert "12,000 events" in drawn
 
 
-def test_upload_without_waiting_asks_nothing_more(run: Run, server: Server, tmp_path: Path) -> None:
+def test_upload_without_wait_sends_no_further_request(run: Run, server: Server, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
     assert run("upload", "--no-wait", str(tmp_path / "a.json")).exit_code == 0
     assert server.sent("GET") == []
@@ -67,7 +67,7 @@ def test_upload_of_a_file_that_the_server_cannot_read_fails_with_the_reason(
     assert "error: Bad gzip (bad_gzip)\nthe stream ends early\nat byte 4096" in result.stderr
 
 
-def test_upload_goes_on_with_the_next_file_after_one_was_refused(run: Run, server: Server, tmp_path: Path) -> None:
+def test_upload_continues_after_a_refused_file(run: Run, server: Server, tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_bytes(b"[]")
     server.script("PUT", "/traces/a.json", problem(413, "too_large", "Too large", "At most 1 GB."))
@@ -116,7 +116,7 @@ def test_ls_draws_a_table_on_a_terminal(on_terminal: OnTerminal, two: Server) ->
     assert "12,000" in drawn
 
 
-def test_ls_filters_and_stops_at_the_limit_and_says_so(run: Run, two: Server) -> None:
+def test_ls_filters_and_notes_the_limit(run: Run, two: Server) -> None:
     assert run("ls", "--state", "ready").stdout.count("rank") == 2  # the column, and one trace
     limited = run("ls", "--limit", "1")
     assert len(limited.stdout.splitlines()) == 2
@@ -124,11 +124,11 @@ def test_ls_filters_and_stops_at_the_limit_and_says_so(run: Run, two: Server) ->
     assert "more" not in run("ls", "--limit", "2").stderr
 
 
-def test_ls_json_is_the_apis_own_objects(run: Run, two: Server) -> None:
+def test_ls_json_is_that_of_the_api(run: Run, two: Server) -> None:
     assert json.loads(run("ls", "--json").stdout) == two.traces
 
 
-def test_show_tells_a_pipe_every_fact_exactly(run: Run, two: Server) -> None:
+def test_show_prints_exact_facts_into_a_pipe(run: Run, two: Server) -> None:
     facts = dict(line.split("\t") for line in run("show", "rank0.json").stdout.splitlines())
     assert facts["id"] == "9f2c41d07a3b"
     assert facts["start_ns"] == "9007199254740993"
@@ -140,12 +140,12 @@ def test_show_tells_a_pipe_every_fact_exactly(run: Run, two: Server) -> None:
     assert facts["oddity"] == "1 (unlinked_kernels) Work on a device whose launch is not in the trace."
 
 
-def test_show_tells_a_person_seconds_to_the_nanosecond(on_terminal: OnTerminal, two: Server) -> None:
+def test_show_prints_exact_seconds_on_a_terminal(on_terminal: OnTerminal, two: Server) -> None:
     _, drawn, _ = on_terminal("show", "rank0.json")
     assert "1.000000001 s" in drawn
 
 
-def test_show_tells_of_damage_and_where_it_is(run: Run, on_terminal: OnTerminal, two: Server) -> None:
+def test_show_prints_damage_and_its_places(run: Run, on_terminal: OnTerminal, two: Server) -> None:
     lines = run("show", "rank0.json").stdout.splitlines()
     where = lines.index("repaired\t1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD.") + 1
     assert lines[where : where + 2] == ['example\tbyte 40960: "name": "caf\ufffd\\x1b[2J"', "example\tbyte 50000: "]
@@ -155,26 +155,26 @@ def test_show_tells_of_damage_and_where_it_is(run: Run, on_terminal: OnTerminal,
     assert "\x1b[2J" not in drawn
 
 
-def test_upload_says_when_a_file_was_not_read_as_it_came(run: Run, server: Server, tmp_path: Path) -> None:
+def test_upload_notes_damage_of_a_file(run: Run, server: Server, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
     sent = run("upload", str(tmp_path / "a.json"))
     (kept,) = server.traces
-    assert f"a.json: 1,200 repaired; `tracedock show {kept['id']}` tells what and where." in sent.stderr
+    assert f"a.json: 1,200 repaired; see `tracedock show {kept['id']}`." in sent.stderr
     assert sent.exit_code == 0
     assert sent.stdout == f"{kept['id']}\n"
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"), [(3, "a.json: 3 refused, 1 repaired;"), (0, "a.json: incomplete, 1 repaired;")]
+    ("refused", "message"), [(3, "a.json: 3 refused, 1 repaired;"), (0, "a.json: incomplete, 1 repaired;")]
 )
-def test_upload_says_what_is_lost(run: Run, server: Server, tmp_path: Path, refused: int, said: str) -> None:
+def test_upload_notes_refused_events(run: Run, server: Server, tmp_path: Path, refused: int, message: str) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
     cut = {"code": "cut", "kind": "refused", "detail": "The file ends here.", "count": 1, "examples": []}
     health = {"repaired": 1, "refused": refused, "notes": [cut]}
     kept = trace("0a" * 6, "a.json", sha256=hashlib.sha256(b"[]").hexdigest(), health=health)
     server.traces = [kept]
     server.script("PUT", "/traces/a.json", json_answer(kept, 201))
-    assert said in run("upload", str(tmp_path / "a.json")).stderr
+    assert message in run("upload", str(tmp_path / "a.json")).stderr
 
 
 def test_show_json_keeps_big_integers(run: Run, two: Server) -> None:
@@ -183,7 +183,7 @@ def test_show_json_keeps_big_integers(run: Run, two: Server) -> None:
     assert json.loads(shown) == two.traces[1]
 
 
-def test_show_of_a_trace_that_is_still_queued_leaves_out_what_is_not_known(run: Run, server: Server) -> None:
+def test_show_of_a_queued_trace_omits_unknown_facts(run: Run, server: Server) -> None:
     unknown: dict[str, Any] = {"format": None, "bounds": None, "base_ns": None, "rank": None, "health": {}}
     server.traces = [trace("9f2c41d07a3b", "a.json", state="queued", **unknown)]
     result = run("show", "latest")
@@ -191,7 +191,7 @@ def test_show_of_a_trace_that_is_still_queued_leaves_out_what_is_not_known(run: 
     assert "start_ns" not in result.stdout
 
 
-def test_an_unknown_trace_is_refused_and_an_ambiguous_one_is_wrong_usage(run: Run, two: Server) -> None:
+def test_unknown_trace_is_refused_and_ambiguous_one_is_wrong_usage(run: Run, two: Server) -> None:
     unknown, ambiguous = run("show", "nothing"), run("show", "9f")
     assert (unknown.exit_code, ambiguous.exit_code) == (1, 2)
     assert "unknown_trace" in unknown.stderr
@@ -205,7 +205,7 @@ def test_open_prints_the_link(run: Run, two: Server) -> None:
     assert result.stderr == ""
 
 
-def test_open_says_when_the_trace_is_not_ready_yet(run: Run, two: Server) -> None:
+def test_open_notes_that_the_trace_is_not_ready(run: Run, two: Server) -> None:
     assert "rank1.json is ingesting" in run("open", "latest").stderr
 
 
@@ -223,14 +223,14 @@ def test_open_listener_fails_when_the_listener_is_off(run: Run, two: Server) -> 
     assert "The listener is off" in result.stderr
 
 
-def test_open_listener_tells_why_the_listener_is_off(run: Run, two: Server) -> None:
+def test_open_listener_prints_the_reason_why_the_listener_is_off(run: Run, two: Server) -> None:
     two.listener |= {"enabled": False, "error": "Port 9001 on 127.0.0.1 is in use by another program."}
     result = run("open", "rank0.json", "--listener")
     assert result.exit_code == 1
     assert "Port 9001 on 127.0.0.1 is in use" in " ".join(result.stderr.split())
 
 
-def test_rm_deletes_once_what_was_named_twice(run: Run, two: Server) -> None:
+def test_rm_deletes_a_trace_once_that_is_named_twice(run: Run, two: Server) -> None:
     result = run("rm", "--yes", "latest", "9f3", "rank0.json")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == ["9f3000000000", "9f2c41d07a3b"]
@@ -242,14 +242,16 @@ def test_rm_deletes_nothing_when_one_of_the_names_is_unknown(run: Run, two: Serv
     assert len(two.traces) == 2
 
 
-def test_rm_without_yes_deletes_nothing_when_nobody_can_be_asked(run: Run, two: Server) -> None:
+def test_rm_without_yes_deletes_nothing_without_a_terminal(run: Run, two: Server) -> None:
     result = run("rm", "latest", stdin="y\n")
     assert result.exit_code == 2
     assert "--yes" in result.stderr
     assert len(two.traces) == 2
 
 
-def test_a_name_cannot_write_to_the_terminal_or_forge_a_line(run: Run, on_terminal: OnTerminal, server: Server) -> None:
+def test_trace_name_cannot_control_the_terminal_or_forge_a_line(
+    run: Run, on_terminal: OnTerminal, server: Server
+) -> None:
     server.traces = [trace("9f2c41d07a3b", "a\x1b]0;owned\x07\nb\tc\\d\u202e.json")]
     for command in ("ls", "show", "open"):
         args = [] if command == "ls" else ["latest"]

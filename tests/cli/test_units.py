@@ -21,12 +21,12 @@ from service.cli.units import byte_count, nanoseconds
         ("12345678901234567890123456789.000000001s", 12_345_678_901_234_567_890_123_456_789_000_000_001),
     ],
 )
-def test_times_are_exact(text: str, ns: int) -> None:
+def test_nanoseconds_are_exact(text: str, ns: int) -> None:
     assert nanoseconds(text) == ns
 
 
 @pytest.mark.parametrize("text", ["", "ms", "1.5", "0.1ns", "1.0001us", "1e3", "1h", "1_000", "1,5ms", "nan", "٣"])
-def test_what_is_no_time_in_whole_ns_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is n"):
         nanoseconds(text)
 
@@ -34,11 +34,11 @@ def test_what_is_no_time_in_whole_ns_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "count"), [("4096", 4096), ("100MB", 100_000_000), ("1.5 GiB", 3 << 29), ("64kb", 64_000), ("1b", 1)]
 )
-def test_sizes_are_exact(text: str, count: int) -> None:
+def test_byte_counts_are_exact(text: str, count: int) -> None:
     assert byte_count(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "MB", "0.5", "1s", "1 000"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is n"):
         byte_count(text)

@@ -1,4 +1,4 @@
-"""Selections by chance that find something in a trace, small hostile traces, and columns of many small parts."""
+"""Random selections that match events of a trace, small hostile traces, and columns of many small parts."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,40 +27,40 @@ Chosen = dict[str, Any]  # a selection, or its criteria, as a client sends them
 
 
 class Cut:
-    """A trace's columns, and what selections keep of them."""
+    """Columns of a trace, and the events that selections keep of them."""
 
     def __init__(self, folder: Path, *, row_group: int, untimed_apart: bool) -> None:
         events = folder / "columns" / EVENTS
         with mock.patch.object(columns, "ROW_GROUP", row_group), (folder / "original").open("rb") as original:
             self.summary = asdict(ingest(original, folder / "columns", "trace.json", lambda _: None))
         if not untimed_apart:
-            table, told = pq.read_table(events), columns._PRUNED
-            pq.write_table(table, events, row_group_size=row_group, write_statistics=told)
+            table, with_statistics = pq.read_table(events), columns._PRUNED
+            pq.write_table(table, events, row_group_size=row_group, write_statistics=with_statistics)
         self.parts = Parts(events)
         self.positions: list[int] = pq.read_table(events)["position"].to_pylist()
 
     def kept(self, *selections: Chosen) -> list[list[int]]:
-        """The events that each selection keeps, as they stand in the document, all worked out at once."""
-        bits = kept_rows(self.parts, [Selection.parsed(one) for one in selections], self.summary).tolist()
+        """Return the positions of the events that each selection keeps, in one pass."""
+        bits = kept_rows(self.parts, [Selection.parsed(selection) for selection in selections], self.summary).tolist()
         rows = list(zip(self.positions, bits, strict=True))
         return [sorted(at for at, bit in rows if bit >> place & 1) for place in range(len(selections))]
 
 
 @contextmanager
 def cut(text: str | bytes, *, row_group: int = 3, untimed_apart: bool = True) -> Iterator[Cut]:
-    """The columns of a document, in parts of so many events.
+    """Ingest a document into columns with parts of the given number of events.
 
-    Ingest writes what has no time into parts of its own; other writers may not.
+    Ingest writes untimed events into parts of their own; other writers may not.
     """
     with TemporaryDirectory() as folder:
         (Path(folder) / "original").write_bytes(text.encode() if isinstance(text, str) else text)
-        one = Cut(Path(folder), row_group=row_group, untimed_apart=untimed_apart)
-        yield one
-        one.parts.close()
+        columns_of_document = Cut(Path(folder), row_group=row_group, untimed_apart=untimed_apart)
+        yield columns_of_document
+        columns_of_document.parts.close()
 
 
 def text_of(*events: dict[str, Any], **around: Any) -> str:
-    """The document of some events."""
+    """Return the document of events."""
     return written(_value({**around, "traceEvents": list(events)}))
 
 
@@ -78,11 +78,11 @@ def _value(value: Any) -> Any:
             return Number(str(value))
 
 
-# -- selections by chance ---------------------------------------------------------------------------------------
+# -- random selections ------------------------------------------------------------------------------------------
 
 
 def selection_of(document: Document, random: Random) -> Chosen:
-    """A selection that most likely finds something."""
+    """Return a random selection that most likely matches an event."""
     chosen = _criteria(document, random, random.choice((1, 1, 1, 2, 2, 3, 0)))
     if random.random() < 0.35:
         chosen["exclude"] = _criteria(document, random, random.choice((1, 1, 2)))
@@ -94,25 +94,25 @@ def selection_of(document: Document, random: Random) -> Chosen:
 
 
 def selections_of(document: Document, random: Random) -> Iterator[Chosen]:
-    """Ever more selections."""
+    """Yield random selections without end."""
     while True:
         yield selection_of(document, random)
 
 
 def _criteria(document: Document, random: Random, count: int) -> Chosen:
-    """Criteria that the same event meets, which is any of the trace's, and now and then others too."""
+    """Return random criteria that a random event of the trace meets, and sometimes others too."""
     if not document.happened:
         return {}
     event, other = random.choice(document.happened), random.choice(document.happened)
-    made: Chosen = {}
+    criteria: Chosen = {}
     for name in random.sample(list(_MAKERS), count):
         value = _MAKERS[name](document, event, random)
         more = _MAKERS[name](document, other, random) if random.random() < 0.4 else None
         if isinstance(value, list) and isinstance(more, list):
             value = value + more
         if value is not None:
-            made[name] = value
-    return made
+            criteria[name] = value
+    return criteria
 
 
 def _window(document: Document, event: Event, random: Random) -> Chosen | None:
@@ -124,7 +124,7 @@ def _window(document: Document, event: Event, random: Random) -> Chosen | None:
     start = event.start + random.choice((-reach, 0, 1, reach, event.lasts // 2)) - zero
     end = max(event.end - zero, start) + random.choice((1, reach + 1, -event.lasts // 2, 1000))
     edges: Chosen = {"start_ns": start, "end_ns": end}
-    named = [one.name for one in random.choices(document.slices, k=2)] if document.slices else []
+    named = [event.name for event in random.choices(document.slices, k=2)] if document.slices else []
     for edge, word, name in zip(list(edges), ("from", "to"), named, strict=False):
         if name is not None and random.random() < 0.25:
             del edges[edge]
@@ -140,12 +140,12 @@ def _steps(document: Document, _: Event, random: Random) -> list[int] | None:
 
 def _threads(document: Document, event: Event, random: Random) -> list[int | str] | None:
     pid, tid = event.track
-    return [random.choice([one for one in (tid, f"{pid}/{tid}", document.names.get(event.track, "")) if one != ""])]
+    return [random.choice([name for name in (tid, f"{pid}/{tid}", document.names.get(event.track, "")) if name != ""])]
 
 
 def _processes(document: Document, event: Event, random: Random) -> list[int | str] | None:
     pid = event.track[0]
-    known = [one for one in (pid, document.names.get((pid,), "")) if one != ""]
+    known = [name for name in (pid, document.names.get((pid,), "")) if name != ""]
     return [random.choice(known)] if known else None
 
 
@@ -168,13 +168,13 @@ def _names(_: Document, event: Event, random: Random) -> list[str] | None:
 
 
 def _devices(document: Document, event: Event, random: Random) -> list[int] | None:
-    there = {one.device for one in document.events if one.cat in GPU and one.device is not None}
-    known = [event.device] if event.device in there else sorted(one for one in there if one is not None)
+    devices = {other.device for other in document.events if other.cat in GPU and other.device is not None}
+    known = [event.device] if event.device in devices else sorted(devices)
     return [random.choice(known)] if known else None
 
 
 def _streams(document: Document, event: Event, random: Random) -> list[str] | None:
-    places = {(one.device, one.stream) for one in document.events if one.cat in GPU}
+    places = {(other.device, other.stream) for other in document.events if other.cat in GPU}
     known = [f"{device}/{stream}" for device, stream in places if None not in (device, stream)]
     own = f"{event.device}/{event.stream}"
     return [own if own in known else random.choice(sorted(known))] if known else None
@@ -238,13 +238,13 @@ names = st.fixed_dictionaries(
         "args": args,
     },
 )
-# work, its launch and its op, the arrow between them: what belongs together, far more often than by chance
+# GPU work, its launch, its operator and the arrow between them, linked far more often than by chance
 spots = st.fixed_dictionaries({"pid": st.integers(0, 1), "tid": st.sampled_from([0, 7]), "ts": st.integers(0, 5)})
 
 
 @st.composite
 def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """An op, a call in it, the work that this starts, and the arrow between the two; some of it may be missing."""
+    """Draw an operator, a launch in it, its GPU work, and the arrow between the two; any of them may be missing."""
     number, external, here, there = draw(few), draw(few), draw(spots), draw(spots)
     linked = {"correlation": number, "External id": external}
     lasting = {"ph": "X", "dur": draw(st.integers(0, 3))}
@@ -261,9 +261,9 @@ def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> str:
-    """A document of a few events, with times on the epoch's clock or its own."""
+    """Draw a document of a few events, with times since the epoch or on a clock of its own."""
     singles = st.lists(happenings | happenings | names, max_size=10)
-    events = [*draw(singles), *(event for some in draw(st.lists(launches(), max_size=3)) for event in some)]
+    events = [*draw(singles), *(event for linked in draw(st.lists(launches(), max_size=3)) for event in linked)]
     zero = draw(st.sampled_from([0, 1_712_195_495_505_582]))
     for at, event in enumerate(events):
         if isinstance(event.get("ts"), int | Decimal):

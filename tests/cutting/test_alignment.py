@@ -1,4 +1,4 @@
-"""Clocks that are apart are found to be apart, to the nanosecond, by the collectives that end on all ranks at once."""
+"""Clock shifts are exact to the nanosecond, from collectives that end on all ranks at once."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cutting.alignment import Collective, aligned, collective_ends
+from service.cutting.alignment import Collective, align_clocks, collective_ends
 from service.cutting.merge import merge
 from service.cutting.source import Source
 from service.store.folder import EVENTS
@@ -24,35 +24,35 @@ GPU = {"pid": 0, "tid": 7}
 
 
 def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, int]:
-    """Collectives with numbers, and when they end."""
+    """Return numbered collectives with their ends."""
     return {("seq", group, str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
 
 
-def shifts(each: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
-    return [one.shift_ns for one in aligned(each, known or [0] * len(each), refine=refine)]
+def shifts(clocks: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
+    return [alignment.shift_ns for alignment in align_clocks(clocks, known or [0] * len(clocks), refine=refine)]
 
 
 @given(
     st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=6),
     st.lists(st.integers(0, 10**12), min_size=1, max_size=9, unique=True),
 )
-def test_clocks_that_are_apart_are_put_onto_the_first(apart: list[int], moments: list[int]) -> None:
-    found = aligned([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
+def test_align_shifts_clocks_to_the_first_rank(apart: list[int], moments: list[int]) -> None:
+    alignments = align_clocks([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
 
-    assert [one.shift_ns for one in found] == [apart[0] - off for off in apart]
-    for one in found:
+    assert [alignment.shift_ns for alignment in alignments] == [apart[0] - off for off in apart]
+    for alignment in alignments:
         several = len(apart) > 1
-        assert one.collectives == (len(moments) if several else 0)
-        assert one.residual_ns == ({"median": 0, "p95": 0, "max": 0} if several else None)
+        assert alignment.collectives == (len(moments) if several else 0)
+        assert alignment.residual_ns == ({"median": 0, "p95": 0, "max": 0} if several else None)
 
 
-def test_noise_moves_a_clock_by_no_more_than_its_median_and_is_told_as_the_residual() -> None:
+def test_noise_shifts_a_clock_by_its_median_at_most_and_is_the_residual() -> None:
     random = Random(1)
     moments = [at * 10**6 for at in range(101)]
     noise = [round(random.gauss(0, 1000)) for _ in moments]
     noise[50] = 10**6  # one that is far off does not move it
 
-    first, second = aligned(
+    first, second = align_clocks(
         [ends(*moments), ends(*(at + 5000 + one for at, one in zip(moments, noise, strict=True)))], [0, 0], refine=True
     )
 
@@ -63,25 +63,25 @@ def test_noise_moves_a_clock_by_no_more_than_its_median_and_is_told_as_the_resid
     assert second.residual_ns["max"] == pytest.approx(500_000, abs=2000)  # from the middle of both
 
 
-def test_without_refining_the_collectives_only_tell_the_residual() -> None:
-    found = aligned([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
+def test_collectives_only_yield_the_residual_without_refinement() -> None:
+    alignments = align_clocks([ends(10, 20), ends(1010, 1020)], [0, -900], refine=False)
 
-    assert [one.shift_ns for one in found] == [0, -900]
-    assert [one.residual_ns for one in found] == [{"median": 50, "p95": 50, "max": 50}] * 2
+    assert [alignment.shift_ns for alignment in alignments] == [0, -900]
+    assert [alignment.residual_ns for alignment in alignments] == [{"median": 50, "p95": 50, "max": 50}] * 2
 
 
-def test_what_is_known_before_stands_and_the_collectives_correct_it() -> None:
+def test_collectives_correct_shifts_that_are_known_beforehand() -> None:
     assert shifts([ends(10, 20), ends(1010, 1020)], known=[7, -900]) == [7, -993]
 
 
-def test_a_rank_without_anything_in_common_stays() -> None:
-    found = aligned([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
+def test_rank_without_common_collectives_keeps_its_clock() -> None:
+    alignments = align_clocks([ends(10, 20), {}, ends(510, 520), ends(1, group="9")], [0, 3, 0, -4], refine=True)
 
-    assert [one.shift_ns for one in found] == [0, 3, -500, -4]
-    assert [one.residual_ns is None for one in found] == [False, True, False, True]
+    assert [alignment.shift_ns for alignment in alignments] == [0, 3, -500, -4]
+    assert [alignment.residual_ns is None for alignment in alignments] == [False, True, False, True]
 
 
-def test_a_rank_is_connected_through_another() -> None:
+def test_rank_is_aligned_through_another_rank() -> None:
     first, last = ends(10, 20), ends(7010, group="tp")
     between = ends(110, 120) | ends(2110, group="tp")
 
@@ -89,13 +89,13 @@ def test_a_rank_is_connected_through_another() -> None:
     assert shifts([first, between, last]) == [0, -100, 2110 - 100 - 7010]
 
 
-def test_two_that_are_connected_to_each_other_but_not_to_the_first_are_put_onto_one_clock() -> None:
+def test_two_ranks_align_with_each_other_without_the_first() -> None:
     _, one, other = shifts([ends(10), ends(100, group="tp"), ends(900, group="tp")])
 
     assert one - other == 800
 
 
-def test_collectives_by_name_count_only_if_all_have_as_many() -> None:
+def test_collectives_by_name_count_only_if_all_ranks_have_the_same_number() -> None:
     def named(*moments: int) -> dict[Collective, int]:
         return {("name", "ncclAllReduce", at): moment for at, moment in enumerate(moments)}
 
@@ -112,9 +112,9 @@ def kernel(name: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
 
 
 def reduced(ts: int, number: int, group: str = "0", name: str = "ncclDevKernel_AllReduce") -> dict[str, Any]:
-    """A collective that ends 5 µs after it begins."""
-    told = {"Process Group Name": group, "Seq": number, "Collective name": "allreduce"}
-    return kernel(name, ts, 5, **told)
+    """Return a collective of 5 µs."""
+    arguments = {"Process Group Name": group, "Seq": number, "Collective name": "allreduce"}
+    return kernel(name, ts, 5, **arguments)
 
 
 def rank_of(folder: Path, rank: int, *events: dict[str, Any], base: int | None = BASE) -> Source:
@@ -127,7 +127,7 @@ def found_in(source: Source) -> dict[Collective, int]:
     return collective_ends([Parts(source.columns / EVENTS)])
 
 
-def test_collectives_are_told_by_group_and_number_though_their_order_differs(tmp_path: Path) -> None:
+def test_collectives_match_by_group_and_number_in_any_order(tmp_path: Path) -> None:
     one = found_in(rank_of(tmp_path, 0, reduced(10, 1), reduced(20, 2), reduced(30, 1, "tp"), kernel("gemm", 1, 1)))
     other = found_in(rank_of(tmp_path, 1, reduced(1010, 1), reduced(1020, 2), reduced(1005, 1, "tp")))
 
@@ -136,7 +136,7 @@ def test_collectives_are_told_by_group_and_number_though_their_order_differs(tmp
     assert other[("seq", "tp", "1", "allreduce")] == 1_010_000
 
 
-def test_collectives_without_a_number_are_told_by_their_name_and_order(tmp_path: Path) -> None:
+def test_collectives_without_a_number_match_by_name_and_order(tmp_path: Path) -> None:
     plain = [kernel("ncclKernel_AllReduce", ts, 5) for ts in (30, 10)]
 
     assert found_in(rank_of(tmp_path, 0, *plain)) == {
@@ -145,7 +145,7 @@ def test_collectives_without_a_number_are_told_by_their_name_and_order(tmp_path:
     }
 
 
-def test_of_a_host_backend_the_annotations_are_the_collectives(tmp_path: Path) -> None:
+def test_annotations_are_the_collectives_of_a_host_backend(tmp_path: Path) -> None:
     here = {"ph": "X", "pid": 1, "tid": 1}
     events = [
         {**here, "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 5, "dur": 2},
@@ -157,7 +157,7 @@ def test_of_a_host_backend_the_annotations_are_the_collectives(tmp_path: Path) -
     assert [*found_in(with_kernel)] == [("seq", "0", "1", "allreduce")]
 
 
-def test_what_is_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
+def test_event_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
     source = rank_of(tmp_path, 0, *(kernel("ncclKernel", ts, 5) for ts in (10, 20, 30)))
     parts = [Parts(source.columns / EVENTS) for _ in range(2)]
 
@@ -168,7 +168,7 @@ def test_what_is_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
     ("align", "expected", "apart"),
     [("none", [0, 0], 500_000), ("base", [0, 3_000_000_000], 1_500_500_000), ("collectives", [0, -1_000_000], 0)],
 )
-def test_a_merge_moves_the_times_as_it_was_asked_to(
+def test_merge_shifts_times_by_the_requested_alignment(
     align: Align, expected: list[int], apart: int, tmp_path: Path
 ) -> None:
     here = {"ph": "i", "pid": 1, "tid": 1, "name": "mark", "ts": 40}
@@ -179,18 +179,18 @@ def test_a_merge_moves_the_times_as_it_was_asked_to(
 
     child = merge(ranks, tmp_path / "merged", name="merged", align=align, on_written=lambda *_: None)
 
-    told = child.summary["ranks"]
-    assert [one["shift_ns"] for one in told] == expected
-    assert [one["base_ns"] for one in told] == [BASE, BASE + 3_000_000_000]
+    merged_ranks = child.summary["ranks"]
+    assert [rank["shift_ns"] for rank in merged_ranks] == expected
+    assert [rank["base_ns"] for rank in merged_ranks] == [BASE, BASE + 3_000_000_000]
     assert child.summary["base_ns"] == (BASE if align != "none" else None)
-    assert [one["collectives"] for one in told] == [2, 2]
-    assert [one["residual_ns"] for one in told] == [{"median": apart, "p95": apart, "max": apart}] * 2
+    assert [rank["collectives"] for rank in merged_ranks] == [2, 2]
+    assert [rank["residual_ns"] for rank in merged_ranks] == [{"median": apart, "p95": apart, "max": apart}] * 2
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
-    assert envelope["tracedock"]["merged"] == told
+    assert envelope["tracedock"]["merged"] == merged_ranks
     assert envelope.get("baseTimeNanoseconds") == child.summary["base_ns"]
 
 
-def test_a_rank_that_counts_from_the_epoch_has_its_base_there(tmp_path: Path) -> None:
+def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:
     start = BASE // 1000
     ranks = [
         rank_of(tmp_path, 0, kernel("a", 10, 5)),

@@ -1,4 +1,4 @@
-"""Each piece of a trace becomes a trace of its own: its events are the oracle's, and so is all that is told of it."""
+"""Pieces become traces of their own, with the events and the summary of the oracle."""
 
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests import brute
 from tests.conftest import SHARED
 from tests.cutting.choices import Chosen, text_of
 from tests.cutting.test_clip import check as check_clipped
-from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, made, plain
+from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, plain, synthetic
 
 ids = (f"{number:012x}" for number in count(1))
 
@@ -27,21 +27,21 @@ ids = (f"{number:012x}" for number in count(1))
 def split(
     source: Source, folder: Path, selection: Chosen, by: By | None = None, value: int | None = None
 ) -> list[tuple[Chosen, Source]]:
-    """The traces of all pieces, with what each has of the whole."""
-    found = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
-    told: list[tuple[int, int]] = []
+    """Return the traces of all pieces, with their selections."""
+    planned = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+    progress: list[tuple[int, int]] = []
 
-    children = write_children(source, folder, found, new_id=ids.__next__, on_written=lambda *of: told.append(of))
+    children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))
 
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1][0] == told[-1][1] == sum(child.summary["events"]["kept"] for child in children)
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert progress[-1][0] == progress[-1][1] == sum(child.summary["events"]["kept"] for child in children)
     return [
         (child.selection or {}, Source(folder / child.id, child.name, child.summary, child.id)) for child in children
     ]
 
 
 def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path) -> None:
-    """Each child has the events of its selection, and its own document, read anew, is told of alike."""
+    """Check that each child has the events of its selection, and the summary of its own document."""
     document, came = brute.Document(text), lines(text)
     for number, (selection, child) in enumerate(children):
         own = document_of(child)
@@ -76,21 +76,21 @@ CASES: list[tuple[By | None, int | None, Chosen]] = [
 
 
 @pytest.mark.parametrize(("by", "value", "selection"), CASES)
-def test_the_pieces_of_a_made_trace_are_what_the_oracle_says(
+def test_pieces_of_a_synthetic_trace_match_the_oracle(
     by: By | None, value: int | None, selection: Chosen, tmp_path: Path
 ) -> None:
-    text = made(kernels=8, devices=(0, 1), steps=3)
+    text = synthetic(kernels=8, devices=(0, 1), steps=3)
     source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
 
     children = split(source, tmp_path / "made", selection, by, value)
 
     assert len(children) > 1 or by is None
-    assert all(child.whole == source.source for _, child in children)
+    assert all(child.whole_id == source.source for _, child in children)
     check(text, children, tmp_path)
 
 
 @pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
-def test_the_pieces_of_a_real_trace_are_what_the_oracle_says(path: Path, tmp_path: Path) -> None:
+def test_pieces_of_a_real_trace_match_the_oracle(path: Path, tmp_path: Path) -> None:
     text = plain(path)
     source = ingested(text, tmp_path / "whole", path.name)
     by: By = "step" if source.summary["steps"] else "stream" if source.summary["streams"] else "parts"
@@ -99,8 +99,8 @@ def test_the_pieces_of_a_real_trace_are_what_the_oracle_says(path: Path, tmp_pat
 
 
 @pytest.mark.parametrize("size", [2, 100])
-def test_pieces_of_columns_of_many_parts_are_the_same(size: int, tmp_path: Path) -> None:
-    text = made(kernels=5, steps=2)
+def test_pieces_do_not_depend_on_the_parts_of_the_columns(size: int, tmp_path: Path) -> None:
+    text = synthetic(kernels=5, steps=2)
     with mock.patch("service.store.columns.ROW_GROUP", size), mock.patch("service.cutting.children.ROW_GROUP", size):
         source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
         children = split(source, tmp_path / "made", {}, "parts", 66 if size > 2 else 7)
@@ -109,8 +109,8 @@ def test_pieces_of_columns_of_many_parts_are_the_same(size: int, tmp_path: Path)
         check(text, children[::33], tmp_path)
 
 
-def test_a_piece_is_called_after_the_trace_and_what_it_is_of_it(tmp_path: Path) -> None:
-    source = ingested(made(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
+def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
+    source = ingested(synthetic(kernels=4, devices=(0, 1)), tmp_path / "whole", "run.rank3.pt.trace.json.gz")
 
     def names(by: By | None, value: int | None = None) -> list[str]:
         return [child.name for _, child in split(source, tmp_path / "made", {}, by, value)]
@@ -119,12 +119,12 @@ def test_a_piece_is_called_after_the_trace_and_what_it_is_of_it(tmp_path: Path) 
     assert names("parts", 2) == [f"run.rank3.part{at}of2.pt.trace.json.gz" for at in (1, 2)]
     assert names("parts", 10)[0] == "run.rank3.part01of10.pt.trace.json.gz"
     for by in ("step", "stream", "device"):
-        found = names(by)
-        assert len({*found}) == len(found)
-        assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in found)
+        child_names = names(by)
+        assert len({*child_names}) == len(child_names)
+        assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in child_names)
 
 
-def test_empty_pieces_are_left_out_and_if_all_are_that_is_told(tmp_path: Path) -> None:
+def test_empty_pieces_are_skipped_and_only_empty_ones_are_an_error(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = [{"ph": "X", **HERE, "name": "a", "ts": ts, "dur": 1} for ts in (0, 1, 98, 99)]
     source = ingested(text_of(*events), tmp_path / "whole")
 
@@ -137,7 +137,7 @@ def test_empty_pieces_are_left_out_and_if_all_are_that_is_told(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
-def test_no_document_of_a_piece_of_a_real_trace_is_larger_than_was_asked(tmp_path: Path) -> None:
+def test_pieces_of_a_real_trace_stay_below_the_size_limit(tmp_path: Path) -> None:
     path = SHARED / "h100_bert_small.pt.trace.json.gz"
     text = plain(path)
     source = ingested(text, tmp_path / "whole", path.name)

@@ -1,4 +1,4 @@
-"""Slices over an edge of the selected time begin and end there, and tell where they began and ended."""
+"""Slices that cross an edge of the selected time are cut there, and keep their original times."""
 
 import json
 from collections import Counter
@@ -16,17 +16,17 @@ from service.trace.errors import SelectionError
 from tests import brute
 from tests.columns import Number, Object, events_of, parsed, unordered
 from tests.cutting.choices import Chosen, documents, selection_of, text_of
-from tests.cutting.test_cut import HERE, SMALL, cut_text, ingested, kept_of, made, plain
+from tests.cutting.test_cut import HERE, SMALL, cut_text, ingested, kept_of, plain, synthetic
 from tests.traces_plan import BASE_NS
 
 
 def us(value: Number) -> Decimal:
-    """A time as a number."""
+    """Return a time as a number."""
     return Decimal(value.text)
 
 
 def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, int] | None:
-    """From when to when an event is, if it is cut."""
+    """Return the span of a clipped event, else None."""
     event = document.events[at]
     if event.ph != "X" or event.start is None:
         return None
@@ -41,14 +41,14 @@ def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, 
 
 
 def plainly(event: Object, cut: tuple[int, int] | None) -> str:
-    """An event with its times as numbers, and, if it is cut, with the times and the mark that it has to have."""
+    """Return an event with numeric times, and, if it is clipped, with the expected times and mark."""
     members = [(key, value) for key, value in unordered(event) if key not in ("ts", "dur") or cut is None]
     if cut:
-        told = Object(sorted((key, value) for key, value in event if key in ("ts", "dur"))[::-1])
+        original = Object(sorted((key, value) for key, value in event if key in ("ts", "dur"))[::-1])
         args = dict(event).get("args", Object())
         if isinstance(args, Object):
             members = [(key, value) for key, value in members if key != "args"]
-            members.append(("args", Object((*args, ("clipped", told)))))
+            members.append(("args", Object((*args, ("clipped", original)))))
         members += [("ts", Decimal(cut[0]) / 1000), ("dur", Decimal(cut[1] - cut[0]) / 1000)]
     return repr(sorted(((key, _plain(key, value)) for key, value in members), key=lambda one: one[0]))
 
@@ -59,24 +59,24 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def check(text: str | bytes, source: Any, selection: Chosen) -> int:
-    """The number of slices that were cut."""
+    """Check the clipped slices, and return their number."""
     document, came = brute.Document(text), events_of(parsed(text))
     oracle = kept_of(document, selection)
     if not oracle:
         with pytest.raises(SelectionError):
             cut_text(source, selection)
         return 0
-    found = cut_text(source, selection)
+    result = cut_text(source, selection)
     cuts = {at: clipped(document, at, selection) for at in oracle}
     expected = Counter(plainly(came[at], cuts[at]) for at in oracle)
-    assert Counter(plainly(one, None) for one in events_of(parsed(found))) == expected, selection
-    starts = [one.start for one in brute.Document(found).events if one.start is not None]
+    assert Counter(plainly(one, None) for one in events_of(parsed(result))) == expected, selection
+    starts = [one.start for one in brute.Document(result).events if one.start is not None]
     assert starts == sorted(starts)
     return sum(cut is not None for cut in cuts.values())
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
-def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path) -> None:
+def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: Path) -> None:
     text, random = plain(path), Random(path.name)
     source = ingested(text, tmp_path / "whole")
     start, end = source.summary["bounds"].values()
@@ -92,8 +92,8 @@ def test_slices_of_a_real_trace_are_cut_at_the_edges(path: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_float", "us_decimal", "relative"])
-def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
-    text = made(era=era, kernels=6)
+def test_slices_of_any_profiler_version_are_clipped_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
+    text = synthetic(era=era, kernels=6)
     source = ingested(text, tmp_path / "whole")
     start, end = (source.summary["steps"][1][edge] for edge in ("start_ns", "end_ns"))
     assert (start > BASE_NS) == (era != "relative")
@@ -104,7 +104,7 @@ def test_slices_of_any_era_are_cut_to_the_nanosecond(era: Any, tmp_path: Path) -
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.randoms(use_true_random=False))
-def test_slices_of_a_hostile_document_are_cut_at_the_edges(text: str, random: Random) -> None:
+def test_slices_of_a_hostile_document_are_clipped_at_the_edges(text: str, random: Random) -> None:
     document = brute.Document(text)
     with TemporaryDirectory() as folder:
         source = ingested(text, Path(folder) / "whole")
@@ -113,12 +113,12 @@ def test_slices_of_a_hostile_document_are_cut_at_the_edges(text: str, random: Ra
 
 
 def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
-    """An event as it is cut."""
+    """Return the only event of a document, clipped."""
     text = f'{{"traceEvents": [{event}]}}'
     source = ingested(text, tmp_path / "whole")
-    found = cut_text(source, {"window": {"start_ns": start, "end_ns": end}, "straddle": "clip"})
-    (one,) = json.loads(found, parse_int=str, parse_float=str)["traceEvents"]
-    return one
+    result = cut_text(source, {"window": {"start_ns": start, "end_ns": end}, "straddle": "clip"})
+    (clipped_event,) = json.loads(result, parse_int=str, parse_float=str)["traceEvents"]
+    return clipped_event
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
     ],
 )
 @pytest.mark.parametrize("args", ["", ', "args": {"a": 1, "a": 2}', ', "args": [1]'])
-def test_the_mark_tells_the_times_as_they_were_written(
+def test_mark_has_the_original_text_of_the_times(
     times: str, cut: tuple[str, str] | None, args: str, tmp_path: Path
 ) -> None:
     came = json.loads(f"{{{times}{args}}}", parse_int=str, parse_float=str)
 
-    one = first_of(f'{{"ph": "X", "pid": 1, "tid": 1, {times}{args}}}', 2500, 5750, tmp_path)
+    event = first_of(f'{{"ph": "X", "pid": 1, "tid": 1, {times}{args}}}', 2500, 5750, tmp_path)
 
     if cut is None:
-        assert one == {"ph": "X", "pid": "1", "tid": "1", **came}
+        assert event == {"ph": "X", "pid": "1", "tid": "1", **came}
         return
-    assert (Decimal(one["ts"]), Decimal(one["dur"])) == (Decimal(cut[0]), Decimal(cut[1]))
+    assert (Decimal(event["ts"]), Decimal(event["dur"])) == (Decimal(cut[0]), Decimal(cut[1]))
     if isinstance(came.get("args", {}), dict):
-        assert one["args"] == {**came.get("args", {}), "clipped": {"ts": came["ts"], "dur": came["dur"]}}
+        assert event["args"] == {**came.get("args", {}), "clipped": {"ts": came["ts"], "dur": came["dur"]}}
     else:
-        assert one["args"] == came["args"]
+        assert event["args"] == came["args"]
 
 
-def test_what_lies_far_before_an_edge_and_is_cut_there_stands_in_order_of_time(tmp_path: Path) -> None:
+def test_slice_that_begins_far_before_the_edge_is_clipped_in_order_of_time(tmp_path: Path) -> None:
     events = [{"ph": "X", **HERE, "name": f"long {at}", "ts": at, "dur": 1000 - at} for at in range(50)]
     events += [{"ph": "i", **HERE, "name": f"mark {at}", "ts": 99 + at} for at in range(50)]
     text = text_of(*events)

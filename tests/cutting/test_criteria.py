@@ -1,4 +1,4 @@
-"""Time is met to the nanosecond, and what a trace does not have is told of with what it has."""
+"""Windows are exact to the nanosecond, and errors for unknown values list the known ones."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.cutting.criteria import SHOWN_MAX, Time
+from service.cutting.criteria import SHOWN_MAX, IntervalSet
 from service.store.parts import UNTIMED
 from service.trace.errors import BadSelection, SelectionError, UnknownChoice
-from service.trace.selection import ALWAYS, Interval, united
+from service.trace.selection import ALWAYS, Interval, union
 from tests.cutting.choices import Chosen, cut, text_of
 
 HERE = {"pid": 1, "tid": 1}
@@ -25,7 +25,7 @@ TRACE = text_of(
     distributedInfo={"rank": 3, "world_size": 8},
 )
 
-spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(united)
+spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(union)
 
 
 def kept(selection: Chosen, text: str = TRACE) -> list[int]:
@@ -43,11 +43,9 @@ def refused(selection: Chosen, text: str = TRACE) -> SelectionError:
 
 
 @given(spans, st.integers(-10, 10), st.integers(0, 10))
-def test_a_span_meets_time_where_they_share_a_moment_and_a_moment_where_it_is_one(
-    intervals: list[Interval], start: int, lasts: int
-) -> None:
+def test_interval_set_meets_spans_that_share_a_moment(intervals: list[Interval], start: int, lasts: int) -> None:
     assume(intervals)
-    time, starts = Time(intervals), np.array([start])
+    time, starts = IntervalSet(intervals), np.array([start])
     inside = {moment for first, last in intervals for moment in range(first, last)}
 
     (meets,), (begins,) = time.meet(starts, starts + lasts), time.begins(starts)
@@ -66,18 +64,18 @@ def _clipped(intervals: list[Interval], start: int, end: int) -> Interval:
 
 
 @given(spans, st.integers(-10, 10), st.integers(0, 20))
-def test_a_span_encloses_time_where_it_holds_a_whole_interval(
+def test_span_encloses_an_interval_set_if_it_contains_a_whole_interval(
     intervals: list[Interval], start: int, lasts: int
 ) -> None:
     assume(intervals)
-    (encloses,) = Time(intervals).enclosed(np.array([start]), np.array([start + lasts]))
+    (encloses,) = IntervalSet(intervals).enclosed(np.array([start]), np.array([start + lasts]))
 
     assert encloses == any(start <= first and last <= start + lasts for first, last in intervals)
 
 
 @pytest.mark.parametrize("intervals", [[(0, 9)], [(-5, 9), (20, ALWAYS[1])], [(ALWAYS[0], 9)], [ALWAYS]])
-def test_what_has_no_time_is_before_all_time(intervals: list[Interval]) -> None:
-    time, nowhere = Time(intervals), np.array([UNTIMED])
+def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
+    time, nowhere = IntervalSet(intervals), np.array([UNTIMED])
 
     is_open = intervals[0][0] == ALWAYS[0]
     assert time.meet(nowhere, nowhere) == time.begins(nowhere) == [is_open]
@@ -85,7 +83,7 @@ def test_what_has_no_time_is_before_all_time(intervals: list[Interval]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "found"),
+    ("window", "expected"),
     [
         ({"start_ns": 60_000}, [6]),
         ({"start_ns": 59_999}, [3, 6]),
@@ -100,8 +98,8 @@ def test_what_has_no_time_is_before_all_time(intervals: list[Interval]) -> None:
         ({}, [2, 3, 4, 5, 6]),
     ],
 )
-def test_a_window_keeps_what_shares_time_with_it(window: dict[str, Any], found: list[int]) -> None:
-    assert [at for at in kept({"window": window}) if at > 1] == found
+def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: list[int]) -> None:
+    assert [at for at in kept({"window": window}) if at > 1] == expected
 
 
 # -- what the trace does not have -------------------------------------------------------------------------------
@@ -121,7 +119,7 @@ def test_a_window_keeps_what_shares_time_with_it(window: dict[str, Any], found: 
         ({"phases": ["B"]}, ["M", "X", "i"]),
     ],
 )
-def test_what_there_is_is_told_to_who_names_what_there_is_not(selection: Chosen, known: list[Any]) -> None:
+def test_error_for_an_unknown_value_lists_the_known_ones(selection: Chosen, known: list[Any]) -> None:
     (name,) = selection
     error = refused(selection)
 
@@ -130,7 +128,7 @@ def test_what_there_is_is_told_to_who_names_what_there_is_not(selection: Chosen,
     assert str(known[0]) in error.detail
 
 
-def test_a_trace_that_has_none_of_a_kind_says_so() -> None:
+def test_error_for_an_unknown_value_says_that_none_exist() -> None:
     bare = text_of({"ph": "i", "ts": 1})
 
     for name, value in {"steps": 1, "ranks": 0, "devices": 0, "streams": "0/7"}.items():
@@ -139,7 +137,7 @@ def test_a_trace_that_has_none_of_a_kind_says_so() -> None:
         assert "it has none" in error.detail
 
 
-def test_of_very_many_choices_the_nearest_are_told() -> None:
+def test_error_for_an_unknown_value_lists_the_closest_of_many() -> None:
     many = text_of(*({"ph": "i", "cat": f"category {number}", "ts": number} for number in range(300)))
 
     known = refused({"categories": ["category 2999"]}, many).extra["known_categories"]
@@ -149,21 +147,21 @@ def test_of_very_many_choices_the_nearest_are_told() -> None:
 
 
 @pytest.mark.parametrize("word", ["from", "to"])
-def test_an_edge_that_no_slice_gives_is_told(word: str) -> None:
+def test_window_edge_without_a_matching_slice_is_an_error(word: str) -> None:
     error = refused({"window": {word: "mark"}})  # which is no slice
 
     assert isinstance(error, UnknownChoice)
     assert "'mark'" in error.detail
 
 
-def test_a_window_to_a_slice_that_begins_before_it_only_is_told() -> None:
+def test_window_that_ends_with_an_earlier_slice_is_an_error() -> None:
     assert isinstance(refused({"window": {"from": "ProfilerStep#4", "to": "aten::mm"}}), UnknownChoice)
 
 
 @pytest.mark.parametrize(
     "name", ["steps", "ranks", "devices", "streams", "threads", "processes", "categories", "phases"]
 )
-def test_what_is_excluded_may_be_what_the_trace_does_not_have(name: str) -> None:
+def test_exclusion_may_name_unknown_values(name: str) -> None:
     absent = {"steps": 9, "ranks": 9, "devices": 9}.get(name, "9")
 
     assert kept({"exclude": {name: [absent]}}) == list(range(7))
@@ -185,7 +183,7 @@ def test_what_is_excluded_may_be_what_the_trace_does_not_have(name: str) -> None
         {"exclude": {"names": ["re:*"]}},
     ],
 )
-def test_a_selection_without_time_or_with_a_broken_pattern_is_none(selection: Chosen) -> None:
+def test_selection_without_time_or_with_a_malformed_pattern_is_refused(selection: Chosen) -> None:
     error = refused(selection)
 
     assert isinstance(error, BadSelection)
@@ -193,5 +191,5 @@ def test_a_selection_without_time_or_with_a_broken_pattern_is_none(selection: Ch
         assert error.extra == {"bounds": {"start_ns": 10_000, "end_ns": 90_000}}
 
 
-def test_a_window_relative_to_nothing_is_none() -> None:
+def test_relative_window_of_a_trace_without_times_is_refused() -> None:
     assert isinstance(refused({"window": {"relative": True}}, text_of({"ph": "M"})), BadSelection)

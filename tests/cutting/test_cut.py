@@ -1,4 +1,4 @@
-"""A document of a part of a trace has the events that the oracle keeps, to the digit, and says of what it is a part."""
+"""A cut document has exactly the events that the oracle keeps, and the provenance of the whole trace."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ HERE = {"pid": 1, "tid": 1}
 
 
 def ingested(text: str | bytes, folder: Path, name: str = "trace.json", *, rank: int | None = None) -> Source:
-    """A trace of a document, as others are made of it."""
+    """Return the source of an ingested document."""
     folder.mkdir(parents=True)
     (folder / "original").write_bytes(text.encode() if isinstance(text, str) else text)
     with (folder / "original").open("rb") as original:
@@ -50,17 +50,17 @@ def plain(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes())
 
 
-def made(**shape: Any) -> bytes:
+def synthetic(**shape: Any) -> bytes:
     return b"".join(trace_chunks(TraceShape(**shape)))
 
 
 def line(event: Object) -> str:
-    """An event as a text that is equal for equal ones, whatever the order of their keys."""
+    """Return an event as text that does not depend on the order of its keys."""
     return written(Object(unordered(event)))
 
 
 def lines(text: str | bytes) -> list[str]:
-    """The events of a document likewise."""
+    """Return the events of a document as such texts."""
     return [*map(line, events_of(parsed(text)))]
 
 
@@ -69,13 +69,13 @@ def document_of(source: Source) -> bytes:
 
 
 def cut_text(source: Source, selection: Chosen, *, redact: bool = False) -> bytes:
-    """The document of what a selection keeps."""
-    asked = Selection.parsed(selection)
-    return b"".join(cut_document(source.columns, asked, source.summary, source=source.source, redact=redact))
+    """Return the document of the events that a selection keeps."""
+    parsed_selection = Selection.parsed(selection)
+    return b"".join(cut_document(source.columns, parsed_selection, source.summary, source=source.source, redact=redact))
 
 
 def by_time(document: brute.Document, kept: Iterable[int]) -> list[int]:
-    """Events as they lie in columns: in order of time, then of the document, what has no time behind all."""
+    """Return events in the order of columns: by time, then by position, untimed events last."""
     starts = {at: document.events[at].start for at in kept}
     return sorted(starts, key=lambda at: (starts[at] is None, starts[at] or 0, at))
 
@@ -87,55 +87,51 @@ def kept_of(document: brute.Document, selection: Chosen) -> list[int] | None:
 
 
 def check(text: str | bytes, source: Source, random: Random, count: int) -> None:
-    told, came, whole = brute.Document(text), lines(text), envelope_of(parsed(text))
-    found = 0
+    document, came, whole = brute.Document(text), lines(text), envelope_of(parsed(text))
+    cuts = 0
     for _ in range(count):
-        selection = selection_of(told, random)
+        selection = selection_of(document, random)
         if selection.get("straddle") == "clip":
             selection["straddle"] = "start"
-        oracle = kept_of(told, selection)
+        oracle = kept_of(document, selection)
         if not oracle:
             with pytest.raises(SelectionError):
                 cut_text(source, selection)
             continue
-        found += 1
-        made = cut_text(source, selection)
-        assert lines(made) == [came[at] for at in oracle], selection
-        check_envelope(envelope_of(parsed(made)), whole, source, selection)
-    assert found or count < 6
+        cuts += 1
+        result = cut_text(source, selection)
+        assert lines(result) == [came[at] for at in oracle], selection
+        check_envelope(envelope_of(parsed(result)), whole, source, selection)
+    assert cuts or count < 6
 
 
-def check_envelope(made: str, whole: str, source: Source, selection: Chosen) -> None:
-    (key, facts), *others = parsed(made)
+def check_envelope(result: str, whole: str, source: Source, selection: Chosen) -> None:
+    (key, facts), *others = parsed(result)
     assert written(Object(others)) == whole
-    told = json.loads(written(facts))
+    provenance = json.loads(written(facts))
     assert key == "tracedock"
-    assert told["part"].keys() == {"of", "selection", "external_ids"}
-    assert told["part"]["of"] == source.source
-    assert Selection.parsed(told["part"]["selection"]) == Selection.parsed(selection)
+    assert provenance["part"].keys() == {"of", "selection", "external_ids"}
+    assert provenance["part"]["of"] == source.source
+    assert Selection.parsed(provenance["part"]["selection"]) == Selection.parsed(selection)
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
-def test_the_document_of_a_part_of_a_real_trace_has_the_events_that_the_oracle_keeps(
-    path: Path, tmp_path: Path
-) -> None:
+def test_cut_document_of_a_real_trace_matches_the_oracle(path: Path, tmp_path: Path) -> None:
     text = plain(path)
 
     check(text, ingested(text, tmp_path / "whole"), Random(path.name), 6)
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_float", "relative"])
-def test_the_document_of_a_part_of_a_made_trace_has_the_events_that_the_oracle_keeps(era: Any, tmp_path: Path) -> None:
-    text = made(era=era, kernels=6, devices=(0, 1), steps=2)
+def test_cut_document_of_a_synthetic_trace_matches_the_oracle(era: Any, tmp_path: Path) -> None:
+    text = synthetic(era=era, kernels=6, devices=(0, 1), steps=2)
 
     check(text, ingested(text, tmp_path / "whole"), Random(era), 9)
 
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.randoms(use_true_random=False))
-def test_the_document_of_a_part_of_a_hostile_document_has_the_events_that_the_oracle_keeps(
-    text: str, random: Random
-) -> None:
+def test_cut_document_of_a_hostile_document_matches_the_oracle(text: str, random: Random) -> None:
     with TemporaryDirectory() as folder:
         check(text, ingested(text, Path(folder) / "whole"), random, 3)
 
@@ -150,16 +146,16 @@ ODD = (
 )
 
 
-def test_events_that_only_their_own_text_gives_back_are_in_a_part_as_they_came(tmp_path: Path) -> None:
+def test_verbatim_events_are_unchanged_in_a_cut(tmp_path: Path) -> None:
     source = ingested(ODD, tmp_path / "whole")
 
-    found = cut_text(source, {"phases": ["X", "i"]})
+    result = cut_text(source, {"phases": ["X", "i"]})
 
-    assert Counter(lines(found)) == Counter(lines(ODD))
-    assert envelope_of(parsed(found)).endswith('"schemaVersion": 1, "traceEvents": [], "last": [1.0, {"x": 1e1}]}')
+    assert Counter(lines(result)) == Counter(lines(ODD))
+    assert envelope_of(parsed(result)).endswith('"schemaVersion": 1, "traceEvents": [], "last": [1.0, {"x": 1e1}]}')
 
 
-def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_path: Path) -> None:
+def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: Path) -> None:
     text = plain(SMALL[-2])
     whole = ingested(text, tmp_path / "whole")
     start, end = whole.summary["bounds"].values()
@@ -169,19 +165,19 @@ def test_a_part_of_a_part_is_one_of_the_whole_and_tells_its_own_selection(tmp_pa
     part = ingested(first, tmp_path / "part")
     second = cut_text(part, {"phases": ["X"]})
 
-    assert part.whole == whole.source
-    told = {"of": whole.source, "selection": {"phases": ["X"]}, "external_ids": "unknown"}
-    assert json.loads(second)["tracedock"] == {"part": told}
+    assert part.whole_id == whole.source
+    facts = {"of": whole.source, "selection": {"phases": ["X"]}, "external_ids": "unknown"}
+    assert json.loads(second)["tracedock"] == {"part": facts}
     assert next(iter(parsed(second)))[0] == "tracedock"
     assert envelope_of(Object(parsed(second)[1:])) == envelope_of(parsed(text))
     assert lines(cut_text(part, half)) == lines(first)  # and cut again likewise, it is the same
     assert lines(document_of(part)) == lines(first)
 
 
-def test_a_part_can_be_without_secrets(tmp_path: Path) -> None:
+def test_cut_document_can_be_redacted(tmp_path: Path) -> None:
     secret = "sk-ant-" + "a1B2" * 12
-    told = {"ph": "X", "ts": 1, "dur": 2, **HERE, "name": "a", "args": {"api_key": secret}}
-    source = ingested(text_of(told, told, api_key=secret), tmp_path / "whole")
+    event = {"ph": "X", "ts": 1, "dur": 2, **HERE, "name": "a", "args": {"api_key": secret}}
+    source = ingested(text_of(event, event, api_key=secret), tmp_path / "whole")
 
     assert cut_text(source, {"phases": ["X"]}).decode().count(secret) == 3
     hidden = cut_text(source, {"phases": ["X"]}, redact=True).decode()
@@ -189,17 +185,17 @@ def test_a_part_can_be_without_secrets(tmp_path: Path) -> None:
     assert len(json.loads(hidden)["traceEvents"]) == 2
 
 
-def test_nothing_selected_is_told_of_before_the_first_byte(tmp_path: Path) -> None:
-    source = ingested(made(), tmp_path / "whole")
-    asked = Selection.parsed({"names": ["no such"], "closure": {"metadata": False}})
+def test_empty_selection_is_refused_before_the_first_byte(tmp_path: Path) -> None:
+    source = ingested(synthetic(), tmp_path / "whole")
+    parsed_selection = Selection.parsed({"names": ["no such"], "closure": {"metadata": False}})
 
     with pytest.raises(NothingSelected) as caught:
-        next(cut_document(source.columns, asked, source.summary, source="0"))
+        next(cut_document(source.columns, parsed_selection, source.summary, source="0"))
 
     assert caught.value.as_dict()["counts"] == source.summary["counts"]
 
 
-def test_a_bare_list_of_events_has_no_place_to_say_of_what_it_is_a_part(tmp_path: Path) -> None:
-    source = ingested(made(document="array"), tmp_path / "whole")
+def test_bare_list_of_events_gets_no_provenance(tmp_path: Path) -> None:
+    source = ingested(synthetic(document="array"), tmp_path / "whole")
 
     assert isinstance(json.loads(cut_text(source, {"phases": ["X"]})), list)

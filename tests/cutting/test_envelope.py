@@ -1,4 +1,4 @@
-"""What a trace made here says of itself stands first in its document, and leaves all else as it was."""
+"""Provenance is the first member of a derived document, and leaves the rest unchanged."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cutting.envelope import made_of, with_facts, without_fact
+from service.cutting.envelope import provenance, with_facts, without_fact
 
 PLAIN = b' {\n  "schemaVersion": 1.50,\n "host": "\xc3\xa9\\ud83d",  "traceEvents": []\n}'
 names = st.text(max_size=6).filter(lambda name: name != "tracedock")
@@ -14,23 +14,23 @@ envelopes = st.dictionaries(names, st.integers() | st.text(max_size=5) | st.list
 facts = st.dictionaries(st.sampled_from(["part", "merged", "other"]), st.integers() | st.text(max_size=5), min_size=1)
 
 
-def test_a_fact_stands_first_and_the_rest_as_it_was() -> None:
+def test_with_facts_prepends_a_fact_and_keeps_the_rest() -> None:
     text = with_facts(PLAIN, {"part": {"of": "a"}})
 
     assert text == b'{"tracedock": {"part": {"of": "a"}},\n' + PLAIN.lstrip()[1:]
-    assert made_of(text) == {"part": {"of": "a"}}
-    assert made_of(PLAIN) == {}
+    assert provenance(text) == {"part": {"of": "a"}}
+    assert provenance(PLAIN) == {}
 
 
 @pytest.mark.parametrize("text", [b"[]", b"\n[ ]\n"])
-def test_a_bare_list_says_nothing(text: bytes) -> None:
+def test_bare_list_has_no_provenance(text: bytes) -> None:
     assert with_facts(text, {"part": 1}) == text
     assert without_fact(text, "part") == text
-    assert made_of(text) == {}
+    assert provenance(text) == {}
 
 
 @given(envelopes, facts, facts, st.sampled_from([None, 2]))
-def test_facts_are_added_and_replaced_and_taken_away(
+def test_facts_can_be_added_replaced_and_removed(
     envelope: dict[str, object], first: dict[str, object], second: dict[str, object], indent: int | None
 ) -> None:
     text = json.dumps(envelope, indent=indent).encode()
@@ -40,22 +40,22 @@ def test_facts_are_added_and_replaced_and_taken_away(
 
     assert json.loads(once) == {"tracedock": first, **envelope}
     assert json.loads(twice) == {"tracedock": first | second, **envelope}
-    assert made_of(twice) == first | second
+    assert provenance(twice) == first | second
     left = twice
     for fact in first | second:
         left = without_fact(left, fact)
     assert json.loads(left) == envelope
-    assert made_of(left) == {}
+    assert provenance(left) == {}
 
 
-@pytest.mark.parametrize("told", [b"null", b"[1]", b'"part"', b"{}"])
-def test_a_member_of_that_name_that_tells_nothing_is_replaced(told: bytes) -> None:
-    text = b'{"tracedock": %b, "traceEvents": []}' % told
+@pytest.mark.parametrize("value", [b"null", b"[1]", b'"part"', b"{}"])
+def test_malformed_provenance_is_replaced(value: bytes) -> None:
+    text = b'{"tracedock": %b, "traceEvents": []}' % value
 
-    assert made_of(text) == {}
+    assert provenance(text) == {}
     assert json.loads(with_facts(text, {"part": 1})) == {"tracedock": {"part": 1}, "traceEvents": []}
     assert without_fact(text, "part") == text
 
 
-def test_a_member_that_does_not_stand_first_is_not_ours() -> None:
-    assert made_of(b'{"a": {"tracedock": {"part": 1}}, "tracedock": {"part": 2}}') == {}
+def test_member_that_is_not_first_is_not_provenance() -> None:
+    assert provenance(b'{"a": {"tracedock": {"part": 1}}, "tracedock": {"part": 2}}') == {}

@@ -1,4 +1,4 @@
-"""Parts become their trace again, each event once; ranks become one trace in which nothing of them is lost or mixed."""
+"""Merged parts are their trace, with each event once; merged ranks are one trace without losses or mixed ids."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from service.cutting.merge import merge
 from service.cutting.source import Source
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, CannotMerge
@@ -30,7 +30,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 from tests.cutting.choices import Chosen, documents, text_of
 from tests.cutting.test_children import split
 from tests.cutting.test_cut import SMALL, cut_text, document_of, ingested, lines, plain
-from tests.engine.conftest import asked, session_on
+from tests.engine.conftest import query_rows, session_on
 
 numbers = count()
 NO_CLOSURE = {"flows": False, "launches": False, "kernels": False, "annotations": False}
@@ -43,25 +43,25 @@ ALL_OF_IT: dict[str, Chosen] = {
 
 
 def merged(sources: list[Source], folder: Path, *, align: Align = "none") -> Source:
-    """One trace of several."""
-    told: list[tuple[int, int]] = []
+    """Return the merged trace of several."""
+    progress: list[tuple[int, int]] = []
     target = folder / f"merged{next(numbers)}"
 
-    child = merge(sources, target, name="merged.json", align=align, on_written=lambda *of: told.append(of))
+    child = merge(sources, target, name="merged.json", align=align, on_written=lambda *of: progress.append(of))
 
-    assert told == sorted(told)
+    assert progress == sorted(progress)
     assert child.id == target.name
     assert child.selection is None
     return Source(target, child.name, child.summary, child.id)
 
 
-def check_same(found: Source, whole: Source, text: str | bytes) -> None:
-    """It is the whole again."""
-    document = document_of(found)
+def check_same(result: Source, whole: Source, text: str | bytes) -> None:
+    """Check that a trace is the same as the whole."""
+    document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
     same = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
-    assert {key: found.summary[key] for key in same} == same
-    assert envelope_of(parsed(found.envelope)) == envelope_of(parsed(whole.envelope))
+    assert {key: result.summary[key] for key in same} == same
+    assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def check_same(found: Source, whole: Source, text: str | bytes) -> None:
 
 @pytest.mark.parametrize("selection", ALL_OF_IT)
 @pytest.mark.parametrize("path", SMALL[-2:], ids=lambda path: path.name.partition(".")[0])
-def test_the_parts_of_a_real_trace_become_it_again(path: Path, selection: str, tmp_path: Path) -> None:
+def test_merged_parts_of_a_real_trace_are_the_trace(path: Path, selection: str, tmp_path: Path) -> None:
     text = plain(path)
     whole = ingested(text, tmp_path / "whole", path.name)
     children = [
@@ -77,15 +77,15 @@ def test_the_parts_of_a_real_trace_become_it_again(path: Path, selection: str, t
     ]
 
     if selection == "start":
-        apart = Counter(one for child in children for one in lines(document_of(child)) if '"ph": "M"' not in one)
-        assert apart == Counter(one for one in lines(text) if '"ph": "M"' not in one)
+        apart = Counter(line for child in children for line in lines(document_of(child)) if '"ph": "M"' not in line)
+        assert apart == Counter(line for line in lines(text) if '"ph": "M"' not in line)
     Random(path.name).shuffle(children)
     check_same(merged(children, tmp_path), whole, text)
 
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), st.integers(1, 7), st.sampled_from([*ALL_OF_IT]), st.integers(1, 5), st.booleans())
-def test_the_parts_of_a_hostile_document_become_it_again(
+def test_merged_parts_of_a_hostile_document_are_the_document(
     text: str, parts: int, selection: str, size: int, anew: bool
 ) -> None:
     with (
@@ -96,29 +96,27 @@ def test_the_parts_of_a_hostile_document_become_it_again(
         folder = Path(name)
         whole = ingested(text, folder / "whole")
         try:
-            made = split(whole, folder, ALL_OF_IT[selection], "parts", parts)
+            pairs = split(whole, folder, ALL_OF_IT[selection], "parts", parts)
         except BadSelection:
             assume(False)
-        children = [child for _, child in made]
+        children = [child for _, child in pairs]
         if anew:
-            children = [ingested(cut_text(whole, one), folder / f"anew{at}") for at, (one, _) in enumerate(made)]
-        found = merged(children, folder)
-        assert Counter(lines(document_of(found))) == Counter(lines(text))
-        assert envelope_of(parsed(found.envelope)) == envelope_of(parsed(whole.envelope))
+            children = [ingested(cut_text(whole, one), folder / f"anew{at}") for at, (one, _) in enumerate(pairs)]
+        result = merged(children, folder)
+        assert Counter(lines(document_of(result))) == Counter(lines(text))
+        assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
 @pytest.mark.parametrize("straddle", ["keep", "start"])
-def test_with_the_default_closure_only_the_arrows_stay_away_that_are_whole_in_no_part(
-    straddle: str, tmp_path: Path
-) -> None:
+def test_merged_parts_with_the_default_closure_lack_only_arrows_across_parts(straddle: str, tmp_path: Path) -> None:
     text = plain(DATA / "cpu_train_steps.pt.trace.json.gz")
     whole = ingested(text, tmp_path / "whole")
     children = [child for _, child in split(whole, tmp_path, {"straddle": straddle}, "parts", 5)]
 
-    found = Counter(lines(document_of(merged(children, tmp_path))))
+    result = Counter(lines(document_of(merged(children, tmp_path))))
 
-    missing = Counter(lines(text)) - found
-    assert not found - Counter(lines(text))
+    missing = Counter(lines(text)) - result
+    assert not result - Counter(lines(text))
     ends = [json.loads(one) for one in missing.elements()]
     assert {one["cat"] for one in ends} <= {"fwdbwd"}
     assert {*Counter(one["id"] for one in ends).values()} <= {2}
@@ -136,7 +134,7 @@ def rows_of(source: Source) -> list[dict[str, Any]]:
 
 
 def is_large(number: int | None) -> bool:
-    """Whether an id with another digit is more than columns have."""
+    """Return whether an id with another digit is too large for columns."""
     return number is not None and abs(number) >= 10**17
 
 
@@ -145,7 +143,7 @@ def id_of(row: dict[str, Any]) -> Any:
 
 
 class Told:
-    """How the ids of a rank became others."""
+    """Mapping of the ids of a rank to new ones."""
 
     def __init__(self) -> None:
         self.forth: dict[Any, Any] = {}
@@ -158,17 +156,19 @@ class Told:
             assert self.back.setdefault(now, was) == was
 
 
-def check_ranks(found: Source, ranks: list[Source]) -> None:
-    """Each rank is in the merged trace as it was, but for its ids, pids, and times; nothing of two ranks is one."""
-    merged = rows_of(found)
-    document = events_of(parsed(document_of(found)))
+def check_ranks(result: Source, ranks: list[Source]) -> None:
+    """Check that a merged trace has all events of each rank, with distinct ids, new pids and shifted times."""
+    merged = rows_of(result)
+    document = events_of(parsed(document_of(result)))
     assert len(document) == len(merged)
     seen: Counter[Any] = Counter()
-    assert [one["rank"] for one in found.summary["ranks"]] == sorted(one["rank"] for one in found.summary["ranks"])
-    told = {one["rank"]: one for one in found.summary["ranks"]}
+    assert [rank["rank"] for rank in result.summary["ranks"]] == sorted(
+        rank["rank"] for rank in result.summary["ranks"]
+    )
+    provenance = {rank["rank"]: rank for rank in result.summary["ranks"]}
     for rank in ranks:
         number = rank.rank if rank.rank is not None else rank.summary["rank"]
-        pids = dict(told[number]["pids"])
+        pids = dict(provenance[number]["pids"])
         assert len(pids) == len({*pids.values()})
         mine = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
         came = events_of(parsed(document_of(rank)))
@@ -180,7 +180,7 @@ def check_ranks(found: Source, ranks: list[Source]) -> None:
             assert {key: now[key] for key in SAME} == {key: was[key] for key in SAME}
             assert (now["ts_ns"] is None) == (was["ts_ns"] is None)
             if was["ts_ns"] is not None:
-                assert now["ts_ns"] - was["ts_ns"] == told[number]["shift_ns"]
+                assert now["ts_ns"] - was["ts_ns"] == provenance[number]["shift_ns"]
             pid = was["pid"] if was["pid"] is not None else json.loads(was["pid_text"] or '""')
             assert pids[now["pid"]] == (pid if isinstance(pid, str | int) else was["pid_text"])
             assert now["pid_text"] is None
@@ -195,10 +195,10 @@ def check_ranks(found: Source, ranks: list[Source]) -> None:
         rest = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
         counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
         assert counts == rest
-        assert json.loads(found.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
+        assert json.loads(result.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
     assert {*seen.values()} <= {1}
-    names = {one["pid"]: one["name"] for one in found.summary["processes"]}
-    assert all(any(f"rank {number} · " in (names[pid] or "") for number in told) for pid in names)
+    names = {process["pid"]: process["name"] for process in result.summary["processes"]}
+    assert all(any(f"rank {number} · " in (names[pid] or "") for number in provenance) for pid in names)
 
 
 def check_event(before: Object, event: Object, row: dict[str, Any], ids: dict[str, Told], rank: int) -> None:
@@ -225,10 +225,10 @@ def check_event(before: Object, event: Object, row: dict[str, Any], ids: dict[st
             assert key == old_key
             if key not in IDS or not isinstance(value, Number):
                 assert value == old_value
-        told = {**{key.lower().replace(" ", "_"): value for key, value in args if key in IDS}}
+        expected = {**{key.lower().replace(" ", "_"): value for key, value in args if key in IDS}}
         for key in ("correlation", "external_id"):
             if row[key] is not None:
-                assert told[key] == Number(str(row[key]))
+                assert expected[key] == Number(str(row[key]))
     else:
         assert args == old
 
@@ -268,7 +268,7 @@ SOME: list[dict[str, Any]] = [
 
 
 def three(folder: Path, *more: dict[str, Any] | str) -> list[Source]:
-    """Three ranks that are alike, the last of them first, with further events."""
+    """Return three identical ranks, the last one first, with further events."""
     ranks = []
     for rank in (2, 0, 1):
         text = rank_text(rank, *SOME, *(one for one in more if isinstance(one, dict)))
@@ -278,13 +278,13 @@ def three(folder: Path, *more: dict[str, Any] | str) -> list[Source]:
     return ranks
 
 
-def test_ranks_that_are_alike_stay_apart(tmp_path: Path) -> None:
+def test_merge_keeps_identical_ranks_apart(tmp_path: Path) -> None:
     ranks = three(tmp_path)
 
-    found = merged(ranks, tmp_path)
+    result = merged(ranks, tmp_path)
 
-    check_ranks(found, ranks)
-    assert (found.summary["rank"], found.summary["world_size"], found.summary["backend"]) == (None, 3, "nccl")
+    check_ranks(result, ranks)
+    assert (result.summary["rank"], result.summary["world_size"], result.summary["backend"]) == (None, 3, "nccl")
 
 
 ODD = [
@@ -306,20 +306,20 @@ ODD = [
 ]
 
 
-def test_odd_events_of_ranks_stay_apart_too(tmp_path: Path) -> None:
+def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
     ranks = three(tmp_path, ", ".join(ODD))
 
     check_ranks(merged(ranks, tmp_path), ranks)
 
 
-def check_anew(found: Source, folder: Path) -> Source:
-    """The document of a merged trace, read anew, is told of alike."""
-    anew = ingested(document_of(found), folder / "anew", found.name)
-    same = {key: value for key, value in found.summary.items() if key not in ("format", "health")}
+def check_anew(result: Source, folder: Path) -> Source:
+    """Check that the document of a merged trace has the same summary when it is ingested again."""
+    anew = ingested(document_of(result), folder / "anew", result.name)
+    same = {key: value for key, value in result.summary.items() if key not in ("format", "health")}
     assert {key: anew.summary[key] for key in same} == same
     left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
     assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
-        {key: value for key, value in row.items() if key not in left} for row in rows_of(found)
+        {key: value for key, value in row.items() if key not in left} for row in rows_of(result)
     ]
     return anew
 
@@ -332,14 +332,14 @@ LARGE = (
 
 
 @pytest.mark.parametrize("align", ["none", "collectives"])
-def test_a_merged_trace_is_the_same_when_its_document_is_read_anew(align: Align, tmp_path: Path) -> None:
+def test_merged_trace_round_trips_through_its_document(align: Align, tmp_path: Path) -> None:
     ranks = three(tmp_path, LARGE)
-    found = merged(ranks, tmp_path, align=align)
-    check_ranks(found, ranks)
+    result = merged(ranks, tmp_path, align=align)
+    check_ranks(result, ranks)
 
-    anew = check_anew(found, tmp_path)
+    anew = check_anew(result, tmp_path)
 
-    for trace in (found, anew):
+    for trace in (result, anew):
         children = split(trace, tmp_path / trace.source, {}, "rank")
         assert [selection["ranks"] for selection, _ in children] == [[0], [1], [2]]
         for (rank,), child in ((selection["ranks"], child) for selection, child in children):
@@ -353,13 +353,13 @@ def test_a_merged_trace_is_the_same_when_its_document_is_read_anew(align: Align,
 
 
 @needs_shared
-def test_eight_real_ranks_become_one_trace(tmp_path: Path) -> None:
+def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
     paths = sorted(SHARED.glob("dlrm_8_ranks/*.gz"))
     ranks = [ingested(plain(path), tmp_path / path.name[:7], path.name) for path in paths]
 
-    found = merged(ranks, tmp_path, align="collectives")
+    result = merged(ranks, tmp_path, align="collectives")
 
-    table = pq.read_table(found.columns / EVENTS)
+    table = pq.read_table(result.columns / EVENTS)
     times = table["ts_ns"].drop_null().to_numpy()
     assert (times[1:] >= times[:-1]).all()
     seen: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
@@ -367,12 +367,12 @@ def test_eight_real_ranks_become_one_trace(tmp_path: Path) -> None:
         mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
         mine, added = mine.slice(0, len(own)), mine.slice(len(own))
         assert {*added["name"].to_pylist()} <= {"process_name"}
-        told = found.summary["ranks"][number]
-        assert (told["rank"], told["name"]) == (number, rank.name)
-        assert told["collectives"] > 0
+        provenance = result.summary["ranks"][number]
+        assert (provenance["rank"], provenance["name"]) == (number, rank.name)
+        assert provenance["collectives"] > 0
         for name in ("ph", "cat", "name", "tid", "dur_ns", "device", "stream", "bytes"):
             assert mine[name].to_pylist() == own[name].to_pylist()
-        assert {*pc.subtract(mine["ts_ns"], own["ts_ns"]).to_pylist()} <= {told["shift_ns"], None}
+        assert {*pc.subtract(mine["ts_ns"], own["ts_ns"]).to_pylist()} <= {provenance["shift_ns"], None}
         for key, before in seen.items():
             came, now = own[key].to_pylist(), mine[key].to_pylist()
             pairs = {*zip(came, now, strict=True)} if key != "pid" else {(one, one) for one in now}
@@ -389,8 +389,8 @@ def test_eight_real_ranks_become_one_trace(tmp_path: Path) -> None:
     flows = [row for row in table.select(["ph", "id", "rank"]).to_pylist() if row["ph"] in "sf"]
     begun, ended = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
     assert len(begun & ended) == sum(_whole_arrows(rank) for rank in ranks)
-    check_anew(found, tmp_path)
-    envelopes = json.loads(found.envelope)["envelopes"]
+    check_anew(result, tmp_path)
+    envelopes = json.loads(result.envelope)["envelopes"]
     assert envelopes == {str(number): json.loads(rank.envelope) for number, rank in enumerate(ranks)}
 
 
@@ -405,33 +405,33 @@ def gloo(folder: Path) -> list[Source]:
     return [ingested(plain(path), folder / path.name[:14], path.name) for path in paths]
 
 
-def test_an_engine_loads_a_merged_trace_with_the_slices_of_all_ranks_and_named_processes(
+def test_engine_loads_all_slices_and_process_names_of_a_merged_trace(
     tmp_path: Path,
 ) -> None:
     engine = provision.engine_path(Settings())
     ranks = gloo(tmp_path)
-    found = merged(ranks, tmp_path, align="collectives")
-    check_ranks(found, ranks)
-    check_anew(found, tmp_path)
+    result = merged(ranks, tmp_path, align="collectives")
+    check_ranks(result, ranks)
+    check_anew(result, tmp_path)
 
     async def slices(source: Source) -> tuple[int, list[str]]:
         path = tmp_path / f"{source.source}.json"
         path.write_bytes(document_of(source))
         async with session_on(path, engine) as session:
-            ((count,),) = await asked(session, "SELECT count(*) FROM slice")
-            ((dropped,),) = await asked(
+            ((count,),) = await query_rows(session, "SELECT count(*) FROM slice")
+            ((dropped,),) = await query_rows(
                 session,
                 "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'",
             )
-            named = await asked(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
+            named = await query_rows(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
         return int(str(count)) + int(str(dropped)), [str(name) for (name,) in named]
 
-    together, names = asyncio.run(slices(found))
+    together, names = asyncio.run(slices(result))
     apart = [asyncio.run(slices(rank))[0] for rank in ranks]
 
     assert together == sum(apart) > 0
     assert {name.split(" · ")[0] for name in names} == {"rank 0", "rank 1"}
-    assert len(names) >= sum(bool(one["events"]) for one in found.summary["processes"])
+    assert len(names) >= sum(bool(process["events"]) for process in result.summary["processes"])
 
 
 # -- what can't be merged ---------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def refused(*sources: Source, folder: Path) -> CannotMerge:
     return caught.value
 
 
-def test_two_traces_of_one_rank_are_told_of_by_name_unless_their_ranks_are_given(tmp_path: Path) -> None:
+def test_merge_names_two_traces_of_the_same_rank_unless_ranks_are_given(tmp_path: Path) -> None:
     texts = [rank_text(1, *SOME), rank_text(1, *SOME[:-1])]
     one, other = (ingested(text, tmp_path / f"{at}", f"trace {at}") for at, text in enumerate(texts))
 
@@ -453,19 +453,19 @@ def test_two_traces_of_one_rank_are_told_of_by_name_unless_their_ranks_are_given
     assert "trace 0 and trace 1 are both of rank 1" in str(error)
     assert error.as_dict()["traces"] == ["trace 0", "trace 1"]
     ranks = [replace(one, rank=5), replace(other, rank=2)]
-    found = merged(ranks, tmp_path)
-    check_ranks(found, ranks)
-    assert [told["rank"] for told in found.summary["ranks"]] == [2, 5]
+    result = merged(ranks, tmp_path)
+    check_ranks(result, ranks)
+    assert [rank["rank"] for rank in result.summary["ranks"]] == [2, 5]
 
 
-def test_a_trace_of_an_unknown_rank_is_told_of_by_name(tmp_path: Path) -> None:
+def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
     one, other = ingested(rank_text(1, *SOME), tmp_path / "1"), ingested(text_of(*SOME), tmp_path / "2", "unknown.json")
 
     assert "unknown.json" in str(refused(one, other, folder=tmp_path))
     assert len(merged([one, replace(other, rank=0)], tmp_path).summary["ranks"]) == 2
 
 
-def test_what_is_merged_is_not_merged_with_more_ranks(tmp_path: Path) -> None:
+def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:
     ranks = three(tmp_path)
     two, last = merged(ranks[:2], tmp_path / "two"), ranks[2]
 
@@ -473,32 +473,32 @@ def test_what_is_merged_is_not_merged_with_more_ranks(tmp_path: Path) -> None:
     assert two.name in str(refused(replace(two, rank=7), last, folder=tmp_path))
 
 
-def test_the_parts_of_a_merged_trace_become_it_again(tmp_path: Path) -> None:
+def test_merged_parts_of_a_merged_trace_are_the_trace(tmp_path: Path) -> None:
     whole = merged(gloo(tmp_path), tmp_path)
     for selection, by, value in ((ALL_OF_IT["start"], "parts", 3), (ALL_OF_IT["keep"], "rank", None)):
         children = [child for _, child in split(whole, tmp_path, selection, by, value)]  # type: ignore[arg-type]
 
-        found = merged(children, tmp_path)
+        result = merged(children, tmp_path)
 
-        assert Counter(lines(document_of(found))) == Counter(lines(document_of(whole)))
-        assert found.summary["ranks"] == whole.summary["ranks"]
-        assert json.loads(found.envelope) == json.loads(whole.envelope)
+        assert Counter(lines(document_of(result))) == Counter(lines(document_of(whole)))
+        assert result.summary["ranks"] == whole.summary["ranks"]
+        assert json.loads(result.envelope) == json.loads(whole.envelope)
 
 
-def test_parts_of_ranks_become_the_merged_ranks(tmp_path: Path) -> None:
+def test_merged_parts_of_ranks_are_the_merged_ranks(tmp_path: Path) -> None:
     ranks = gloo(tmp_path)
     parts = [child for rank in ranks for _, child in split(rank, tmp_path, ALL_OF_IT["keep"], "parts", 3)]
     Random(1).shuffle(parts)
 
-    found, whole = merged(parts, tmp_path), merged(ranks, tmp_path)
+    result, whole = merged(parts, tmp_path), merged(ranks, tmp_path)
 
-    assert Counter(lines(document_of(found))) == Counter(lines(document_of(whole)))
+    assert Counter(lines(document_of(result))) == Counter(lines(document_of(whole)))
 
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), documents(), st.sampled_from(["none", "base"]))
 @example('{"traceEvents": [{"ts": 2.0015, "pid": 1, "ph": "M", "name": "process_name"}]}', "[]", "none")
-def test_hostile_ranks_stay_apart(one: str, other: str, align: Align) -> None:
+def test_merge_keeps_hostile_ranks_apart(one: str, other: str, align: Align) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         ranks = [replace(ingested(text, folder / f"{at}"), rank=at) for at, text in enumerate((one, other))]

@@ -1,4 +1,4 @@
-"""What a trace is split into divides it, and what can't be split is told of."""
+"""Pieces divide a trace, and invalid splits are refused."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +14,12 @@ from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import Selection
 from tests.cutting.choices import Chosen, text_of
-from tests.cutting.test_cut import HERE, cut_text, ingested, made
+from tests.cutting.test_cut import HERE, cut_text, ingested, synthetic
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    text = made(kernels=8, devices=(0, 1), steps=3)
+    text = synthetic(kernels=8, devices=(0, 1), steps=3)
     return ingested(text, tmp_path_factory.mktemp("pieces") / "whole", "rank0.pt.trace.json.gz")
 
 
@@ -27,15 +27,15 @@ def split(source: Source, selection: Chosen, by: By | None, value: int | None = 
     return pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
 
 
-def spans(found: list[Piece]) -> list[tuple[int | None, int | None]]:
-    windows = [piece.selection.window for piece in found]
+def spans(planned: list[Piece]) -> list[tuple[int | None, int | None]]:
+    windows = [piece.selection.window for piece in planned]
     return [(window.start_ns, window.end_ns) for window in windows if window]
 
 
-def check_divided(source: Source, found: list[Piece]) -> None:
-    """The pieces share no time, and leave none out."""
-    divided = spans(found)
-    assert len(divided) == len(found)
+def check_divided(source: Source, planned: list[Piece]) -> None:
+    """Check that the pieces divide the time without overlaps and gaps."""
+    divided = spans(planned)
+    assert len(divided) == len(planned)
     assert divided[0][0] is divided[-1][1] is None
     assert all(one[1] == other[0] is not None for one, other in pairwise(divided))
     bounds = source.summary["bounds"]
@@ -44,12 +44,12 @@ def check_divided(source: Source, found: list[Piece]) -> None:
 
 @given(value=st.integers(1, 200))
 @settings(max_examples=20)
-def test_equal_parts_divide_the_time(source: Source, value: int) -> None:
-    found = split(source, {}, "parts", value)
+def test_split_by_parts_divides_the_time_equally(source: Source, value: int) -> None:
+    planned = split(source, {}, "parts", value)
 
-    assert len(found) == value
-    check_divided(source, found)
-    inner = spans(found)[1:-1]
+    assert len(planned) == value
+    check_divided(source, planned)
+    inner = spans(planned)[1:-1]
     assert {end - start for start, end in inner if start and end and value > 2} <= {
         *range((bounds_of(source) // value) - 1, bounds_of(source) // value + 2)
     }
@@ -61,16 +61,16 @@ def bounds_of(source: Source) -> int:
 
 @given(share=st.integers(1, 300))
 @settings(max_examples=20)
-def test_pieces_of_a_duration_divide_the_time_and_last_so_long(source: Source, share: int) -> None:
+def test_split_by_duration_divides_the_time_into_pieces_of_that_duration(source: Source, share: int) -> None:
     lasts = bounds_of(source) // share + 1
 
-    found = split(source, {}, "duration", lasts)
+    planned = split(source, {}, "duration", lasts)
 
-    check_divided(source, found)
-    assert {end - start for start, end in spans(found) if start and end} <= {lasts}
+    check_divided(source, planned)
+    assert {end - start for start, end in spans(planned) if start and end} <= {lasts}
 
 
-def test_a_window_is_divided_within_its_edges(source: Source) -> None:
+def test_split_by_time_divides_the_window(source: Source) -> None:
     start, end = source.summary["bounds"].values()
     middle = (start + end) // 2
 
@@ -82,7 +82,7 @@ def test_a_window_is_divided_within_its_edges(source: Source) -> None:
 
 
 @pytest.mark.parametrize(("by", "field"), [("step", "steps"), ("stream", "streams"), ("device", "devices")])
-def test_each_of_the_things_that_a_trace_has_makes_a_piece(source: Source, by: By, field: str) -> None:
+def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: str) -> None:
     summary = source.summary
     every: dict[str, list[Any]] = {
         "steps": [one["number"] for one in summary["steps"]],
@@ -99,19 +99,19 @@ def test_each_of_the_things_that_a_trace_has_makes_a_piece(source: Source, by: B
 
 @pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
 @pytest.mark.parametrize("share", [2, 4])
-def test_no_document_of_a_piece_is_larger_than_was_asked(straddle: str, share: int, tmp_path: Path) -> None:
-    source = ingested(made(kernels=40, steps=8), tmp_path / "whole")
+def test_split_by_size_keeps_documents_below_the_limit(straddle: str, share: int, tmp_path: Path) -> None:
+    source = ingested(synthetic(kernels=40, steps=8), tmp_path / "whole")
     limit = len(cut_text(source, {})) // share
 
-    found = split(source, {"straddle": straddle}, "size", limit)
+    planned = split(source, {"straddle": straddle}, "size", limit)
 
-    check_divided(source, found)
-    assert len(found) >= share
-    for piece in found:
+    check_divided(source, planned)
+    assert len(planned) >= share
+    for piece in planned:
         assert len(cut_text(source, piece.selection.as_dict())) <= limit
 
 
-def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path) -> None:
+def test_split_by_size_accounts_for_clipped_slices(tmp_path: Path) -> None:
     events = [
         {"ph": "X", **HERE, "name": "a", "ts": at, "dur": 100_000 - 2 * at, "args": {"n": at}} for at in range(300)
     ]
@@ -119,10 +119,10 @@ def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path)
     source = ingested(text_of(*events), tmp_path / "whole")
     limit = len(cut_text(source, {})) // 2
 
-    found = split(source, {"straddle": "clip"}, "size", limit)
+    planned = split(source, {"straddle": "clip"}, "size", limit)
 
-    assert len(found) > 1
-    assert max(len(cut_text(source, piece.selection.as_dict())) for piece in found) <= limit
+    assert len(planned) > 1
+    assert max(len(cut_text(source, piece.selection.as_dict())) for piece in planned) <= limit
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_many_slices_over_an_edge_fit_the_size_when_they_are_cut(tmp_path: Path)
         ("size", 2000),
     ],
 )
-def test_what_is_no_way_to_split_is_told_of(source: Source, by: By | None, value: int | None) -> None:
+def test_invalid_split_is_refused(source: Source, by: By | None, value: int | None) -> None:
     with pytest.raises(BadSelection):
         split(source, {}, by, value)
 
 
-def test_what_a_trace_does_not_have_it_is_not_split_by(source: Source, tmp_path: Path) -> None:
+def test_split_by_an_absent_entity_is_refused(source: Source, tmp_path: Path) -> None:
     host = ingested(text_of({"ph": "X", **HERE, "name": "a", "ts": 1, "dur": 2}), tmp_path / "host")
     untimed = ingested(text_of({"ph": "X", **HERE, "name": "a"}), tmp_path / "untimed")
 

@@ -1,4 +1,4 @@
-"""Pids of ranks never meet, devices keep theirs as the last digits, and names tell the rank."""
+"""New pids of ranks are unique, those of devices keep their digits, and names contain the rank."""
 
 from typing import Any
 
@@ -11,26 +11,26 @@ pids = st.integers(-5, 300) | st.integers(-(2**62), 2**62) | st.sampled_from([""
 
 
 @given(st.lists(st.sets(pids, max_size=30), min_size=1, max_size=9))
-def test_no_two_processes_get_one_pid(each: list[set[int | str]]) -> None:
-    found = new_pids(each)
+def test_new_pids_are_unique(ranks: list[set[int | str]]) -> None:
+    mappings = new_pids(ranks)
 
-    assert [one.keys() for one in found] == each
-    every = [pid for one in found for pid in one.values()]
+    assert [mapping.keys() for mapping in mappings] == ranks
+    every = [pid for mapping in mappings for pid in mapping.values()]
     assert len(every) == len({*every})
     assert all(0 < pid < 1 << 31 for pid in every)
-    for one in found:
-        for old, new in one.items():
+    for mapping in mappings:
+        for old, new in mapping.items():
             if isinstance(old, int) and 0 <= old < KEPT_PIDS:
                 assert new % 10 ** len(str(KEPT_PIDS)) == old
 
 
-def test_a_rank_has_the_same_pids_whatever_the_order_of_its_own() -> None:
+def test_new_pids_do_not_depend_on_the_order_of_pids() -> None:
     assert new_pids([[7, "Spans", 0, -1], [0]]) == new_pids([[-1, 0, "Spans", 7, 7], [0]])
     assert new_pids([[0, 7, 4711], [0]]) == [{0: 1000, 7: 1007, 4711: 1100}, {0: 2000}]
 
 
-def test_a_process_is_called_by_its_rank_and_its_own_name_or_what_it_is() -> None:
-    told: list[dict[str, Any]] = [
+def test_process_name_has_the_rank_and_the_original_name_or_kind() -> None:
+    processes: list[dict[str, Any]] = [
         {"pid": 0, "name": "python", "labels": "GPU 0"},
         {"pid": 1, "name": None, "labels": None},
         {"pid": 2, "name": None, "labels": "CPU"},
@@ -38,7 +38,7 @@ def test_a_process_is_called_by_its_rank_and_its_own_name_or_what_it_is() -> Non
         {"pid": "Spans", "name": None, "labels": None},
     ]
 
-    assert process_names(3, told, {0, 1}) == {
+    assert process_names(3, processes, {0, 1}) == {
         0: "rank 3 · GPU 0",
         1: "rank 3 · GPU 1",
         2: "rank 3 · process 2",

@@ -1,4 +1,4 @@
-"""What selections keep is what the oracle in plain Python says, to the event."""
+"""Selections keep exactly the events of an oracle in plain Python."""
 
 import gzip
 from itertools import islice
@@ -21,8 +21,8 @@ TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.jso
 OF_SMALL, OF_LARGE = 14, 8
 
 
-def told(document: Document, selection: Chosen) -> list[int] | None:
-    """What the oracle keeps; None where nothing can be."""
+def oracle_of(document: Document, selection: Chosen) -> list[int] | None:
+    """Return the positions that the oracle keeps; None for an invalid or empty selection."""
     try:
         return kept(document, selection)
     except (NoTime, UnknownSlice):
@@ -30,25 +30,25 @@ def told(document: Document, selection: Chosen) -> list[int] | None:
 
 
 def chosen(document: Document, random: Random, count: int) -> list[tuple[Chosen, list[int]]]:
-    """Some selections, and what they keep."""
-    made = ((selection, told(document, selection)) for selection in selections_of(document, random))
-    return list(islice(((selection, found) for selection, found in made if found is not None), count))
+    """Return selections, with the positions that they keep."""
+    cases = ((selection, oracle_of(document, selection)) for selection in selections_of(document, random))
+    return list(islice(((selection, positions) for selection, positions in cases if positions is not None), count))
 
 
 def check(text: str | bytes, seed: str, row_group: int) -> None:
     document, random = Document(text), Random(seed)
-    made = chosen(document, random, OF_LARGE if len(document.events) > 10_000 else OF_SMALL)
-    selections = [selection for selection, _ in made]
+    cases = chosen(document, random, OF_LARGE if len(document.events) > 10_000 else OF_SMALL)
+    selections = [selection for selection, _ in cases]
     with cut(text, row_group=row_group) as columns:
-        found = columns.kept(*selections)
-    for (selection, oracle), positions in zip(made, found, strict=True):
+        kept = columns.kept(*selections)
+    for (selection, oracle), positions in zip(cases, kept, strict=True):
         assert positions == oracle, selection
         check_whole(document, selection, positions)
-    assert sum(map(bool, found)) > len(found) / 2
+    assert sum(map(bool, kept)) > len(kept) / 2
 
 
 def check_whole(document: Document, selection: Chosen, positions: list[int]) -> None:
-    """No arrow lacks an end, and no thread that has events its names."""
+    """Check that every arrow has all its ends, and every thread with events its names."""
     closure, here = selection.get("closure", {}), set(positions)
     if closure.get("flows", True):
         for ends in document.flows.values():
@@ -59,14 +59,14 @@ def check_whole(document: Document, selection: Chosen, positions: list[int]) -> 
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
-def test_of_a_real_trace_selections_keep_what_the_oracle_says(path: Path) -> None:
+def test_selections_of_a_real_trace_match_the_oracle(path: Path) -> None:
     text = gzip.decompress(path.read_bytes())
 
     check(text, path.name, max(7, text.count(b'"ph"') // 60))
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_decimal", "relative"])
-def test_of_a_made_trace_selections_keep_what_the_oracle_says(era: Any) -> None:
+def test_selections_of_a_synthetic_trace_match_the_oracle(era: Any) -> None:
     shape = TraceShape(era=era, devices=(0, 1), stacks=True, kernels=12)
 
     check(b"".join(trace_chunks(shape)), era, 37)
@@ -74,14 +74,14 @@ def test_of_a_made_trace_selections_keep_what_the_oracle_says(era: Any) -> None:
 
 @settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink one takes minutes
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
-def test_of_a_hostile_document_selections_keep_what_the_oracle_says(
+def test_selections_of_a_hostile_document_match_the_oracle(
     text: str, row_group: int, untimed_apart: bool, random: Random
 ) -> None:
     document = Document(text)
     selections = [selection_of(document, random) for _ in range(8)]
     with cut(text, row_group=row_group, untimed_apart=untimed_apart) as columns:
         for selection in selections:
-            if (oracle := told(document, selection)) is None:
+            if (oracle := oracle_of(document, selection)) is None:
                 with pytest.raises(SelectionError):
                     columns.kept(selection)
             else:
@@ -90,19 +90,19 @@ def test_of_a_hostile_document_selections_keep_what_the_oracle_says(
 
 
 @pytest.mark.parametrize("count", [2, 9, 17, AT_ONCE])
-def test_many_selections_at_once_keep_what_each_keeps_alone(count: int) -> None:
+def test_selections_in_one_pass_keep_the_same_as_one_by_one(count: int) -> None:
     text = b"".join(trace_chunks(TraceShape(steps=2, kernels=8, devices=(0, 1))))
-    made = chosen(Document(text), Random(count), count)
+    cases = chosen(Document(text), Random(count), count)
     with cut(text, row_group=50) as columns:
-        together = columns.kept(*(selection for selection, _ in made))
-        alone = [columns.kept(selection)[0] for selection, _ in made]
+        together = columns.kept(*(selection for selection, _ in cases))
+        alone = [columns.kept(selection)[0] for selection, _ in cases]
 
-    assert len(made) == count
-    assert together == alone == [found for _, found in made]
+    assert len(cases) == count
+    assert together == alone == [positions for _, positions in cases]
 
 
 @pytest.mark.parametrize("selection", [{}, {"window": {}}, {"exclude": {}}, {"exclude": {"names": ["no such"]}}])
-def test_a_selection_of_nothing_in_particular_keeps_everything(selection: Chosen) -> None:
+def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
     shape = TraceShape()
     with cut(b"".join(trace_chunks(shape)), row_group=100) as columns:
         assert columns.kept(selection) == [list(range(expected(shape).events))]
@@ -127,7 +127,7 @@ EVENTS = (OP, LAUNCH, WORK, TAIL, HEAD, AFTER)
 
 
 @pytest.mark.parametrize(
-    ("selection", "found"),
+    ("selection", "expected"),
     [
         ({"names": ["gemm"]}, [OP, LAUNCH, WORK, TAIL, HEAD]),
         ({"names": ["gemm"], "closure": {"launches": False}}, [WORK]),
@@ -143,11 +143,11 @@ EVENTS = (OP, LAUNCH, WORK, TAIL, HEAD, AFTER)
     ],
 )
 @pytest.mark.parametrize("row_group", [1, 6])
-def test_what_belongs_to_a_kept_event_comes_along(
-    selection: Chosen, found: list[dict[str, Any]], row_group: int
+def test_closure_adds_events_that_belong_to_kept_ones(
+    selection: Chosen, expected: list[dict[str, Any]], row_group: int
 ) -> None:
     with cut(text_of(*EVENTS), row_group=row_group) as columns:
-        assert columns.kept(selection) == [[at for at, event in enumerate(EVENTS) if event in found]]
+        assert columns.kept(selection) == [[at for at, event in enumerate(EVENTS) if event in expected]]
 
 
 SECOND = {**LAUNCH, "ts": 50, "args": {"correlation": 6}}
@@ -219,7 +219,7 @@ NAMELESS = [
         ),
     ],
 )
-def test_in_odd_traces_too_selections_keep_what_the_oracle_says(
+def test_selections_of_odd_traces_match_the_oracle(
     case: str, events: list[dict[str, Any]], selection: Chosen, row_group: int, untimed_apart: bool
 ) -> None:
     text = text_of(*events)

@@ -1,4 +1,4 @@
-"""Coroutines as tests, on the loop that the server runs; real engines and doubles that misbehave on purpose."""
+"""Tests that are coroutines, on the server's event loop; sessions of real engines and of doubles that misbehave."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,10 +12,13 @@ import pytest
 import uvloop
 from hypothesis import strategies as st
 
-from service.engine import provision, wire
-from service.engine.process import EngineProcess
+from service.engine.engine import QueryResponse
 from service.engine.result import Cell, Result
 from service.engine.session import EngineLimits, Load, Session
+from service.engine.trace_processor import provision, wire
+from service.engine.trace_processor.cells import ProtoCells
+from service.engine.trace_processor.process import TraceProcessor
+from service.engine.trace_processor.rpc import PerfettoRpc
 from service.settings import Settings
 from service.streaming.codec import plain_chunks
 from tests.conftest import DATA
@@ -39,7 +42,7 @@ OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test, which must leave no task behind."""
+    """Run an `async def` test; it must leave no task behind."""
     if not asyncio.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
@@ -72,31 +75,49 @@ def one_event(tmp_path: Path) -> Path:
 
 
 def limits(**more: Any) -> EngineLimits:
+    """Limits of a test's engines."""
     return EngineLimits(**{"load_timeout_s": 30.0, "stop_s": 1.0, "max_result_bytes": 1 << 30} | more)
 
 
 async def fed(trace: Path) -> AsyncGenerator[bytes]:
-    """The plain bytes of a trace's file."""
+    """Yield the plain bytes of a trace's file."""
     with trace.open("rb") as file:
         for chunk in plain_chunks(file):
             yield chunk
 
 
-async def launch(binary: Path) -> EngineProcess:
-    """An engine; the doubles are scripts, which start another program."""
-    return await EngineProcess.start(binary, sandbox=binary.parent != DOUBLES)
+async def launch(binary: Path) -> TraceProcessor:
+    """Start an engine; the doubles are scripts, which can't run in the sandbox."""
+    return await TraceProcessor.start(binary, sandbox=binary.parent != DOUBLES)
+
+
+class Driver:
+    """Starts real engines and doubles; see `EngineDriver`.
+
+    Args:
+        find: returns the program of the next engine.
+    """
+
+    def __init__(self, find: Callable[[], Path]) -> None:
+        self.rpc = PerfettoRpc()
+        self.binary = find
+
+    async def start(self, binary: Path) -> TraceProcessor:
+        return await launch(binary)
 
 
 def session_of(trace: Path, binary: Path, bounds: EngineLimits | None = None, **more: Any) -> Session:
-    """A session that no fleet looks after."""
+    """Return a session outside of a fleet."""
     load = {name: more.pop(name) for name in ("after_load", "events", "args") if name in more}
-    return Session(Load("trace", partial(fed, trace), **load), lambda _: launch(binary), bounds or limits(), **more)
+    rpc = PerfettoRpc()
+    source = partial(fed, trace)
+    return Session(Load("trace", source, **load), lambda _: launch(binary), bounds or limits(), rpc=rpc, **more)
 
 
 @asynccontextmanager
 async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[Session]:
-    """A session that is closed at the end, with its engine gone."""
-    more = {name: bounds.pop(name) for name in ("after_load", "most_bytes") if name in bounds}
+    """Open a session; at the end, close it and check that its engine is gone."""
+    more = {name: bounds.pop(name) for name in ("after_load", "memory_limit_bytes") if name in bounds}
     session = session_of(trace, binary, limits(**bounds), **more)
     try:
         yield session
@@ -107,7 +128,7 @@ async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[
 
 @pytest.fixture
 def open_session(engine: Path) -> OpenSession:
-    """Opens a session of the real engine on the small trace, unless told another of either."""
+    """Opens sessions, by default of the real engine on the small trace."""
 
     def opened(trace: Path = DATA / "cpu_train_steps.pt.trace.json.gz", binary: Path = engine, **bounds: Any) -> Any:
         return session_on(trace, binary, **bounds)
@@ -116,7 +137,7 @@ def open_session(engine: Path) -> OpenSession:
 
 
 async def all_rows(result: Result) -> list[tuple[Cell, ...]]:
-    """The rows of a result that comes well, which is closed after."""
+    """Return the rows of a result, and close it."""
     try:
         await result.complete()
         return [row async for batch in result.follow() for row in zip(*batch.columns(), strict=True)]
@@ -124,32 +145,31 @@ async def all_rows(result: Result) -> list[tuple[Cell, ...]]:
         result.close()
 
 
-async def asked(session: Session, sql: str, timeout_s: float = 30, limit: int | None = None) -> list[tuple[Cell, ...]]:
+async def query_rows(session: Session, sql: str, timeout_s: float = 30, limit: int | None = None) -> list[Row]:
+    """Run SQL and return its rows."""
     return await all_rows(session.query(sql, limit=limit, timeout_s=timeout_s))
 
 
 async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
-    """What is awaited, which must not take longer."""
+    """Await something that must not take longer."""
     async with asyncio.timeout(seconds):
         return await awaited
 
 
 async def gone(session: Session, within_s: float = 5) -> bool:
-    """Whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
+    """Return whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
     with suppress(TimeoutError):
         await within(within_s, session.ended())
     return session.gone and not psutil.pid_exists(session.pid or 0)
 
 
-def answer(*rows: tuple[Cell, ...], names: tuple[str, ...] = (), last: bool = True, **more: Any) -> Any:
-    """A `QueryResult` with one batch of those rows."""
-    batch = cells_batch(*rows)
-    batch.is_last_batch = last
-    return wire.QueryResult(column_names=names, batch=[batch], **more)
+def answer(*rows: tuple[Cell, ...], names: tuple[str, ...] = ()) -> QueryResponse:
+    """Return a response to a query with one batch of these rows."""
+    return QueryResponse(names, [ProtoCells(cells_batch(*rows))])
 
 
 def cells_batch(*rows: tuple[Cell, ...]) -> Any:
-    """Rows as the engine packs them: cells in row order, their values by type, each string ended by a NUL."""
+    """Return rows as the engine packs them: cells in row order, values by type, a NUL after each string."""
     batch = wire.CellsBatch()
     strings = []
     for cell in (cell for row in rows for cell in row):

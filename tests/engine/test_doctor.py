@@ -1,21 +1,22 @@
-"""The questions to ask before anything else."""
+"""The diagnosis of an installation."""
 
 from pathlib import Path
 
 import pytest
 
-from service.engine import doctor, guards
+from service.engine import doctor
 from service.engine.doctor import Finding, examine
+from service.engine.trace_processor import protections
 from service.settings import Settings
 from tests.engine.conftest import DOUBLES
 
 
-def found(**settings: object) -> dict[str, Finding]:
+def findings_of(**settings: object) -> dict[str, Finding]:
     return {finding.name: finding for finding in examine(Settings(**settings))}  # type: ignore[arg-type] # by name
 
 
-def test_what_is_installed_works(tmp_path: Path) -> None:
-    findings = found(data=tmp_path / "not" / "yet")
+def test_installation_works(tmp_path: Path) -> None:
+    findings = findings_of(data=tmp_path / "not" / "yet")
     assert all(finding.ok for finding in findings.values()), findings
     assert findings["engine version"].value.startswith("Perfetto v54.0")
     assert findings["one-event trace"].value == "loads, 1 slice"
@@ -27,32 +28,34 @@ def test_what_is_installed_works(tmp_path: Path) -> None:
     ("double", "said"),
     [("failing", "the moon is in the way"), ("garbled", "can't be read"), ("mute", "No answer in 0.5 s.")],
 )
-def test_an_engine_that_does_not_work_is_found_out(
+def test_engine_that_does_not_work_is_reported(
     double: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if double == "mute":
-        monkeypatch.setattr(doctor, "_TRY_FOR_S", 0.5)
-    findings = found(engine=DOUBLES / double, engine_sandbox="off", data=tmp_path)
+        monkeypatch.setattr(doctor, "_TRIAL_TIMEOUT_S", 0.5)
+    findings = findings_of(engine=DOUBLES / double, engine_sandbox="off", data=tmp_path)
     assert not findings["one-event trace"].ok
     assert said in (findings["one-event trace"].detail or "")
 
 
-def test_guards_that_are_required_and_missing_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_protections_are_reported_if_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        guards, "guards", lambda: guards.Guards(limits=True, no_new_privs=True, landlock=0, seccomp=True)
+        protections,
+        "available",
+        lambda: protections.Protections(limits=True, no_new_privs=True, landlock=0, seccomp=True),
     )
-    finding = found(engine_sandbox="required", data=tmp_path)["engine guards"]
+    finding = findings_of(engine_sandbox="required", data=tmp_path)["engine guards"]
     assert (finding.ok, finding.value) == (False, "missing")
     assert "lacks: Landlock" in (finding.detail or "")
 
 
-def test_an_engine_that_is_missing_is_found_out(tmp_path: Path) -> None:
-    findings = found(engine=tmp_path / "nowhere", ui=tmp_path, data=tmp_path)
+def test_missing_engine_is_reported(tmp_path: Path) -> None:
+    findings = findings_of(engine=tmp_path / "nowhere", ui=tmp_path, data=tmp_path)
     assert not findings["engine"].ok
     assert not findings["ui"].ok
     assert "one-event trace" not in findings
 
 
-def test_a_data_folder_that_cannot_be_written_is_found_out(tmp_path: Path) -> None:
+def test_read_only_data_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert not found(data=tmp_path / "file")["data folder"].ok
+    assert not findings_of(data=tmp_path / "file")["data folder"].ok

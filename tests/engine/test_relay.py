@@ -1,23 +1,25 @@
-"""A UI tab's stream, on an engine that it shares."""
+"""The stream of a UI tab on a shared engine."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from service.engine import backlogs as backlogs_module
-from service.engine import wire
+from service.engine import response_buffers as buffers_module
+from service.engine.engine import BadFrame
 from service.engine.relay import Relay, ask
-from service.engine.wire import BadFrame, Deframer
+from service.engine.trace_processor import wire
+from service.engine.trace_processor.rpc import PerfettoRequest
+from service.engine.trace_processor.wire import Deframer
 from service.trace.errors import EngineFailed, RequestRefused
-from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, asked, within
+from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, query_rows, within
 
 LISTED_TABLES = "SELECT name FROM sqlite_master"
 FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
 
 
 async def answered(relay: Relay, *requests: Any) -> list[Any]:
-    """The messages that answer the requests, sent in one piece."""
+    """Send the requests in one piece and return the responses."""
     data = b"".join(wire.frame(request) for request in requests)
     frames = b"".join([piece async for piece in relay.answers(data)])
     return [wire.Rpc.FromString(payload) for payload in Deframer().feed(frames)]
@@ -31,7 +33,7 @@ def cells(message: Any) -> list[int]:
     return [cell for batch in message.query_result.batch for cell in batch.varint_cells]
 
 
-async def test_requests_are_answered_in_their_order(open_session: OpenSession) -> None:
+async def test_requests_are_answered_in_order(open_session: OpenSession) -> None:
     async with open_session() as session:
         requests = [query("SELECT 1"), wire.request(wire.GET_STATUS), query("SELECT 2"), query("SELECT 3")]
         messages = await answered(Relay(session), *requests)
@@ -41,7 +43,7 @@ async def test_requests_are_answered_in_their_order(open_session: OpenSession) -
         assert not any(message.query_result.HasField("elapsed_time_ms") for message in messages)  # the UI warns of it
 
 
-async def test_a_request_may_arrive_in_pieces(open_session: OpenSession) -> None:
+async def test_request_may_arrive_in_pieces(open_session: OpenSession) -> None:
     async with open_session() as session:
         relay, data = Relay(session), wire.frame(query("SELECT 1"))
         assert [piece async for piece in relay.answers(data[:5])] == []
@@ -49,7 +51,7 @@ async def test_a_request_may_arrive_in_pieces(open_session: OpenSession) -> None
 
 
 @pytest.mark.parametrize("method", [wire.APPEND_TRACE_DATA, wire.FINALIZE_TRACE_DATA, wire.RESET_TRACE_PROCESSOR])
-async def test_what_would_change_the_shared_trace_is_refused(method: int, open_session: OpenSession) -> None:
+async def test_requests_that_change_the_shared_trace_are_refused(method: int, open_session: OpenSession) -> None:
     async with open_session() as session:
         refused, after = await answered(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
         assert refused.response == method
@@ -59,16 +61,16 @@ async def test_what_would_change_the_shared_trace_is_refused(method: int, open_s
         assert cells(after) == [487]
 
 
-async def test_a_tab_that_restores_the_tables_takes_nothing_from_the_others(open_session: OpenSession) -> None:
+async def test_restoring_tables_keeps_the_tables_of_other_clients(open_session: OpenSession) -> None:
     async with open_session() as session:
-        await asked(session, "CREATE TABLE mine AS SELECT 42 AS x")
+        await query_rows(session, "CREATE TABLE mine AS SELECT 42 AS x")
         (restored,) = await answered(Relay(session), wire.request(wire.RESTORE_INITIAL_TABLES))
         assert restored.response == wire.RESTORE_INITIAL_TABLES
         assert not restored.fatal_error
-        assert await asked(session, "SELECT x FROM mine") == [(42,)]
+        assert await query_rows(session, "SELECT x FROM mine") == [(42,)]
 
 
-async def test_the_status_names_the_version_and_no_trace(open_session: OpenSession) -> None:
+async def test_status_has_the_version_and_no_trace(open_session: OpenSession) -> None:
     async with open_session() as session:
         await session.settled()
         (message,) = await answered(Relay(session), wire.request(wire.GET_STATUS))
@@ -77,24 +79,24 @@ async def test_the_status_names_the_version_and_no_trace(open_session: OpenSessi
         assert message.status.loaded_trace_name == ""
 
 
-async def test_a_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
+async def test_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
         assert await within(1, answered(Relay(session), wire.request(wire.GET_STATUS)))
         running.close()
 
 
-async def test_a_second_tab_may_create_what_the_first_created(open_session: OpenSession) -> None:
+async def test_second_tab_may_create_the_names_of_the_first(open_session: OpenSession) -> None:
     async with open_session() as session:
         for sql in (FUNCTION, "CREATE PERFETTO TABLE cooked AS SELECT 1 AS x", "CREATE VIEW seen AS SELECT 1 AS x"):
             for tab in (Relay(session), Relay(session)):
                 (message,) = await answered(tab, query(sql))
                 assert message.query_result.error == ""
                 assert wire.is_last(message)
-        assert await asked(session, "SELECT twice(x) FROM cooked, seen USING (x)") == [(2,)]
+        assert await query_rows(session, "SELECT twice(x) FROM cooked, seen USING (x)") == [(2,)]
 
 
-async def test_each_tab_has_its_own_of_a_name_that_two_create(open_session: OpenSession) -> None:
+async def test_tabs_that_create_the_same_name_have_separate_objects(open_session: OpenSession) -> None:
     create = "DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {0} AS x"
     function = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * {0}"
     older = "SELECT CREATE_FUNCTION('THRICE(x LONG)', 'LONG', 'SELECT $x * {0} + 1')"
@@ -109,28 +111,28 @@ async def test_each_tab_has_its_own_of_a_name_that_two_create(open_session: Open
             (message,) = await answered(tab, query("SELECT x, y, thrice(seen.x) FROM main.seen"))
             assert cells(message) == [number, number * number, number * number + 1]
         await answered(tabs[1], query("UPDATE mine SET x = 7"), query("DROP VIEW seen"))
-        assert await asked(session, "SELECT x, y FROM mine, seen USING (x)") == [(1, 1)]
+        assert await query_rows(session, "SELECT x, y FROM mine, seen USING (x)") == [(1, 1)]
 
 
-async def test_what_a_tab_has_created_goes_with_it_and_frees_its_names(open_session: OpenSession) -> None:
+async def test_objects_of_a_tab_are_dropped_when_it_leaves(open_session: OpenSession) -> None:
     async with open_session() as session:
         await session.settled()
-        before = await asked(session, LISTED_TABLES)
+        before = await query_rows(session, LISTED_TABLES)
         first, second = Relay(session), Relay(session)
         for tab in (first, second):
             await answered(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
-        assert len(await asked(session, LISTED_TABLES)) == len(before) + 4
+        assert len(await query_rows(session, LISTED_TABLES)) == len(before) + 4
         session.forget(first.client)
         async with asyncio.timeout(5):
-            while len(await asked(session, LISTED_TABLES)) > len(before) + 2:
+            while len(await query_rows(session, LISTED_TABLES)) > len(before) + 2:
                 pass
         (message,) = await answered(second, query("SELECT x FROM seen"))
         assert cells(message) == [1]
-        await asked(session, "CREATE TABLE mine AS SELECT 3 AS x")
-        assert await asked(session, "SELECT x FROM mine") == [(3,)]
+        await query_rows(session, "CREATE TABLE mine AS SELECT 3 AS x")
+        assert await query_rows(session, "SELECT x FROM mine") == [(3,)]
 
 
-async def test_a_tab_goes_on_with_its_stream_only_where_it_may(open_session: OpenSession) -> None:
+async def test_tab_continues_its_stream_only_with_permission(open_session: OpenSession) -> None:
     async with open_session() as session:
         first, later = (wire.Rpc(seq=seq, request=wire.GET_STATUS) for seq in (0, 1))
         data = [b"\x0a" + wire.varint(len(body)) + body for body in (m.SerializeToString() for m in (first, later))]
@@ -141,7 +143,7 @@ async def test_a_tab_goes_on_with_its_stream_only_where_it_may(open_session: Ope
             [answer async for answer in Relay(session, resumable=False).answers(data[1])]
 
 
-async def test_a_statement_that_fails_is_told_to_the_tab(open_session: OpenSession) -> None:
+async def test_tab_receives_the_error_of_a_statement(open_session: OpenSession) -> None:
     async with open_session() as session:
         bad, good = await answered(Relay(session), query("SELECT nope"), query("SELECT 1"))
         assert "no such column: nope" in bad.query_result.error
@@ -149,38 +151,38 @@ async def test_a_statement_that_fails_is_told_to_the_tab(open_session: OpenSessi
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\x0a\x03\xff\xff\xff", b"\x0a" + wire.varint(1 << 26)])
-async def test_what_is_no_rpc_is_refused(data: bytes, open_session: OpenSession) -> None:
+async def test_bytes_that_are_no_rpc_are_refused(data: bytes, open_session: OpenSession) -> None:
     async with open_session() as session:
         with pytest.raises(BadFrame):
             [piece async for piece in Relay(session).answers(data)]
 
 
-async def test_a_tab_that_leaves_stops_its_query(open_session: OpenSession) -> None:
+async def test_tab_that_leaves_stops_its_query(open_session: OpenSession) -> None:
     async with open_session() as session:
         leaving = asyncio.create_task(answered(Relay(session), query(ENDLESS)))
         await session.settled()
-        waiting = asyncio.create_task(asked(session, "SELECT 1"))
+        waiting = asyncio.create_task(query_rows(session, "SELECT 1"))
         await asyncio.wait([waiting], timeout=0.1)
         assert not waiting.done()
         leaving.cancel()
         assert await within(2, waiting) == [(1,)]
 
 
-@pytest.mark.parametrize("bound", ["BACKLOG_MAX", "BACKLOGS_MAX"])
-async def test_a_reader_far_behind_is_cut_off(
+@pytest.mark.parametrize("bound", ["BUFFER_MAX", "BUFFERS_MAX"])
+async def test_slow_reader_is_disconnected(
     bound: str, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlogs_module, bound, 1_000_000)
+    monkeypatch.setattr(buffers_module, bound, 1_000_000)
     async with open_session() as session:
-        answers = ask(session, query(ENDLESS_ROWS))
+        answers = ask(session, PerfettoRequest(query(ENDLESS_ROWS)))
         await anext(answers)
-        assert await within(5, asked(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
+        assert await within(5, query_rows(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
         with pytest.raises(EngineFailed, match="does not read"):
             [_ async for _ in answers]
-        assert session.limits.backlogs.total == 0
+        assert session.limits.response_buffers.total == 0
 
 
-async def test_a_request_that_takes_too_long_is_told_and_the_tab_lives_on(open_session: OpenSession) -> None:
+async def test_tab_receives_a_timeout_and_stays_connected(open_session: OpenSession) -> None:
     async with open_session(ui_timeout_s=0.3) as session:
         late, after = await within(5, answered(Relay(session), query(ENDLESS), query("SELECT 1")))
         assert late.query_result.error == "The query was stopped after 0.3 s."
@@ -188,7 +190,7 @@ async def test_a_request_that_takes_too_long_is_told_and_the_tab_lives_on(open_s
         assert cells(after) == [1]
 
 
-async def test_a_tab_is_answered_before_bulk_sql(open_session: OpenSession) -> None:
+async def test_tab_is_answered_before_bulk_sql(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
@@ -203,7 +205,7 @@ async def test_a_tab_is_answered_before_bulk_sql(open_session: OpenSession) -> N
             result.close()
 
 
-async def test_a_full_queue_is_told_to_the_tab(open_session: OpenSession) -> None:
+async def test_tab_receives_the_error_of_a_full_queue(open_session: OpenSession) -> None:
     async with open_session(queue=1) as session:
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
@@ -218,14 +220,14 @@ async def test_a_full_queue_is_told_to_the_tab(open_session: OpenSession) -> Non
 
 
 @pytest.mark.parametrize("method", [0, 13, 20, 21])
-async def test_a_method_that_is_not_known_never_reaches_the_engine(method: int, open_session: OpenSession) -> None:
+async def test_unknown_method_never_reaches_the_engine(method: int, open_session: OpenSession) -> None:
     async with open_session() as session:
         unknown, after = await answered(Relay(session), wire.request(method), query("SELECT 1"))
         assert unknown.invalid_request == method
         assert cells(after) == [1]
 
 
-async def test_an_engine_that_is_gone_is_told(open_session: OpenSession) -> None:
+async def test_closed_engine_raises_to_the_tab(open_session: OpenSession) -> None:
     async with open_session() as session:
         await session.settled()
         await session.close()

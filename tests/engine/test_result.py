@@ -1,4 +1,4 @@
-"""A query's rows, between the engine and its readers."""
+"""The rows of a query between the engine and its readers."""
 
 import asyncio
 import errno
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine import wire
 from service.engine.result import BLOB, DOUBLE, INTEGER, STRING, Batch, Result
 from service.engine.spool import MEMORY_MAX, SpoolBudget
+from service.engine.trace_processor.cells import ProtoCells
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
 from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
 
@@ -24,10 +24,10 @@ def result_of(
     done: bool = True,
     scratch: Path | None = None,
 ) -> Result:
-    """A result that has taken those answers."""
+    """Return a result to which these responses were added."""
     result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, budget=SpoolBudget(scratch))
-    for one in answers:
-        result.take(one)
+    for response in answers:
+        result.add(response)
     if done:
         result.finish()
     return result
@@ -54,7 +54,7 @@ def answers_of(rows: list[Row], batch_rows: int) -> list[Any]:
 
 
 @given(TABLES, st.integers(1, 7))
-def test_rows_come_out_as_they_were_packed(rows: list[Row], batch_rows: int) -> None:
+def test_rows_are_read_as_they_were_packed(rows: list[Row], batch_rows: int) -> None:
     result = result_of(*answers_of(rows, batch_rows))
     assert result.rows == len(rows)
     assert not result.truncated
@@ -62,50 +62,48 @@ def test_rows_come_out_as_they_were_packed(rows: list[Row], batch_rows: int) -> 
 
 
 @given(TABLES, st.integers(1, 7), st.integers(0, 32))
-def test_a_limit_keeps_the_first_rows_and_tells_whether_there_were_more(
-    rows: list[Row], batch_rows: int, limit: int
-) -> None:
+def test_limit_keeps_the_first_rows_and_marks_truncation(rows: list[Row], batch_rows: int, limit: int) -> None:
     result = result_of(*answers_of(rows, batch_rows), limit=limit)
     assert result.truncated == (len(rows) > limit)
     assert read(result) == rows[:limit]
 
 
 @given(TABLES)
-def test_a_columns_type_is_that_of_its_cells(rows: list[Row]) -> None:
+def test_column_types_are_those_of_the_cells(rows: list[Row]) -> None:
     result = result_of(*answers_of(rows, 3))
     kinds = {int: INTEGER, float: DOUBLE, str: STRING, bytes: BLOB}
     columns = list(zip(*rows, strict=True)) or [()]
-    assert result.mixtures() == [{kinds[type(cell)] for cell in column if cell is not None} for column in columns]
+    assert result.column_types() == [{kinds[type(cell)] for cell in column if cell is not None} for column in columns]
     result.close()
 
 
-def test_columns_that_are_cut_off_by_the_limit_have_no_say_in_their_type() -> None:
+def test_rows_beyond_the_limit_do_not_affect_column_types() -> None:
     result = result_of(answer((1,), ("text",), names=("x",)), limit=1)
-    assert result.mixtures() == [{INTEGER}]
+    assert result.column_types() == [{INTEGER}]
     result.close()
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53, 2**53 + 1, -(2**63), 2**63 - 1, 0])))
-def test_integers_fit_doubles_only_where_each_keeps_its_value(numbers: list[int]) -> None:
-    batch = Batch(cells_batch(*(("x", number) for number in numbers)), 2)
+def test_integers_fit_doubles_only_if_each_keeps_its_value(numbers: list[int]) -> None:
+    batch = Batch(ProtoCells(cells_batch(*(("x", number) for number in numbers))), 2)
     assert batch.integers_fit_doubles(1) == all(int(float(number)) == number for number in numbers)
 
 
-def test_text_that_is_no_utf8_is_replaced_where_it_is_wrong() -> None:
+def test_invalid_utf8_is_replaced_only_where_it_is_invalid() -> None:
     raw = cells_batch(("?",), ("b",)).SerializeToString().replace(b"?", b"\xff")
-    assert Batch(wire.CellsBatch.FromString(raw), 1).columns() == [["\ufffd", "b"]]
+    assert Batch(ProtoCells.unpack(raw), 1).columns() == [["\ufffd", "b"]]
 
 
-def test_cells_that_fill_no_row_or_have_no_value_are_the_engines_fault() -> None:
+def test_cells_that_fill_no_row_or_have_no_value_raise_engine_failed() -> None:
     with pytest.raises(EngineFailed, match="3 cells for rows of 2"):
-        Batch(cells_batch((1, 2, 3)), 2)
+        Batch(ProtoCells(cells_batch((1, 2, 3))), 2)
     broken = cells_batch((1,))
     broken.ClearField("varint_cells")
     with pytest.raises(EngineFailed, match="0 values for 1 cells"):
-        Batch(broken, 1).columns()
+        Batch(ProtoCells(broken), 1).columns()
 
 
-def test_a_statement_with_no_columns_has_no_rows() -> None:
+def test_statement_without_columns_has_no_rows() -> None:
     result = result_of(answer())
     assert (result.names, result.rows, read(result)) == ([], 0, [])
 
@@ -113,24 +111,24 @@ def test_a_statement_with_no_columns_has_no_rows() -> None:
 # -- bounds --------------------------------------------------------------------------------------------------------
 
 
-def test_the_engine_is_stopped_once_there_is_enough() -> None:
+def test_engine_is_stopped_beyond_the_limit() -> None:
     stops: list[None] = []
     result = Result(limit=2, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
-    result.take(answer((1,), (2,), names=("x",), last=False))
+    result.add(answer((1,), (2,), names=("x",)))
     assert not stops  # there may be no third row: then the two are all
-    result.take(answer((3,), last=False))
+    result.add(answer((3,)))
     assert len(stops) == 1
-    result.take(answer((4,), last=False))  # what was on its way
+    result.add(answer((4,)))  # what was on its way
     result.finish(EngineFailed("interrupted"))
     assert result.error is None
     assert read(result) == [(1,), (2,)]
 
 
-def test_a_result_beyond_its_bound_is_an_error_and_not_cut() -> None:
+def test_result_beyond_its_size_limit_is_an_error_and_not_truncated() -> None:
     stops: list[None] = []
     result = Result(limit=None, max_bytes=100, on_enough=lambda: stops.append(None))
-    result.take(answer(("x" * 60,), names=("x",), last=False))
-    result.take(answer(("y" * 60,), last=False))
+    result.add(answer(("x" * 60,), names=("x",)))
+    result.add(answer(("y" * 60,)))
     result.finish(EngineFailed("interrupted"))
     assert stops
     assert not result.truncated
@@ -138,7 +136,7 @@ def test_a_result_beyond_its_bound_is_an_error_and_not_cut() -> None:
         read(result)
 
 
-def test_a_result_beyond_memory_goes_to_the_disk_it_is_given_and_comes_back(tmp_path: Path) -> None:
+def test_large_result_moves_to_the_given_folder_and_is_read_back(tmp_path: Path) -> None:
     rows: list[Row] = [(number, "x" * 1000) for number in range(2 * MEMORY_MAX // 1000)]
     result = result_of(*answers_of(rows, 500), scratch=tmp_path)
     open_files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
@@ -146,7 +144,7 @@ def test_a_result_beyond_memory_goes_to_the_disk_it_is_given_and_comes_back(tmp_
     assert read(result) == rows
 
 
-def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_an_error_and_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     stops: list[None] = []
     result = Result(limit=None, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
 
@@ -154,7 +152,7 @@ def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(result._spool._file, "write", full)
-    result.take(answer((1,), names=("x",), last=False))
+    result.add(answer((1,), names=("x",)))
     result.finish()
     assert stops
     with pytest.raises(DiskFull):
@@ -164,36 +162,36 @@ def test_a_full_disk_is_told_and_stops_the_engine(monkeypatch: pytest.MonkeyPatc
 # -- readers -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_follows_while_rows_arrive() -> None:
-    result = result_of(answer((1,), names=("x",), last=False), done=False)
+async def test_reader_follows_while_rows_arrive() -> None:
+    result = result_of(answer((1,), names=("x",)), done=False)
     batches = result.follow()
     assert (await anext(batches)).columns() == [[1]]
     waiting = asyncio.ensure_future(anext(batches))
     await asyncio.wait([waiting], timeout=0)
     assert not waiting.done()
-    result.take(answer((2,), last=False))
+    result.add(answer((2,)))
     assert (await within(1, waiting)).columns() == [[2]]
     result.finish()
     assert [_ async for _ in batches] == []
     result.close()
 
 
-async def test_a_slow_reader_does_not_hold_the_engine_nor_another_reader() -> None:
-    result = result_of(answer((0,), names=("x",), last=False), done=False)
+async def test_slow_reader_blocks_neither_engine_nor_other_readers() -> None:
+    result = result_of(answer((0,), names=("x",)), done=False)
     slow = result.follow()
     await anext(slow)  # and no further
     for number in range(1, 100):
-        result.take(answer((number,), last=False))
+        result.add(answer((number,)))
     result.finish()
     assert await rows_of(result) == [(number,) for number in range(100)]
     assert [row async for batch in slow for row in batch.columns()[0]] == list(range(1, 100))
     result.close()
 
 
-async def test_first_comes_with_the_first_row_and_complete_with_the_last() -> None:
+async def test_first_returns_with_the_first_row_and_complete_with_the_last() -> None:
     result = result_of(done=False)
     first, complete = asyncio.create_task(result.first()), asyncio.create_task(result.complete())
-    result.take(answer((1,), names=("x",), last=False))
+    result.add(answer((1,), names=("x",)))
     await within(1, first)
     assert not complete.done()
     result.finish()
@@ -201,8 +199,8 @@ async def test_first_comes_with_the_first_row_and_complete_with_the_last() -> No
     result.close()
 
 
-async def test_an_error_comes_after_the_rows_before_it() -> None:
-    result = result_of(answer((1,), names=("x",), last=False), done=False)
+async def test_error_is_raised_after_the_rows_before_it() -> None:
+    result = result_of(answer((1,), names=("x",)), done=False)
     result.finish(EngineFailed("it died"))
     batches = result.follow()
     assert (await anext(batches)).columns() == [[1]]
@@ -213,12 +211,12 @@ async def test_an_error_comes_after_the_rows_before_it() -> None:
     result.close()
 
 
-async def test_who_leaves_stops_the_query_once() -> None:
+async def test_closing_stops_the_query_once() -> None:
     stops: list[None] = []
     result = Result(limit=None, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
-    result.take(answer((1,), names=("x",), last=False))
+    result.add(answer((1,), names=("x",)))
     result.close()
-    result.take(answer((2,), last=False))  # too late, and no error
+    result.add(answer((2,)))  # too late, and no error
     result.finish()
     result.close()
     assert len(stops) == 1

@@ -1,4 +1,4 @@
-"""Results on disk: one budget for all, no byte that is not there, nothing left."""
+"""Results on disk: one budget for all, complete reads, no files left."""
 
 import resource
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ import pytest
 
 from service.engine.spool import MEMORY_MAX, Spool, SpoolBudget
 from service.store.room import Room
-from service.trace.errors import DiskFull, NoRoom
+from service.trace.errors import DiskFull, InsufficientStorage
 
 BLOCK = b"x" * (1 << 20)
 
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file of this process can grow beyond 10 MiB: writing fails as on a full disk."""
+    """Limits files of this process to 10 MiB: writing beyond fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, hard))
     yield
@@ -27,29 +27,29 @@ def filled(spool: Spool) -> None:
         spool.append(BLOCK)
 
 
-def test_all_results_together_keep_to_their_bytes_on_disk(tmp_path: Path) -> None:
-    budget = SpoolBudget(tmp_path, most=32 << 20)
+def test_all_results_together_stay_within_their_bytes_on_disk(tmp_path: Path) -> None:
+    budget = SpoolBudget(tmp_path, max_bytes=32 << 20)
     first, second = Spool(budget), Spool(budget)
-    with pytest.raises(NoRoom, match="results of queries take") as refused:
+    with pytest.raises(InsufficientStorage, match="results of queries take") as refused:
         filled(first)
     assert refused.value.extra["quota"] == 32 << 20
     second.append(BLOCK * (MEMORY_MAX >> 20))  # in memory there is room
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientStorage):
         second.append(BLOCK)
     assert first.read(first.size - 1, 1) == b"x"
     first.close()
     second.append(BLOCK)
     second.close()
-    assert budget.held == 0
+    assert budget.reserved_bytes == 0
 
 
 def test_results_count_in_the_quota_of_the_data_folder(tmp_path: Path) -> None:
     room = Room(tmp_path, quota=20 << 20)
     spool = Spool(SpoolBudget(tmp_path, room))
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(InsufficientStorage) as refused:
         filled(spool)
     assert refused.value.extra["quota"] == 20 << 20
-    with pytest.raises(NoRoom):  # so do uploads
+    with pytest.raises(InsufficientStorage):  # so do uploads
         room.check(10 << 20)
     spool.close()
     room.check(10 << 20)
@@ -57,14 +57,14 @@ def test_results_count_in_the_quota_of_the_data_folder(tmp_path: Path) -> None:
 
 def test_results_leave_the_floor_of_the_disk_free(tmp_path: Path) -> None:
     spool = Spool(SpoolBudget(tmp_path, Room(tmp_path, floor=100 << 20, free=lambda _: (100 << 20) + 1)))
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(InsufficientStorage) as refused:
         filled(spool)
     assert refused.value.extra["floor"] == 100 << 20
     assert spool.size <= MEMORY_MAX
     spool.close()
 
 
-def test_a_disk_that_fills_is_told_and_what_was_written_is_read(small_files: None, tmp_path: Path) -> None:
+def test_full_disk_raises_and_written_bytes_remain_readable(small_files: None, tmp_path: Path) -> None:
     budget = SpoolBudget(tmp_path)
     spool = Spool(budget)
     with pytest.raises(DiskFull):
@@ -74,4 +74,4 @@ def test_a_disk_that_fills_is_told_and_what_was_written_is_read(small_files: Non
     with pytest.raises(DiskFull, match="can't be read back"):
         spool.read(spool.size - 1, len(BLOCK))
     spool.close()
-    assert budget.held == 0
+    assert budget.reserved_bytes == 0

@@ -1,4 +1,4 @@
-"""SQL is cut as the engine cuts it."""
+"""SQL is expected as the engine cuts it."""
 
 import sys
 
@@ -9,7 +9,7 @@ from service.trace.errors import SqlError, SqlRefused
 
 
 @pytest.mark.parametrize(
-    ("sql", "cut"),
+    ("sql", "expected"),
     [
         ("a--b\n/*c*/d/*e", ["a", "d"]),
         ("'it''s'\"a\"\"b\"`c`[d'e]", ["'it''s'", '"a""b"', "`c`", "[d'e]"]),
@@ -17,8 +17,8 @@ from service.trace.errors import SqlError, SqlRefused
         ("m!(x)<>1;/*/ ;*/2", ["m", "!", "(", "x", ")", "<", ">", "1", ";", "2"]),
     ],
 )
-def test_text_is_cut_into_tokens(sql: str, cut: list[str]) -> None:
-    assert [token.text for token in tokens(sql)] == cut
+def test_sql_is_split_into_tokens(sql: str, expected: list[str]) -> None:
+    assert [token.text for token in tokens(sql)] == expected
     assert all(sql[token.start :].startswith(token.text) for token in tokens(sql))
 
 
@@ -31,12 +31,12 @@ def test_names_are_compared_as_sqlite_compares_them(text: str, name: str | None)
 
 
 @pytest.mark.parametrize("sql", ["'a", '"a', "`a", "[a", "'a''", "$a(1)", "$a::b", "$", ":"])
-def test_what_has_no_end_is_an_error(sql: str) -> None:
+def test_unterminated_token_is_an_error(sql: str) -> None:
     with pytest.raises(SqlError):
         tokens(sql)
 
 
-def test_characters_that_are_no_letters_stand_in_quotes_alone() -> None:
+def test_characters_that_are_no_letters_are_allowed_only_in_quotes() -> None:
     strange = [c for c in map(chr, range(0x80, sys.maxunicode + 1)) if not c.isalnum() and not c.isprintable()]
     assert {"\xa0", "\u2003", "\u200b", "\ufeff", "\x85"} <= set(strange)
     for character in strange[:3000]:

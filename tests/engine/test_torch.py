@@ -1,4 +1,4 @@
-"""The package `torch` against a plain Python oracle, on real traces and on made ones."""
+"""The package `torch` against a plain Python oracle, on real traces and on generated ones."""
 
 import json
 import math
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import answered, parameters_of, question_of
-from service.analysis.readings import Asked, Readings
+from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from tests.conftest import DATA, SHARED, needs_shared
 from tests.cutting.test_cut import ingested
 from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
 from tests.traces import TraceShape, trace_chunks
 
-OURS = [
+LOCAL = [
     "cpu_train_steps.pt.trace.json.gz",
     "cpu_stack_memory.pt.trace.json.gz",
     "cpu_gloo_rank0_of_2.pt.trace.json.gz",
 ]
-THEIRS = [  # where they are
+SHARED_NAMES = [  # in the shared folder
     "a100_nccl_3_steps.pt.trace.json.gz",
     "b200_eager_rank0_of_8.pt.trace.json.gz",
     "dlrm_8_ranks/worker0_step_12.1694128201545.pt.trace.json.gz",
@@ -36,94 +36,94 @@ THEIRS = [  # where they are
 ]
 QUICK = ("a100", "mi300", "v100_resnet50_2021")
 
-BRIEFLY = (  # all columns but the shapes
+OP_COLUMNS = (  # all columns except for the shapes
     "id, name, ts, dur, self_dur, parent_id, rank, step, external_id, sequence_number, kernel_count, kernel_dur"
 )
 
 
-def made(**shape: Any) -> Any:
+def generated(**shape: Any) -> Any:
     return json.loads(b"".join(trace_chunks(TraceShape(**shape))))
 
 
 def params() -> list[Any]:
-    """Which traces are looked at; most of those that lie beside this repository in the long run only."""
+    """Return the traces to test; most of the shared ones are slow tests."""
     beside = [
         pytest.param(name, marks=[needs_shared, *([] if name.startswith(QUICK) else [pytest.mark.slow])])
-        for name in THEIRS
+        for name in SHARED_NAMES
     ]
-    return ["made", *OURS, *beside]
+    return ["generated", *LOCAL, *beside]
 
 
 @pytest.fixture(scope="module", params=params(), ids=lambda name: name.partition(".")[0])
 def oracle(request: pytest.FixtureRequest) -> Oracle:
-    """What is true of one trace after the other."""
-    if request.param == "made":
-        return Oracle([made(steps=3)], [None])
-    return Oracle([read(DATA / request.param if request.param in OURS else SHARED / request.param)], [0])
+    """The oracle of each trace."""
+    if request.param == "generated":
+        return Oracle([generated(steps=3)], [None])
+    return Oracle([read(DATA / request.param if request.param in LOCAL else SHARED / request.param)], [0])
 
 
-async def test_kernels_have_their_launch_their_op_and_their_step(engine: Path, oracle: Oracle) -> None:
+async def test_kernels_have_their_launch_op_and_step(engine: Path, oracle: Oracle) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.kernels; SELECT * FROM torch_kernel")
-        told = by_number(rows, await sql.numbers(), "launch_id", "op_id")
-    assert len(told) == len(rows) == len(oracle.work)
-    for one in oracle.work:
-        row, launch, op = told[one.number], oracle.launch(one), oracle.op(one)
-        assert (row["name"], row["ts"], row["dur"]) == (one.name, one.ts, one.dur)
-        assert row["category"] == WORK[one.category or ""]
+        rows_by_number = by_number(rows, await sql.numbers(), "launch_id", "op_id")
+    assert len(rows_by_number) == len(rows) == len(oracle.work)
+    for slice_ in oracle.work:
+        row, launch, op = rows_by_number[slice_.number], oracle.launch(slice_), oracle.op(slice_)
+        assert (row["name"], row["ts"], row["dur"]) == (slice_.name, slice_.ts, slice_.dur)
+        assert row["category"] == WORK[slice_.category or ""]
         assert (row["rank"], row["device"], row["correlation"]) == (
-            one.rank,
-            one.args.get("device", oracle.devices[one.track]),
-            one.args.get("correlation"),
+            slice_.rank,
+            slice_.args.get("device", oracle.devices[slice_.track]),
+            slice_.args.get("correlation"),
         )
-        assert row["stream"] == one.args.get("stream", row["stream"])
-        assert (row["bytes"], row["graph_node_id"]) == (one.args.get("bytes"), one.args.get("graph node id"))
+        assert row["stream"] == slice_.args.get("stream", row["stream"])
+        assert (row["bytes"], row["graph_node_id"]) == (slice_.args.get("bytes"), slice_.args.get("graph node id"))
         assert row["launch_id"] == (launch and launch.number)
         assert (row["launch_ts"], row["launch_dur"]) == ((launch.ts, launch.dur) if launch else (None, None))
-        assert row["delay"] == (max(0, one.ts - launch.end) if launch else None)
+        assert row["delay"] == (max(0, slice_.ts - launch.end) if launch else None)
         assert (row["op_id"], row["op_name"]) == ((op.number, op.name) if op else (None, None))
-        assert row["rule"] == oracle.rule(one)
-        assert row["external_id"] == (one.external_id or (launch and launch.external_id))
-        assert row["step"] == oracle.step_at(launch.ts if launch else one.ts, one.rank)
+        assert row["rule"] == oracle.rule(slice_)
+        assert row["external_id"] == (slice_.external_id or (launch and launch.external_id))
+        assert row["step"] == oracle.step_at(launch.ts if launch else slice_.ts, slice_.rank)
 
 
-async def test_ops_have_the_self_time_of_key_averages_and_what_they_launched(engine: Path, oracle: Oracle) -> None:
+async def test_ops_have_the_self_time_of_key_averages_and_their_kernels(engine: Path, oracle: Oracle) -> None:
     self_dur, launched = oracle.self_dur(), defaultdict(list)
-    for one in oracle.work:
-        if op := oracle.op(one):
-            launched[op.number].append(one.dur)
+    for slice_ in oracle.work:
+        if op := oracle.op(slice_):
+            launched[op.number].append(slice_.dur)
     async with engine_on(engine, oracle) as sql:
-        rows = await sql(f"INCLUDE PERFETTO MODULE torch.ops; SELECT {BRIEFLY} FROM torch_op")
-        told = by_number(rows, await sql.numbers(), "parent_id")
-    assert told.keys() == self_dur.keys()
-    for one in oracle.ops:
-        row = told[one.number]
-        assert (row["name"], row["ts"], row["dur"], row["rank"]) == (one.name, one.ts, one.dur, one.rank)
-        assert row["self_dur"] == self_dur[one.number]
-        if one.dur:  # what takes no time may lie in what takes none
-            assert row["parent_id"] == (one.parent and one.parent.number)
-        assert (row["kernel_count"], row["kernel_dur"]) == (len(launched[one.number]), sum(launched[one.number]))
-        assert (row["external_id"], row["sequence_number"]) == (one.external_id, one.args.get("Sequence number"))
-        assert row["step"] == oracle.step_at(one.ts, one.rank)
+        rows = await sql(f"INCLUDE PERFETTO MODULE torch.ops; SELECT {OP_COLUMNS} FROM torch_op")
+        rows_by_number = by_number(rows, await sql.numbers(), "parent_id")
+    assert rows_by_number.keys() == self_dur.keys()
+    for slice_ in oracle.ops:
+        row = rows_by_number[slice_.number]
+        assert (row["name"], row["ts"], row["dur"], row["rank"]) == (slice_.name, slice_.ts, slice_.dur, slice_.rank)
+        assert row["self_dur"] == self_dur[slice_.number]
+        if slice_.dur:  # the parent of a slice without a duration may be another such slice
+            assert row["parent_id"] == (slice_.parent and slice_.parent.number)
+        assert (row["kernel_count"], row["kernel_dur"]) == (len(launched[slice_.number]), sum(launched[slice_.number]))
+        assert (row["external_id"], row["sequence_number"]) == (slice_.external_id, slice_.args.get("Sequence number"))
+        assert row["step"] == oracle.step_at(slice_.ts, slice_.rank)
 
 
 async def test_ops_of_the_backward_pass_have_their_forward_op(engine: Path, oracle: Oracle) -> None:
     forward, backward = defaultdict(list), []
-    for one in oracle.ops:
-        key = one.rank, one.args.get("Sequence number")
-        if one.args.get("Fwd thread id", 0) > 0:
-            backward.append((one, key))
+    for slice_ in oracle.ops:
+        key = slice_.rank, slice_.args.get("Sequence number")
+        if slice_.args.get("Fwd thread id", 0) > 0:
+            backward.append((slice_, key))
         elif key[1] is not None:
-            forward[key].append(one)
+            forward[key].append(slice_)
     expected = {
-        one.number: forward[key][-1].number
-        for one, key in backward
-        if len({op.track for op in forward[key]}) == 1 and forward[key][-1].number < one.number
+        slice_.number: forward[key][-1].number
+        for slice_, key in backward
+        if len({op.track for op in forward[key]}) == 1 and forward[key][-1].number < slice_.number
     }
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.backward; SELECT id, forward_id FROM torch_backward")
-        told = by_number(rows, await sql.numbers(), "forward_id")
-    assert {number: row["forward_id"] for number, row in told.items()} == expected
+        rows_by_number = by_number(rows, await sql.numbers(), "forward_id")
+    assert {number: row["forward_id"] for number, row in rows_by_number.items()} == expected
 
 
 async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
@@ -131,15 +131,15 @@ async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: 
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT * FROM torch_step ORDER BY ts")
         on_gpu = await sql("SELECT * FROM torch_gpu_step ORDER BY ts, id")
     assert [(row["step"], row["name"], row["ts"], row["dur"], row["rank"]) for row in rows] == [
-        (one.step, one.name, one.ts, one.dur, one.rank) for one in oracle.steps
+        (slice_.step, slice_.name, slice_.ts, slice_.dur, slice_.rank) for slice_ in oracle.steps
     ]
-    twins = [one for one in oracle.slices if one.step is not None and one.track in oracle.devices]
+    twins = [slice_ for slice_ in oracle.slices if slice_.step is not None and slice_.track in oracle.devices]
     assert [(row["step"], row["ts"], row["dur"], row["device"]) for row in on_gpu] == [
-        (one.step, one.ts, one.dur, oracle.devices[one.track]) for one in twins
+        (slice_.step, slice_.ts, slice_.dur, oracle.devices[slice_.track]) for slice_ in twins
     ]
 
 
-async def test_memory_is_what_the_events_say(engine: Path, oracle: Oracle) -> None:
+async def test_memory_table_has_the_values_of_the_events(engine: Path, oracle: Oracle) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.memory; SELECT * FROM torch_memory")
     keys = {
@@ -147,31 +147,35 @@ async def test_memory_is_what_the_events_say(engine: Path, oracle: Oracle) -> No
         "device_type": "Device Type", "device_id": "Device Id", "addr": "Addr",
     }  # fmt: skip
     assert Counter((row["ts"], *(row[key] for key in keys)) for row in rows) == Counter(
-        (one.ts, *(one.args.get(key) for key in keys.values())) for one in oracle.slices if one.name == "[memory]"
+        (slice_.ts, *(slice_.args.get(key) for key in keys.values()))
+        for slice_ in oracle.slices
+        if slice_.name == "[memory]"
     )
 
 
-async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launch(engine: Path, oracle: Oracle) -> None:
+async def test_collectives_have_the_facts_of_the_kernel_or_of_slices_around_its_launch(
+    engine: Path, oracle: Oracle
+) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective")
-        told = by_number(rows, await sql.numbers())
+        rows_by_number = by_number(rows, await sql.numbers())
     families = ("nccl", "rccl", "multimem_all_reduce_kernel")
     kernels = [
-        one
-        for one in oracle.work
-        if WORK[one.category or ""] == "kernel"
-        and (any(family in one.name.lower() for family in families) or "Collective name" in one.args)
+        slice_
+        for slice_ in oracle.work
+        if WORK[slice_.category or ""] == "kernel"
+        and (any(family in slice_.name.lower() for family in families) or "Collective name" in slice_.args)
     ]
-    on_host = [one for one in oracle.host if one.name.startswith("gloo:")]
-    assert sorted(told) == sorted(one.number for one in kernels + on_host)
-    for one in kernels + on_host:
-        launch = oracle.launch(one) if one in kernels else one
-        near = [one, *([launch, *launch.around()] if launch else [])]
+    on_host = [slice_ for slice_ in oracle.host if slice_.name.startswith("gloo:")]
+    assert sorted(rows_by_number) == sorted(slice_.number for slice_ in kernels + on_host)
+    for slice_ in kernels + on_host:
+        launch = oracle.launch(slice_) if slice_ in kernels else slice_
+        near = [slice_, *([launch, *launch.around()] if launch else [])]
         args = next((other.args for other in near if "Collective name" in other.args), None)
         annotation = next((other for other in near if re.match("(nccl|gloo):|symm_mem::", other.name)), None)
         group = (args or {}).get("Process Group Name", (args or {}).get("Process Group ID"))
-        row = told[one.number]
-        assert (row["ts"], row["dur"], row["name"]) == (one.ts, one.dur, one.name)
+        row = rows_by_number[slice_.number]
+        assert (row["ts"], row["dur"], row["name"]) == (slice_.ts, slice_.dur, slice_.name)
         if args is None and annotation:
             elements, dtype = elements_of(annotation.args)
             assert row["collective"] == re.split("::?", annotation.name)[1]
@@ -184,7 +188,7 @@ async def test_collectives_are_told_by_the_kernel_or_by_what_is_around_its_launc
             assert row["in_nelems"] == args["In msg nelems"]
             size = args["Out msg nelems" if "gather" in args["Collective name"] else "In msg nelems"]
             assert row["size_bytes"] == size * BYTES[args["dtype"]]
-        listed = {one[1]: one for one in oracle.groups if one[0] == row["rank"]}
+        listed = {entry[1]: entry for entry in oracle.groups if entry[0] == row["rank"]}
         size = listed.get(None if group is None else str(group), [None] * 3)[2]
         if group is None and listed[None][5] and any("Group size" in each.args for each in oracle.slices):
             size = None
@@ -200,7 +204,7 @@ BYTES = {"float": 4, "int": 4, "long int": 8, "c10::BFloat16": 2, "Float": 4, "L
 
 
 def elements_of(args: Any) -> tuple[int | None, str | None]:
-    """Elements of the tensors that an annotation takes, and the type of the first."""
+    """Return the number of elements of an annotation's input tensors, and the type of the first."""
     pairs = zip(args.get("Input Dims", []), args.get("Input type", []), strict=True)
     tensors = [(math.prod(dims), dtype) for dims, dtype in pairs if dims and dtype in BYTES]
     return (sum(count for count, _ in tensors), tensors[0][1]) if tensors else (None, None)
@@ -208,9 +212,9 @@ def elements_of(args: Any) -> tuple[int | None, str | None]:
 
 @needs_shared
 @pytest.mark.parametrize(
-    "name", ["dlrm_8_ranks/worker3_step_12.1694128201557.pt.trace.json.gz", *THEIRS[:2], THEIRS[6]]
+    "name", ["dlrm_8_ranks/worker3_step_12.1694128201557.pt.trace.json.gz", *SHARED_NAMES[:2], SHARED_NAMES[6]]
 )
-async def test_collectives_are_those_of_the_analysis(engine: Path, name: str, tmp_path: Path) -> None:
+async def test_collectives_agree_with_the_analysis(engine: Path, name: str, tmp_path: Path) -> None:
     oracle = Oracle([read(SHARED / name)], [0])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective ORDER BY ts, id")
@@ -226,8 +230,8 @@ async def test_collectives_are_those_of_the_analysis(engine: Path, name: str, tm
     )
     source = ingested((SHARED / name).read_bytes(), tmp_path / "trace", name)
     question = question_of("collectives")
-    asked = [Asked(source.columns, source.summary, None, name)]
-    tables = answered(question, parameters_of(question, {}), asked, Readings(tmp_path / "spill")).tables
+    asked = [AnalysisInput(source.columns, source.summary, None, name)]
+    tables = answer_question(question, parameters_of(question, {}), asked, ReadingCache(tmp_path / "spill")).tables
     waits = tables["waits"].to_pylist()
     assert len(waits) == len(rows) > 0
     for row, ours in zip(rows, waits, strict=True):
@@ -246,7 +250,7 @@ async def ops_of(engine: Path, oracle: Oracle) -> dict[int, dict[str, Any]]:
 
 
 def tangled(seed: int) -> Any:
-    """Threads on which nearly everything overlaps."""
+    """Return events of threads on which most slices overlap."""
     draw = random.Random(seed)
     categories = [*["cpu_op"] * 6, "user_annotation", "python_function", "cuda_runtime", "overhead"]
     return [
@@ -260,19 +264,19 @@ def tangled(seed: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_self_time_and_parents_are_right_over_any_lanes(engine: Path, seed: int) -> None:
+async def test_self_time_and_parents_are_correct_across_lanes(engine: Path, seed: int) -> None:
     oracle = Oracle([tangled(seed)], [None])
-    assert max(one.lane for one in oracle.slices) > 5
-    told, self_dur = await ops_of(engine, oracle), oracle.self_dur()
-    assert {number: row["self_dur"] for number, row in told.items()} == self_dur
-    assert {number: row["parent_id"] for number, row in told.items()} == {
-        one.number: one.parent and one.parent.number for one in oracle.ops
+    assert max(slice_.lane for slice_ in oracle.slices) > 5
+    rows_by_number, self_dur = await ops_of(engine, oracle), oracle.self_dur()
+    assert {number: row["self_dur"] for number, row in rows_by_number.items()} == self_dur
+    assert {number: row["parent_id"] for number, row in rows_by_number.items()} == {
+        slice_.number: slice_.parent and slice_.parent.number for slice_ in oracle.ops
     }
 
 
 @needs_shared
 @pytest.mark.parametrize("name", ["plain", "sched_stack_modules", "shapes_mem_flops", "threads"])
-async def test_self_time_by_name_is_torchs_own(engine: Path, name: str) -> None:
+async def test_self_time_by_name_agrees_with_torch(engine: Path, name: str) -> None:
     golden = json.loads((SHARED / "golden" / "key_averages" / f"{name}.json").read_text())
     oracle = Oracle([read(SHARED / "torch213_cpu" / f"{name}.pt.trace.json")], [None])
     ours: Counter[str] = Counter()
@@ -282,35 +286,37 @@ async def test_self_time_by_name_is_torchs_own(engine: Path, name: str) -> None:
     assert ours == torchs
 
 
-async def test_ranks_that_count_alike_are_kept_apart(engine: Path) -> None:
-    document = made(steps=2)
+async def test_ranks_with_equal_ids_are_kept_apart(engine: Path) -> None:
+    document = generated(steps=2)
     oracle = Oracle([document, document], [3, 5])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.kernels; SELECT * FROM torch_kernel")
-        told = by_number(rows, await sql.numbers(), "launch_id", "op_id")
+        rows_by_number = by_number(rows, await sql.numbers(), "launch_id", "op_id")
         steps = await sql("SELECT rank, count(*) AS steps FROM torch_step GROUP BY rank ORDER BY rank")
     assert steps == [{"rank": 3, "steps": 2}, {"rank": 5, "steps": 2}]
-    by_place = {one.number: one for one in oracle.slices}
-    launched = [row for row in told.values() if row["launch_id"] is not None]
+    by_place = {slice_.number: slice_ for slice_ in oracle.slices}
+    launched = [row for row in rows_by_number.values() if row["launch_id"] is not None]
     assert {row["rank"] for row in launched} == {3, 5}
     for row in launched:
         assert by_place[row["launch_id"]].rank == by_place[row["op_id"]].rank == row["rank"]
 
 
-async def test_without_arguments_all_is_there_but_what_they_tell(engine: Path) -> None:
-    oracle = Oracle([made(steps=2)], [0], keep_args=False)
+async def test_tables_without_arguments_lack_only_their_facts(engine: Path) -> None:
+    oracle = Oracle([generated(steps=2)], [0], keep_args=False)
     async with engine_on(engine, oracle) as sql:
         [kernels] = await sql("""
             INCLUDE PERFETTO MODULE torch.*;
-            SELECT count(*) AS work, count(step) AS in_steps, count(stream) AS on_streams, count(correlation) AS told,
-                count(launch_id) AS launched, count(op_id) AS by_ops
+            SELECT count(*) AS work, count(step) AS in_steps, count(stream) AS on_streams,
+                count(correlation) AS correlated, count(launch_id) AS launched, count(op_id) AS by_ops
             FROM torch_kernel""")
-        [ops] = await sql("SELECT count(*) AS ops, sum(self_dur) AS self_dur, count(external_id) AS told FROM torch_op")
+        [ops] = await sql(
+            "SELECT count(*) AS ops, sum(self_dur) AS self_dur, count(external_id) AS identified FROM torch_op"
+        )
     work = len(oracle.work)
     assert kernels["work"] == kernels["on_streams"] == work
-    assert kernels["in_steps"] == sum(oracle.step_at(one.ts, 0) is not None for one in oracle.work) > 0
-    assert (kernels["told"], kernels["launched"], kernels["by_ops"]) == (0, 0, 0)
-    assert ops == {"ops": len(oracle.ops), "self_dur": sum(oracle.self_dur().values()), "told": 0}
+    assert kernels["in_steps"] == sum(oracle.step_at(slice_.ts, 0) is not None for slice_ in oracle.work) > 0
+    assert (kernels["correlated"], kernels["launched"], kernels["by_ops"]) == (0, 0, 0)
+    assert ops == {"ops": len(oracle.ops), "self_dur": sum(oracle.self_dur().values()), "identified": 0}
 
 
 def step(number: int, tid: int, ts: int, dur: int) -> Any:
@@ -318,7 +324,7 @@ def step(number: int, tid: int, ts: int, dur: int) -> Any:
     return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
 
 
-async def test_threads_that_annotate_a_step_together_make_one_row_and_a_later_one_another(engine: Path) -> None:
+async def test_threads_share_the_row_of_a_step_only_if_it_overlaps(engine: Path) -> None:
     oracle = Oracle([[step(1, 1, 0, 10), step(1, 2, 5, 10), step(2, 1, 15, 5), step(1, 2, 30, 4)]], [None])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT step, ts, dur FROM torch_step")
@@ -329,8 +335,8 @@ async def test_threads_that_annotate_a_step_together_make_one_row_and_a_later_on
     assert [tuple(row.values()) for row in at] == [(1, None, None)]
 
 
-async def test_a_time_can_be_told_on_the_traces_own_clock(engine: Path) -> None:
-    oracle = Oracle([read(DATA / OURS[0])], [None])
+async def test_time_is_converted_to_the_clock_of_the_trace(engine: Path) -> None:
+    oracle = Oracle([read(DATA / LOCAL[0])], [None])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("""
             INCLUDE PERFETTO MODULE torch.trace;
@@ -338,12 +344,12 @@ async def test_a_time_can_be_told_on_the_traces_own_clock(engine: Path) -> None:
     assert rows == [{"base": oracle.base_ns, "ns": oracle.base_ns}]
 
 
-async def test_tracks_are_told_by_thread_stream_and_lane(engine: Path) -> None:
+async def test_tracks_have_their_thread_stream_and_lane(engine: Path) -> None:
     oracle = Oracle([tangled(0)], [4])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.trace; SELECT * FROM torch_track")
     assert {(row["pid"], row["tid"], row["rank"], row["lane"]) for row in rows} == {
-        (*one.track, one.lane) for one in oracle.slices
+        (*slice_.track, slice_.lane) for slice_ in oracle.slices
     }
     assert {row["thread_name"] for row in rows} == {f"thread {number}" for number in range(1, 9)}
 
@@ -366,15 +372,15 @@ async def test_input_dims_are_those_that_were_recorded(engine: Path, dims: list[
 
 
 async def test_input_dims_of_real_ops_are_those_that_were_recorded(engine: Path) -> None:
-    oracle = Oracle([read(DATA / OURS[0])], [None])
-    told = await ops_of(engine, oracle)
-    recorded = {one.number: one.args["Input Dims"] for one in oracle.ops if one.args.get("Input Dims")}
+    oracle = Oracle([read(DATA / LOCAL[0])], [None])
+    rows_by_number = await ops_of(engine, oracle)
+    recorded = {slice_.number: slice_.args["Input Dims"] for slice_ in oracle.ops if slice_.args.get("Input Dims")}
     assert len(recorded) > 100
-    assert {number: json.loads(told[number]["input_dims"]) for number in recorded} == recorded
+    assert {number: json.loads(rows_by_number[number]["input_dims"]) for number in recorded} == recorded
 
 
-async def test_modules_can_be_asked_for_again_and_in_any_order(engine: Path) -> None:
-    oracle = Oracle([made(steps=1)], [None])
+async def test_modules_can_be_included_repeatedly_in_any_order(engine: Path) -> None:
+    oracle = Oracle([generated(steps=1)], [None])
     modules = ["ops", "collectives", "memory", "kernels", "steps", "trace", "ops"]
     async with engine_on(engine, oracle) as sql:
         for module in modules:
@@ -382,12 +388,12 @@ async def test_modules_can_be_asked_for_again_and_in_any_order(engine: Path) -> 
         assert await sql("SELECT count(*) AS n FROM torch_kernel") == [{"n": len(oracle.work)}]
 
 
-async def test_arguments_of_the_wrong_type_break_nothing(engine: Path) -> None:
+async def test_arguments_of_the_wrong_type_are_ignored(engine: Path) -> None:
     odd = {
         "correlation": "x", "External id": "y", "bytes": [1], "Sequence number": 0.5, "Bytes": {"a": 1}, "Addr": "z",
         "Collective name": 7, "dtype": 8.5, "Group size": "two", "Seq": None, "Process Group Name": True,
     }  # fmt: skip
-    document = made(steps=1)
+    document = generated(steps=1)
     for number, event in enumerate(document["traceEvents"]):
         if event["ph"] == "X" and number % 3 == 0:
             event["args"] = odd
@@ -399,7 +405,7 @@ async def test_arguments_of_the_wrong_type_break_nothing(engine: Path) -> None:
     assert row == {"n": len(oracle.work)}
 
 
-async def test_a_trace_of_no_work_has_empty_tables(engine: Path) -> None:
+async def test_trace_without_work_has_empty_tables(engine: Path) -> None:
     oracle = Oracle([[{"ph": "X", "cat": "Trace", "name": "all", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]], [None])
     async with engine_on(engine, oracle) as sql:
         await sql("INCLUDE PERFETTO MODULE torch.*")

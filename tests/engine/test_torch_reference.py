@@ -1,4 +1,4 @@
-"""The reference of the package `torch`: it tells of all there is, and its examples run."""
+"""The reference of the package `torch` is complete, and its examples run."""
 
 import json
 import re
@@ -25,10 +25,10 @@ PRIVATE = {"torch.nesting"}
 
 
 def traces() -> list[Oracle]:
-    """Such that everything is in one of them: kernels and NCCL, memory, gloo."""
-    made = json.loads(b"".join(trace_chunks(TraceShape(steps=3))))
+    """Return traces that together contain kernels and NCCL, memory and gloo."""
+    generated = json.loads(b"".join(trace_chunks(TraceShape(steps=3))))
     names = ["cpu_stack_memory.pt.trace.json.gz", "cpu_gloo_rank0_of_2.pt.trace.json.gz"]
-    return [Oracle([made], [0]), *(Oracle([read(DATA / name)], [1]) for name in names)]
+    return [Oracle([generated], [0]), *(Oracle([read(DATA / name)], [1]) for name in names)]
 
 
 def test_every_module_has_a_section_with_an_example() -> None:
@@ -37,14 +37,14 @@ def test_every_module_has_a_section_with_an_example() -> None:
     assert {module for module, _ in EXAMPLES} == SECTIONS.keys()
 
 
-def test_all_that_is_public_is_told_of_in_the_section_of_its_module() -> None:
+def test_public_names_are_documented_in_the_section_of_their_module() -> None:
     for file in PACKAGE.glob("*.sql"):
         for _, name in PUBLIC.findall(file.read_text()):
             assert f"`{name}" in SECTIONS[f"torch.{file.stem}"]
 
 
 @pytest.mark.parametrize(("module", "example"), EXAMPLES, ids=[module for module, _ in EXAMPLES])
-async def test_examples_run_and_answer(engine: Path, module: str, example: str) -> None:
+async def test_examples_run_and_have_rows(engine: Path, module: str, example: str) -> None:
     answers = []
     for oracle in traces():
         async with engine_on(engine, oracle) as sql:
@@ -53,8 +53,8 @@ async def test_examples_run_and_answer(engine: Path, module: str, example: str) 
     assert any(answers)
 
 
-async def test_the_columns_that_are_told_are_those_that_there_are_and_each_is_explained(engine: Path) -> None:
-    told_as_above = {"torch_gpu_step": ["step", "name", "ts", "dur", "id", "utid", "rank"]}
+async def test_documented_columns_are_those_of_the_tables(engine: Path) -> None:
+    shared_columns = {"torch_gpu_step": ["step", "name", "ts", "dur", "id", "utid", "rank"]}
     async with engine_on(engine, traces()[0]) as sql:
         for module, text in SECTIONS.items():
             source = PACKAGE.joinpath(f"{module.removeprefix('torch.')}.sql").read_text()
@@ -66,8 +66,8 @@ async def test_the_columns_that_are_told_are_those_that_there_are_and_each_is_ex
                 [table] = re.findall(
                     rf"^`{name}`.*?\| column \| \|\n\|---\|---\|\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL
                 )
-                told = told_as_above.get(name, []) + re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-                assert told == columns
+                documented = shared_columns.get(name, []) + re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+                assert documented == columns
                 [declared] = re.findall(rf"PERFETTO {kind} {name}\((.*?)\n\) AS", source, re.DOTALL)
-                explained = re.findall(r"^  -- [^\n]+\n  (\w+) ", declared, re.MULTILINE)
-                assert explained == columns
+                commented = re.findall(r"^  -- [^\n]+\n  (\w+) ", declared, re.MULTILINE)
+                assert commented == columns

@@ -1,6 +1,6 @@
-"""What PyTorch's terms mean, in plain Python on the trace's JSON, and that trace as the service gives it to an engine.
+"""An oracle for PyTorch's terms in plain Python on the trace's JSON, and the document of that trace for an engine.
 
-The service's own rendering is not used: its contract is made here a second time, in small.
+The oracle does not use the service's rendering; it implements a small part of the same contract a second time.
 """
 
 import gzip
@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from service.engine import wire
-from service.engine.process import EngineProcess
 from service.engine.result import Batch
 from service.engine.sql import PACKAGE
+from service.engine.trace_processor import wire
+from service.engine.trace_processor.cells import ProtoCells
+from service.engine.trace_processor.process import TraceProcessor
 
 OPS = {"cpu_op", "Operator"}
 WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"} | {
@@ -34,7 +35,7 @@ LEFT_OUT = {
 
 @dataclass(eq=False)
 class Slice:
-    """An `X` or `i` event; times in ns from the trace's first."""
+    """An `X` or `i` event; times in ns from the first event of the trace."""
 
     number: int
     name: str
@@ -68,16 +69,16 @@ class Slice:
         return self.args.get("External id", self.args.get("external id")) or None
 
     def around(self) -> Iterator["Slice"]:
-        """What encloses it, the innermost first."""
-        one = self.parent
-        while one:
-            yield one
-            one = one.parent
+        """Yield the slices that enclose it, the innermost first."""
+        slice_ = self.parent
+        while slice_:
+            yield slice_
+            slice_ = slice_.parent
 
 
 @dataclass
 class Oracle:
-    """One trace, or several as ranks of one."""
+    """One trace, or several traces as ranks of one."""
 
     documents: list[Any]
     ranks: list[int | None]
@@ -90,81 +91,84 @@ class Oracle:
             for event in events:
                 if event["ph"] in "Xi":
                     self.slices.append(_slice(len(self.slices), event, rank))
-        base = min(one.ts for one in self.slices)
-        for one in self.slices:
-            one.ts -= base
+        base = min(slice_.ts for slice_ in self.slices)
+        for slice_ in self.slices:
+            slice_.ts -= base
         self.base_ns = base
-        self.slices.sort(key=lambda one: (one.ts, -one.dur, one.number))
+        self.slices.sort(key=lambda slice_: (slice_.ts, -slice_.dur, slice_.number))
         self.devices = {
-            one.track: int(one.track[0])
-            for one in self.slices
-            if one.category in {*WORK, "gpu_user_annotation", "cuda_sync"} and one.track[0].isdigit()
+            slice_.track: int(slice_.track[0])
+            for slice_ in self.slices
+            if slice_.category in {*WORK, "gpu_user_annotation", "cuda_sync"} and slice_.track[0].isdigit()
         }
-        for one in self.slices:
-            one.number = -1
-        for number, one in enumerate(self.slices):
-            one.number = number
+        for slice_ in self.slices:
+            slice_.number = -1
+        for number, slice_ in enumerate(self.slices):
+            slice_.number = number
         self._nest()
-        self._lay()
+        self._assign_lanes()
 
     def _nest(self) -> None:
-        """Parents, as torch's `key_averages` has them: an ended slice, or one that ends within another, is popped."""
+        """Find parents as torch's `key_averages` does: it pops slices that have ended or that end too early."""
         stacks: dict[Any, list[Slice]] = defaultdict(list)
-        for one in self.host:
-            stack = stacks[one.track]
-            while stack and (one.ts >= stack[-1].end or one.end > stack[-1].end):
+        for slice_ in self.host:
+            stack = stacks[slice_.track]
+            while stack and (slice_.ts >= stack[-1].end or slice_.end > stack[-1].end):
                 stack.pop()
-            one.parent = stack[-1] if stack else None
-            stack.append(one)
+            slice_.parent = stack[-1] if stack else None
+            stack.append(slice_)
 
-    def _lay(self) -> None:
+    def _assign_lanes(self) -> None:
         lanes: dict[Any, list[list[int]]] = defaultdict(list)
-        for one in self.slices:
-            if one.instant:
+        for slice_ in self.slices:
+            if slice_.instant:
                 continue
-            for number, ends in enumerate(lanes[one.track], 1):
-                one.lane = number
-                while ends and ends[-1] <= one.ts:
+            for number, ends in enumerate(lanes[slice_.track], 1):
+                slice_.lane = number
+                while ends and ends[-1] <= slice_.ts:
                     ends.pop()
-                if not ends or ends[-1] >= one.end:
+                if not ends or ends[-1] >= slice_.end:
                     break
             else:
                 ends = []
-                lanes[one.track].append(ends)
-                one.lane = len(lanes[one.track])
-            ends.append(one.end)
+                lanes[slice_.track].append(ends)
+                slice_.lane = len(lanes[slice_.track])
+            ends.append(slice_.end)
 
     @cached_property
     def host(self) -> list[Slice]:
         """Slices that can enclose others on the host."""
         return [
-            one
-            for one in self.slices
-            if one.category in HOST and not one.instant and one.name not in LEFT_OUT and one.track not in self.devices
+            slice_
+            for slice_ in self.slices
+            if slice_.category in HOST
+            and not slice_.instant
+            and slice_.name not in LEFT_OUT
+            and slice_.track not in self.devices
         ]
 
     @cached_property
     def ops(self) -> list[Slice]:
-        return [one for one in self.host if one.is_op]
+        return [slice_ for slice_ in self.host if slice_.is_op]
 
     @cached_property
     def work(self) -> list[Slice]:
-        return [one for one in self.slices if one.category in WORK]
+        return [slice_ for slice_ in self.slices if slice_.category in WORK]
 
     @cached_property
     def calls(self) -> dict[Any, Slice]:
         """The first call of each rank and correlation."""
         calls: dict[Any, Slice] = {}
-        for one in self.host:
-            if one.category in CALLS and "correlation" in one.args:
-                calls.setdefault((one.rank, one.args["correlation"]), one)
+        for slice_ in self.host:
+            if slice_.category in CALLS and "correlation" in slice_.args:
+                calls.setdefault((slice_.rank, slice_.args["correlation"]), slice_)
         return calls
 
     @cached_property
     def _by_external_id(self) -> dict[Any, Slice]:
         ops: dict[Any, list[Slice]] = defaultdict(list)
-        for one in self.ops:
-            ops[one.rank, one.external_id].append(one)
+        for slice_ in self.ops:
+            ops[slice_.rank, slice_.external_id].append(slice_)
         return {key: ones[0] for key, ones in ops.items() if len(ones) == 1}
 
     def launch(self, work: Slice) -> Slice | None:
@@ -172,17 +176,17 @@ class Oracle:
 
     @cached_property
     def _around(self) -> dict[int, Slice | None]:
-        """The innermost op that lasts as each call begins, by the number of the call."""
-        found: dict[int, Slice | None] = {}
-        lasting: dict[Any, list[Slice]] = defaultdict(list)
-        for one in self.host:
-            mine = lasting[one.track]
-            if one.is_op:
-                mine.append(one)
-            elif one.category in CALLS:
-                mine[:] = [op for op in mine if op.end > one.ts]
-                found[one.number] = mine[-1] if mine else None
-        return found
+        """The innermost op that runs as each call begins, by the number of the call."""
+        innermost: dict[int, Slice | None] = {}
+        open_ops: dict[Any, list[Slice]] = defaultdict(list)
+        for slice_ in self.host:
+            track_ops = open_ops[slice_.track]
+            if slice_.is_op:
+                track_ops.append(slice_)
+            elif slice_.category in CALLS:
+                track_ops[:] = [op for op in track_ops if op.end > slice_.ts]
+                innermost[slice_.number] = track_ops[-1] if track_ops else None
+        return innermost
 
     def _by_launch(self, work: Slice) -> Slice | None:
         launch = self.launch(work)
@@ -194,8 +198,8 @@ class Oracle:
 
     @cached_property
     def external_ids(self) -> str:
-        """What External ids are, by work that has an op around its launch."""
-        pairs = [(self._external(one), self._by_launch(one)) for one in self.work]
+        """The kind of External ids, determined by work with an op around its launch."""
+        pairs = [(self._external(slice_), self._by_launch(slice_)) for slice_ in self.work]
         compared = [external == op.external_id for external, op in pairs if external and op]
         if not compared:
             return "unknown"
@@ -215,36 +219,36 @@ class Oracle:
 
     @cached_property
     def steps(self) -> list[Slice]:
-        return [one for one in self.host if one.step is not None]
+        return [slice_ for slice_ in self.host if slice_.step is not None]
 
     def step_at(self, ts: int, rank: int | None) -> int | None:
-        begun = [one for one in self.steps if one.ts <= ts and one.rank == rank]
+        begun = [slice_ for slice_ in self.steps if slice_.ts <= ts and slice_.rank == rank]
         return begun[-1].step if begun and begun[-1].end > ts else None
 
     def self_dur(self) -> dict[int, int]:
-        """Of each op by number: its duration without what it encloses directly."""
-        left = {one.number: one.dur for one in self.host}
-        for one in self.host:
-            if one.parent:
-                left[one.parent.number] -= one.dur
-        return {one.number: left[one.number] for one in self.ops}
+        """Return each op's duration without the slices that it encloses directly, by number."""
+        left = {slice_.number: slice_.dur for slice_ in self.host}
+        for slice_ in self.host:
+            if slice_.parent:
+                left[slice_.parent.number] -= slice_.dur
+        return {slice_.number: left[slice_.number] for slice_ in self.ops}
 
     def _threads(self) -> dict[Any, int]:
-        keys = sorted({(*one.track, one.lane) for one in self.slices}, key=str)
+        keys = sorted({(*slice_.track, slice_.lane) for slice_ in self.slices}, key=str)
         return {key: 1000 + number for number, key in enumerate(keys)}
 
     @cached_property
     def document(self) -> bytes:
-        """The trace for the engine; each event tells its number."""
+        """The trace for the engine; each event has its number as an argument."""
         threads, events = self._threads(), []
-        for one in self.slices:
-            args = one.args | {"number": one.number} if self.keep_args else {"number": one.number}
+        for slice_ in self.slices:
+            args = slice_.args | {"number": slice_.number} if self.keep_args else {"number": slice_.number}
             event = {
-                "name": one.name, "pid": 7, "tid": threads[*one.track, one.lane], "args": args,
-                "ts": Decimal(one.ts) / 1000,
+                "name": slice_.name, "pid": 7, "tid": threads[*slice_.track, slice_.lane], "args": args,
+                "ts": Decimal(slice_.ts) / 1000,
             }  # fmt: skip
-            event |= {"ph": "i", "s": "t"} if one.instant else {"ph": "X", "dur": Decimal(one.dur) / 1000}
-            events.append(event | ({"cat": one.category} if one.category else {}))
+            event |= {"ph": "i", "s": "t"} if slice_.instant else {"ph": "X", "dur": Decimal(slice_.dur) / 1000}
+            events.append(event | ({"cat": slice_.category} if slice_.category else {}))
         for track, tid in threads.items():
             device = self.devices.get(track[:3])
             name = f"stream {track[1]}" if device is not None else f"thread {track[1]}"
@@ -252,36 +256,37 @@ class Oracle:
         return json.dumps({"traceEvents": events}, default=float).encode()
 
     def tables(self) -> str:
-        """What the server creates after a load."""
+        """Return the SQL of the tables that the server creates after a load."""
         rows = []
         for (pid, tid, rank, lane), number in self._threads().items():
             device = self.devices.get((pid, tid, rank))
             stream = None if device is None else int(re.sub(r"\D", "", tid) or 0)
-            told = (pid, tid, rank, device, stream, lane)
-            rows.append(f"SELECT (SELECT utid FROM thread WHERE tid = {number}), {', '.join(map(_literal, told))}")
+            values = (pid, tid, rank, device, stream, lane)
+            rows.append(f"SELECT (SELECT utid FROM thread WHERE tid = {number}), {', '.join(map(_literal, values))}")
         args = "all" if self.keep_args else "none"
         return f"""
             CREATE PERFETTO TABLE _torch_track AS
-            WITH told(utid, pid, tid, rank, device, stream, lane) AS ({" UNION ALL ".join(rows)})
-            SELECT * FROM told;
+            WITH listed(utid, pid, tid, rank, device, stream, lane) AS ({" UNION ALL ".join(rows)})
+            SELECT * FROM listed;
             CREATE TABLE _torch_group(rank, name, group_size, description, ranks, is_assumed);
-            {"".join(f"INSERT INTO _torch_group VALUES ({', '.join(map(_literal, one))});" for one in self.groups)}
+            {"".join(f"INSERT INTO _torch_group VALUES ({', '.join(map(_literal, group))});" for group in self.groups)}
             CREATE PERFETTO TABLE _torch_facts AS
             SELECT {self.base_ns} AS base_ns, '{args}' AS args, '{self.external_ids}' AS external_ids"""
 
     @property
     def groups(self) -> list[tuple[Any, ...]]:
-        """Of each rank the groups that it lists: rank, name, size, description, ranks, and whether it is assumed."""
-        found: list[tuple[Any, ...]] = []
+        """The groups that each rank lists: rank, name, size, description, ranks, and whether the size is assumed."""
+        groups: list[tuple[Any, ...]] = []
         for document, rank in zip(self.documents, self.ranks, strict=True):
             info = (document.get("distributedInfo") or {}) if isinstance(document, dict) else {}
             listed = info.get("pg_config", [])
-            found += [
-                (rank, one["pg_name"], one["pg_size"], one.get("pg_desc"), str(one.get("ranks")), 0) for one in listed
+            groups += [
+                (rank, group["pg_name"], group["pg_size"], group.get("pg_desc"), str(group.get("ranks")), 0)
+                for group in listed
             ]
-            sizes = {one["pg_size"] for one in listed} or {info.get("world_size")}
-            found.append((rank, None, sizes.pop() if len(sizes) == 1 else None, None, None, int(not listed)))
-        return found
+            sizes = {group["pg_size"] for group in listed} or {info.get("world_size")}
+            groups.append((rank, None, sizes.pop() if len(sizes) == 1 else None, None, None, int(not listed)))
+        return groups
 
 
 def _literal(value: object) -> str:
@@ -301,20 +306,20 @@ def _slice(number: int, event: Any, rank: int | None) -> Slice:
 
 
 def read(path: Path) -> Any:
-    """The document of a trace, with its numbers as they are written."""
+    """Return the document of a trace, with exact numbers."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         return json.load(file, parse_float=Decimal)
 
 
 class Sql:
-    """Asks an engine."""
+    """Runs SQL on an engine."""
 
-    def __init__(self, process: EngineProcess) -> None:
+    def __init__(self, process: TraceProcessor) -> None:
         self._process = process
 
     async def __call__(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of the last statement."""
+        """Return the rows of the last statement."""
         names: list[str] = []
         rows: list[dict[str, Any]] = []
         request = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql))
@@ -323,20 +328,20 @@ class Sql:
             assert not result.error, result.error
             names = list(result.column_names) or names
             for packed in result.batch:
-                columns = Batch(packed, len(names)).columns()
+                columns = Batch(ProtoCells(packed), len(names)).columns()
                 rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         return rows
 
     async def numbers(self) -> dict[int, int]:
-        """The oracle's number of each slice, by the engine's id."""
+        """Return the oracle's numbers of slices by the engine's ids."""
         rows = await self("SELECT id, extract_arg(arg_set_id, 'args.number') AS number FROM slice")
         return {row["id"]: row["number"] for row in rows}
 
 
 @asynccontextmanager
 async def engine_on(binary: Path, oracle: Oracle) -> AsyncIterator[Sql]:
-    """The real engine on that trace, with the package and the server's tables."""
-    process = await EngineProcess.start(binary, package=PACKAGE)
+    """Run the real engine on that trace, with the package and the server's tables."""
+    process = await TraceProcessor.start(binary, package=PACKAGE)
     try:
         await process.feed(_pieces(oracle.document))
         sql = Sql(process)
@@ -352,10 +357,10 @@ async def _pieces(document: bytes, size: int = 1 << 20) -> AsyncIterator[bytes]:
 
 
 def by_number(rows: Iterable[dict[str, Any]], numbers: dict[int, int], *ids: str) -> dict[int, dict[str, Any]]:
-    """The rows by the number of their slice, their other columns of ids as numbers too."""
-    told = {}
+    """Return the rows by the number of their slice, with numbers in place of ids in these columns, too."""
+    numbered = {}
     for row in rows:
         changed = {name: numbers[row[name]] if row[name] is not None else None for name in ("id", *ids)}
-        told[numbers[row["id"]]] = row | changed
-    assert len(told) == len(list(rows))
-    return told
+        numbered[numbers[row["id"]]] = row | changed
+    assert len(numbered) == len(list(rows))
+    return numbered

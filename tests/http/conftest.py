@@ -1,4 +1,4 @@
-"""What the tests of the wire share: a trace on the shared server, and requests that no client would send."""
+"""Fixtures of the HTTP tests: a trace on the shared server, and requests that no client library sends."""
 
 import os
 import shutil
@@ -53,8 +53,8 @@ def until(server: Server, condition: Callable[[], bool], within_s: float = 5) ->
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
         return port
 
 

@@ -1,4 +1,4 @@
-"""Questions over HTTP: what can be asked, how, and in which forms it is answered."""
+"""Analyses over HTTP: their list, parameters and formats."""
 
 import csv
 import io
@@ -31,8 +31,8 @@ def on_host(server: Server, step_trace: Path) -> str:
     return str(server.upload(step_trace)["id"])
 
 
-def ask(server: Server, trace: str, name: str, accept: str = "application/json", **asked: Any) -> httpx.Response:
-    return server.api.get(f"/traces/{trace}/analysis/{name}", params=asked, headers={"accept": accept})
+def ask(server: Server, trace: str, name: str, accept: str = "application/json", **parameters: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/analysis/{name}", params=parameters, headers={"accept": accept})
 
 
 def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
@@ -40,7 +40,7 @@ def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
 ) -> None:
     for trace, applies in ((ranks[0], True), (on_host, False)):
         answer = server.api.get(f"/traces/{trace}/analysis")
-        listed = {one.name: one for one in Analyses.model_validate(answer.json()).analyses}
+        listed = {analysis.name: analysis for analysis in Analyses.model_validate(answer.json()).analyses}
         assert [*listed] == [*QUESTIONS]
         assert listed["temporal_breakdown"].applies == applies
         assert (listed["temporal_breakdown"].reason is None) == applies
@@ -48,37 +48,37 @@ def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
 
 
 @pytest.mark.parametrize("name", [*QUESTIONS])
-def test_each_answers_in_its_own_shape_or_says_why_not(server: Server, ranks: list[str], name: str) -> None:
+def test_each_analysis_returns_its_documented_tables_or_a_reason(server: Server, ranks: list[str], name: str) -> None:
     answer = ask(server, ranks[0], name, traces=ranks[1])
     if answer.status_code == 422:
         assert answer.json()["code"] == "not_applicable"
         assert answer.json()["detail"].endswith(".")
         return
     assert answer.status_code == 200, answer.text
-    told = Answer.model_validate(answer.json())
-    assert {table: [one.model_dump() for one in found.columns] for table, found in told.tables.items()} == {
-        table: [vars(one) for one in columns] for table, columns in QUESTIONS[name].tables.items()
-    }
-    assert any(found.rows for found in told.tables.values())
+    result = Answer.model_validate(answer.json())
+    assert {
+        table: [column.model_dump() for column in answered.columns] for table, answered in result.tables.items()
+    } == {table: [vars(column) for column in columns] for table, columns in QUESTIONS[name].tables.items()}
+    assert any(answered.rows for answered in result.tables.values())
 
 
-def test_an_answer_has_three_forms_with_the_same_rows(server: Server, ranks: list[str]) -> None:
-    told = ask(server, ranks[0], "temporal_breakdown").json()["tables"]["breakdown"]
-    names = [column["name"] for column in told["columns"]]
+def test_analysis_has_the_same_rows_in_all_three_formats(server: Server, ranks: list[str]) -> None:
+    breakdown = ask(server, ranks[0], "temporal_breakdown").json()["tables"]["breakdown"]
+    names = [column["name"] for column in breakdown["columns"]]
     arrow = ask(server, ranks[0], "temporal_breakdown", ARROW)
     assert arrow.headers["content-type"] == ARROW
     table = pa.ipc.open_stream(arrow.content).read_all()
-    assert [[*row.values()] for row in table.to_pylist()] == told["rows"]
+    assert [[*row.values()] for row in table.to_pylist()] == breakdown["rows"]
     assert table.schema.names == names
     assert table.schema.field("span_ns").metadata[b"unit"] == b"ns"
     text = ask(server, ranks[0], "temporal_breakdown", "text/csv")
     assert text.headers["content-type"].startswith("text/csv")
     [row] = csv.DictReader(io.StringIO(text.text))
-    assert int(row["span_ns"]) == told["rows"][0][names.index("span_ns")]
+    assert int(row["span_ns"]) == breakdown["rows"][0][names.index("span_ns")]
     assert ask(server, ranks[0], "temporal_breakdown", format="csv").text == text.text
 
 
-def test_who_has_an_answer_is_told_that_it_is_still_so(server: Server, ranks: list[str]) -> None:
+def test_analysis_with_a_matching_etag_is_not_modified(server: Server, ranks: list[str]) -> None:
     first = ask(server, ranks[0], "temporal_breakdown")
     has = {"accept": "application/json", "if-none-match": first.headers["etag"]}
     address = f"/traces/{ranks[0]}/analysis/temporal_breakdown"
@@ -89,12 +89,10 @@ def test_who_has_an_answer_is_told_that_it_is_still_so(server: Server, ranks: li
         assert server.api.get(address, params=other, headers=has).status_code != 304
 
 
-def test_ranks_are_asked_together_and_those_without_an_answer_are_told(
-    server: Server, ranks: list[str], on_host: str
-) -> None:
-    told = ask(server, ranks[0], "temporal_breakdown", traces=[ranks[1], on_host]).json()
-    assert [row[0] for row in told["tables"]["breakdown"]["rows"]] == [0, 1]
-    [skipped] = told["skipped"]
+def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks: list[str], on_host: str) -> None:
+    result = ask(server, ranks[0], "temporal_breakdown", traces=[ranks[1], on_host]).json()
+    assert [row[0] for row in result["tables"]["breakdown"]["rows"]] == [0, 1]
+    [skipped] = result["skipped"]
     assert "GPU" in skipped["reason"]
 
 
@@ -105,7 +103,7 @@ def test_the_ranks_of_a_merged_trace_are_told_apart(server: Server, ranks: list[
     assert ask(server, merged, "temporal_breakdown").json()["tables"] == apart
 
 
-def test_a_part_of_a_trace_is_asked(server: Server, ranks: list[str]) -> None:
+def test_analysis_of_a_selection_covers_only_that_part(server: Server, ranks: list[str]) -> None:
     steps = server.api.get(f"/traces/{ranks[0]}").json()["steps"]
     whole, *parts = (
         ask(server, ranks[0], "temporal_breakdown", **chosen).json()["tables"]["breakdown"]["rows"][0]
@@ -131,14 +129,14 @@ def test_a_part_of_a_trace_is_asked(server: Server, ranks: list[str]) -> None:
         ("temporal_breakdown", {"steps": 77}, 422, "unknown_choice"),
     ],
 )
-def test_what_can_not_be_answered_is_a_problem(
+def test_invalid_analysis_request_is_a_problem(
     server: Server, ranks: list[str], name: str, asked: dict[str, Any], status: int, code: str
 ) -> None:
     answer = ask(server, ranks[0], name, **asked)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_what_does_not_apply_says_why(server: Server, on_host: str) -> None:
+def test_analysis_that_does_not_apply_gives_a_reason(server: Server, on_host: str) -> None:
     problem = ask(server, on_host, "temporal_breakdown")
     assert problem.status_code == 422
     assert problem.json()["code"] == "not_applicable"
@@ -148,6 +146,10 @@ def test_what_does_not_apply_says_why(server: Server, on_host: str) -> None:
 def test_every_analysis_is_documented_with_its_parameters(server: Server) -> None:
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
     for name, question in QUESTIONS.items():
-        told = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
-        assert told["summary"] == question.answers
-        assert {one["name"] for one in told["parameters"]} >= {"selection", "traces", *question.parameters.model_fields}
+        operation = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
+        assert operation["summary"] == question.answers
+        assert {parameter["name"] for parameter in operation["parameters"]} >= {
+            "selection",
+            "traces",
+            *question.parameters.model_fields,
+        }

@@ -1,4 +1,4 @@
-"""SQL, analyses, splits and plain Python tell the same of the work of each step and operator."""
+"""SQL, analyses, splits and plain Python agree on the work of each step and operator."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from tests.brute import Document
 from tests.conftest import DATA, SHARED, needs_shared
-from tests.http.test_making import made, split
+from tests.http.test_derived_traces import made, split
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
@@ -70,14 +70,14 @@ class Asked:
         assert answer.status_code == 200, answer.text
         tables = answer.json()["tables"].items()
         return {
-            key: [dict(zip((one["name"] for one in table["columns"]), row, strict=True)) for row in table["rows"]]
+            key: [dict(zip((column["name"] for column in table["columns"]), row, strict=True)) for row in table["rows"]]
             for key, table in tables
         }
 
     def kernels(self, **asked: Any) -> Table:
         """How many kernels, copies and memsets of each name there are, and how long they take."""
-        told = self.analysis("kernel_breakdown", top=1_000_000, **asked)
-        rows = told["kernels"] if told else []
+        result = self.analysis("kernel_breakdown", top=1_000_000, **asked)
+        rows = result["kernels"] if result else []
         return _totals((row["name"], row["count"], row["sum_ns"]) for row in rows)
 
 
@@ -118,13 +118,13 @@ def asked(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pyte
 
 def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(asked: Asked) -> None:
     links = asked.document.attributed
-    work = [(links.step(one), one) for one in links.work]
-    told: dict[int | None, Table] = defaultdict(dict)
+    work = [(links.step(item), item) for item in links.work]
+    by_step: dict[int | None, Table] = defaultdict(dict)
     for step, name, count, time in asked.sql(KERNELS_BY_STEP):
-        told[step][name] = count, time
+        by_step[step][name] = count, time
     for step in (*asked.steps, None):
         oracle = _totals((one.name, 1, one.lasts) for at, one in work if at == step)
-        assert told[step] == oracle
+        assert by_step[step] == oracle
         if step is not None and oracle:
             assert asked.kernels(steps=step) == oracle
 
@@ -140,28 +140,28 @@ def test_the_steps_and_what_is_outside_add_up_to_the_whole(asked: Asked) -> None
 
 def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
     links = asked.document.attributed
-    oracle = _totals((links.rule(one), 1, one.lasts) for one in links.work)
+    oracle = _totals((links.rule(item), 1, item.lasts) for item in links.work)
     rows = asked.sql("INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1")
     assert _totals(rows) == oracle
     for name in ("operators", "kernel_breakdown"):
-        told = asked.analysis(name)
-        if told:
-            assert _totals((row["rule"], row["work"], row["time_ns"]) for row in told["attribution"]) == oracle
-            assert sum(row["in_steps"] for row in told["attribution"]) == sum(
-                links.step(one) is not None for one in links.work
+        result = asked.analysis(name)
+        if result:
+            assert _totals((row["rule"], row["work"], row["time_ns"]) for row in result["attribution"]) == oracle
+            assert sum(row["in_steps"] for row in result["attribution"]) == sum(
+                links.step(item) is not None for item in links.work
             )
 
 
 def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked) -> None:
     links = asked.document.attributed
     oracle: Table = _totals(
-        ((links.step(one), getattr(links.operator(one), "name", None)), 1, one.lasts) for one in links.work
+        ((links.step(item), getattr(links.operator(item), "name", None)), 1, item.lasts) for item in links.work
     )
     rows = asked.sql(BY_STEP)
     assert _totals(((step, op), count, time) for step, _, op, count, time in rows) == oracle
-    told = asked.analysis("operators")
+    result = asked.analysis("operators")
     names = Counter(name for _, name in oracle)
-    for row in (told or {"operators": []})["operators"]:
+    for row in (result or {"operators": []})["operators"]:
         if row["kind"] == "op" and names[row["name"]]:
             times = [time for (_, name), (_, time) in oracle.items() if name == row["name"]]
             assert row["device_self_ns"] == sum(times), row["name"]
@@ -169,7 +169,7 @@ def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked
 
 def test_operators_of_each_step_are_those_that_begin_in_it(asked: Asked) -> None:
     links = asked.document.attributed
-    oracle = _totals(((links.step(one), one.name), 1, one.lasts) for one in links.operators)
+    oracle = _totals(((links.step(item), item.name), 1, item.lasts) for item in links.operators)
     assert _totals(((step, name), count, time) for step, name, count, time in asked.sql(OPS_BY_STEP)) == oracle
 
 

@@ -1,4 +1,4 @@
-"""Connections are bounded: those that hold one for nothing lose it, and all others are answered."""
+"""Connections are bounded: those without progress are ended, and all others are answered."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.http.connections import Connections, Pace
+from service.http.server.connections import Connections, TransferRate
 from tests.http.conftest import connected, until
 from tests.server import Server
 
@@ -41,7 +41,9 @@ def answer_on(connection: socket.socket) -> bytes:
 
 
 def open_connections(server: Server) -> int:
-    return sum(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(server.pid).net_connections("tcp"))
+    return sum(
+        connection.status == psutil.CONN_ESTABLISHED for connection in psutil.Process(server.pid).net_connections("tcp")
+    )
 
 
 def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Server) -> None:
@@ -53,7 +55,7 @@ def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Ser
 
 
 @pytest.mark.parametrize("sent", [HEAD, b"GET /", b"\r\n\r\n"])
-def test_a_head_that_does_not_end_is_over_in_time(strict: Server, sent: bytes) -> None:
+def test_incomplete_head_times_out(strict: Server, sent: bytes) -> None:
     with connected(strict) as connection:
         connection.sendall(sent)
         answer = answer_on(connection)
@@ -61,7 +63,7 @@ def test_a_head_that_does_not_end_is_over_in_time(strict: Server, sent: bytes) -
     assert bool(answer) == sent.startswith(b"GET")
 
 
-def test_a_head_that_comes_byte_by_byte_is_over_in_time(strict: Server) -> None:
+def test_head_sent_byte_by_byte_times_out(strict: Server) -> None:
     with connected(strict) as connection:
         connection.settimeout(0.05)
         connection.sendall(HEAD)
@@ -86,7 +88,7 @@ def test_a_second_head_on_a_connection_has_the_bound_too(strict: Server) -> None
 @pytest.mark.parametrize(
     ("fields", "body"), [(b"Content-Length: 100\r\n", b"{"), (b"Transfer-Encoding: chunked\r\n", b"1\r\n{\r\n")]
 )
-def test_a_body_that_stalls_is_over_and_leaves_nothing(strict: Server, fields: bytes, body: bytes) -> None:
+def test_stalled_body_times_out_and_leaves_no_files(strict: Server, fields: bytes, body: bytes) -> None:
     with connected(strict) as connection:
         connection.sendall(PUT + fields + b"\r\n" + body)
         assert problem_of(answer_on(connection)) == (408, "too_slow")
@@ -94,13 +96,13 @@ def test_a_body_that_stalls_is_over_and_leaves_nothing(strict: Server, fields: b
     assert strict.api.get("/traces", params={"name": "slow.json"}).json()["traces"] == []
 
 
-def trickled(server: Server, text: bytes, each: int, every_s: float) -> bytes:
+def trickled(server: Server, text: bytes, count: int, every_s: float) -> bytes:
     """The answer to a PUT whose body comes in small pieces, for as long as the server takes them."""
     with connected(server) as connection:
         connection.sendall(PUT + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(text))
         connection.settimeout(every_s)
-        for start in range(0, len(text), each):
-            connection.sendall(text[start : start + each])
+        for start in range(0, len(text), count):
+            connection.sendall(text[start : start + count])
             try:
                 return connection.recv(1 << 16)
             except TimeoutError:
@@ -109,7 +111,7 @@ def trickled(server: Server, text: bytes, each: int, every_s: float) -> bytes:
         return answer_on(connection)
 
 
-def test_a_body_that_trickles_is_over(strict: Server) -> None:
+def test_trickling_body_times_out(strict: Server) -> None:
     assert problem_of(trickled(strict, b" " * 1000, 1, 0.1)) == (408, "too_slow")
 
 
@@ -153,7 +155,7 @@ def download(server: Server, trace: str) -> socket.socket:
     return connection
 
 
-def test_a_download_that_nobody_reads_is_over(strict: Server, bulky: str) -> None:
+def test_unread_download_is_aborted(strict: Server, bulky: str) -> None:
     with download(strict, bulky) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
         before = open_connections(strict)
@@ -194,10 +196,10 @@ def test_a_flood_of_connections_does_not_keep_others_out(strict: Server) -> None
 
     with ThreadPoolExecutor(4) as threads:
         flooding = [threads.submit(flood, at) for at in range(4)]
-        while not all(one.done() for one in flooding):
+        while not all(task.done() for task in flooding):
             assert strict.api.get("/traces").status_code == 200
-        for one in flooding:
-            one.result()
+        for task in flooding:
+            task.result()
 
 
 # -- the bounds themselves ---------------------------------------------------------------------------------------------
@@ -210,14 +212,14 @@ class Client:
         self.client = (address and (address, 1)) or None
         self.gave_way = False
 
-    def look(self, now: float) -> None: ...
+    def check(self, now: float) -> None: ...
 
-    def give_way(self) -> None:
+    def close_idle(self) -> None:
         self.gave_way = True
 
 
 def bounded(limit: int = 10, limit_per_client: int = 2) -> Connections:
-    return Connections(limit=limit, limit_per_client=limit_per_client, head_timeout_s=1, window_s=1, least_per_s=1)
+    return Connections(limit=limit, limit_per_client=limit_per_client, head_timeout_s=1, window_s=1, minimum_per_s=1)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_a_client_that_left_makes_room_for_itself() -> None:
     asyncio.run(run())
 
 
-def test_the_longest_idle_connection_gives_way() -> None:
+def test_longest_idle_connection_is_closed_for_a_new_one() -> None:
     async def run() -> None:
         connections, clients = bounded(limit=3), [Client(None) for _ in range(4)]
         for client in clients[:3]:
@@ -277,10 +279,10 @@ def test_the_longest_idle_connection_gives_way() -> None:
         ([(0, True), (0, False)], False),
     ],
 )
-def test_a_pace_counts_only_the_time_in_which_it_was_waited_for(moves: list[tuple[int, bool]], slow: bool) -> None:
-    pace = Pace(10, 100)
+def test_transfer_rate_counts_only_awaited_time(moves: list[tuple[int, bool]], slow: bool) -> None:
+    rate = TransferRate(10, 100)
     answers = []
     for at, (count, awaited) in enumerate(moves):
-        pace.moved(count)
-        answers.append(pace.too_slow(at * 10.0, awaited=awaited))
+        rate.transferred(count)
+        answers.append(rate.too_slow(at * 10.0, awaited=awaited))
     assert answers[-1] is slow

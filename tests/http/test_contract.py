@@ -1,4 +1,4 @@
-"""The contract of HTTP that all routes share: their parameters, their methods, the types of their bodies, CORS."""
+"""The contract of all routes: query parameters, methods, content types, CORS."""
 
 import json
 from collections.abc import Iterator
@@ -63,10 +63,10 @@ def test_an_unknown_parameter_is_refused_with_the_nearest(
 
 
 def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server) -> None:
-    asked = operations(server)
-    assert len(asked) > 60
-    for method, path, told in asked:
-        declared = {one["name"] for one in told.get("parameters", ()) if one["in"] == "query"}
+    calls = operations(server)
+    assert len(calls) > 60
+    for method, path, operation in calls:
+        declared = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
         headers = {"Tus-Resumable": "1.0.0"}
         answer = server.api.request(method, f"{server.url}{filled(path)}", params={MADE_UP: 1}, headers=headers)
         if path.endswith("/analysis/{name}"):
@@ -76,7 +76,7 @@ def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server)
         if method != "HEAD" and answer.status_code == 422:
             assert answer.json()["code"] == "unknown_parameter", (method, path)
             assert set(answer.json()["known"]) == declared, (method, path)
-        assert "422" in told["responses"] or not path.startswith("/api/"), (method, path)
+        assert "422" in operation["responses"] or not path.startswith("/api/"), (method, path)
 
 
 def test_a_client_that_sends_a_large_file_reads_the_refusal(server: Server) -> None:
@@ -97,11 +97,11 @@ def test_pages_take_the_parameters_that_their_scripts_read(path: str, server: Se
 
 
 def test_a_group_takes_the_parameters_of_the_analysis_that_is_named(server: Server) -> None:
-    asked = "/groups/none/analysis/kernel_breakdown"
-    assert code_of(server.api.get(asked, params={"limit_": 1})) == (422, "unknown_parameter")
-    known = server.api.get(asked, params={MADE_UP: 1}).json()["known"]
+    path = "/groups/none/analysis/kernel_breakdown"
+    assert code_of(server.api.get(path, params={"limit_": 1})) == (422, "unknown_parameter")
+    names = server.api.get(path, params={MADE_UP: 1}).json()["known"]
     of_trace = server.api.get("/traces/none/analysis/kernel_breakdown", params={MADE_UP: 1}).json()["known"]
-    assert {*of_trace} - {*known} == {"traces"}
+    assert {*of_trace} - {*names} == {"traces"}
     assert code_of(server.api.get("/groups/none/analysis/none", params={MADE_UP: 1})) == (404, "unknown_analysis")
 
 
@@ -181,7 +181,7 @@ def test_a_refused_method_is_told_all_methods_of_the_path(method: str, path: str
         assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
 
 
-def test_there_are_no_options_where_there_is_nothing(server: Server) -> None:
+def test_options_of_an_unknown_path_is_not_found(server: Server) -> None:
     assert server.api.options("/nothing").status_code == 404
     assert server.api.head("/nothing").status_code == 404
 
@@ -270,13 +270,13 @@ def test_a_page_of_another_origin_is_told_nothing(origin: str, shared: Server) -
 
 def test_a_page_of_an_allowed_origin_reads_answers_and_problems(shared: Server) -> None:
     token = {"Origin": ORIGIN, "Authorization": "Bearer a-token-of-the-tests"}
-    made = shared.api.post("/groups", json={"name": "by a page"}, headers=token)
-    assert made.status_code == 201
-    exposed = {name.strip() for name in made.headers["access-control-expose-headers"].split(",")}
+    created = shared.api.post("/groups", json={"name": "by a page"}, headers=token)
+    assert created.status_code == 201
+    exposed = {name.strip() for name in created.headers["access-control-expose-headers"].split(",")}
     assert {"Location", "ETag", "Upload-Offset", "Tracedock-Trace"} <= exposed
     refused = shared.api.get("/traces", headers={"Origin": ORIGIN})
     assert code_of(refused) == (401, "unauthorized")
-    for answer in (made, refused):
+    for answer in (created, refused):
         assert answer.headers["access-control-allow-origin"] == ORIGIN
         assert "access-control-allow-credentials" not in answer.headers
 

@@ -1,4 +1,4 @@
-"""Work for a client has a deadline, and ends when the client leaves."""
+"""Work for a client has a deadline, and ends when the client disconnects."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.jobs.making import AT_ONCE
+from service.jobs.derivation_jobs import AT_ONCE
 from tests.http.conftest import connected, until
 from tests.server import Server
 
@@ -40,21 +40,21 @@ def test_a_dry_run_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     answer = server.api.post(f"/traces/{trace}/split", json={"by": "step", "dry_run": True})
     assert_too_long(answer, "dry run")
-    until(server, lambda: not server.children("service.jobs.maker"))
+    until(server, lambda: not server.children("service.jobs.children derive"))
 
 
 def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     answer = server.api.get(f"/traces/{trace}/download", params={"format": "json", "selection": '{"names": ["a*"]}'})
     assert_too_long(answer, "document")
-    until(server, lambda: not server.children("service.jobs.export"))
+    until(server, lambda: not server.children("service.jobs.children export"))
 
 
 def test_a_cut_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     job = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
     assert_too_long(job, "split")
-    until(server, lambda: not server.children("service.jobs.maker"))
+    until(server, lambda: not server.children("service.jobs.children derive"))
     assert list((server.data / "making").iterdir()) == []
 
 
@@ -75,11 +75,11 @@ def test_dry_runs_take_turns_and_end_when_their_clients_leave(
     with ExitStack() as clients:
         for _ in range(AT_ONCE + 3):
             send_dry_run(clients.enter_context(connected(server)), trace)
-        until(server, lambda: len(server.children("service.jobs.maker")) >= AT_ONCE)
-        for maker in server.children("service.jobs.maker"):
+        until(server, lambda: len(server.children("service.jobs.children derive")) >= AT_ONCE)
+        for maker in server.children("service.jobs.children derive"):
             maker.suspend()
-        assert len(server.children("service.jobs.maker")) == AT_ONCE
-    until(server, lambda: not server.children("service.jobs.maker"))
+        assert len(server.children("service.jobs.children derive")) == AT_ONCE
+    until(server, lambda: not server.children("service.jobs.children derive"))
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,16 @@ def test_the_examples_of_the_rfc_are_read() -> None:
     }
 
 
-def test_both_fields_count_and_may_repeat_each_other() -> None:
+def test_both_digest_fields_count_and_may_repeat_each_other() -> None:
     field = member("sha-256", digest("sha256"))
     assert promised_digests([field, field]) == {"sha256": digest("sha256")}
 
 
-def test_algorithms_that_are_not_known_are_passed_over() -> None:
+def test_unknown_digest_algorithms_are_skipped() -> None:
     assert promised_digests([member("md5", digest("md5")), member("unixsum", b"12")]) == {}
 
 
-def test_parameters_and_spaces_are_allowed() -> None:
+def test_digest_fields_may_have_parameters_and_spaces() -> None:
     assert promised_digests([f"  {member('sha-256', digest('sha256'))};a=1 "]) == {"sha256": digest("sha256")}
 
 
@@ -57,7 +57,7 @@ def test_parameters_and_spaces_are_allowed() -> None:
         "sha-256=:AAAA:, ",
     ],
 )
-def test_what_is_no_digest_is_refused(field: str) -> None:
+def test_malformed_digest_is_refused(field: str) -> None:
     with pytest.raises(BadDigest):
         promised_digests([field])
 
@@ -68,11 +68,11 @@ def test_two_digests_that_differ_are_refused() -> None:
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_digest_text_is_parsed_or_refused(text: str) -> None:
     with suppress(BadDigest):
         promised_digests([text])
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_what_we_tell_can_be_read_back(value: bytes) -> None:
+def test_own_repr_digest_can_be_parsed(value: bytes) -> None:
     assert promised_digests([repr_digest(value.hex())]) == {"sha256": value}

@@ -1,4 +1,4 @@
-"""A trace comes back in each of its forms, whole or visibly not."""
+"""A trace is downloaded in each of its formats, complete or visibly incomplete."""
 
 import gzip
 import json
@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from service.http.download import file_name
+from service.http.routes.download import file_name
 from tests.columns import events_of, parsed, unordered, write_columns
 from tests.http.conftest import until
 from tests.server import Server
@@ -54,8 +54,8 @@ def large(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return with_columns(server, write_trace(path, sized(TraceShape(), 30_000_000)))
 
 
-def download(server: Server, trace: str, **asked: Any) -> httpx.Response:
-    return server.api.get(f"/traces/{trace}/download", params=asked)
+def download(server: Server, trace: str, **parameters: Any) -> httpx.Response:
+    return server.api.get(f"/traces/{trace}/download", params=parameters)
 
 
 def exports(server: Server) -> list[psutil.Process]:
@@ -63,7 +63,7 @@ def exports(server: Server) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(server.pid).children():
         with suppress(psutil.NoSuchProcess):  # or it has ended just now
-            if "service.jobs.export" in child.cmdline():
+            if "service.jobs.children export" in " ".join(child.cmdline()):
                 found += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
     return found
 
@@ -80,8 +80,8 @@ def test_a_document_has_the_events_that_came(server: Server, trace: str, step_tr
 
 
 def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> None:
-    def names(**asked: str) -> list[str]:
-        document = download(server, secretive, format="json", **asked).json()
+    def names(**parameters: str) -> list[str]:
+        document = download(server, secretive, format="json", **parameters).json()
         return [event["name"].split()[0] for event in document["traceEvents"]]
 
     assert names() == names(order="time") == ["early", "late"]
@@ -124,11 +124,11 @@ def test_a_file_has_a_fitting_name(server: Server, secretive: str, asked: dict[s
         ("a.json.b", "a.json.b"),
     ],
 )
-def test_old_suffixes_make_room(name: str, bare: str) -> None:
+def test_new_suffix_replaces_old_suffixes(name: str, bare: str) -> None:
     assert file_name(name, "parquet", redact=False) == f"{bare}.parquet"
 
 
-def test_a_head_starts_no_export(server: Server, large: str) -> None:
+def test_head_of_a_download_starts_no_process(server: Server, large: str) -> None:
     answer = server.api.head(f"/traces/{large}/download", params={"format": "json"})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert "content-length" not in answer.headers
@@ -138,7 +138,7 @@ def test_a_head_starts_no_export(server: Server, large: str) -> None:
 # -- as columns ----------------------------------------------------------------------------------------------------
 
 
-def test_columns_come_whole_in_parts_or_not_at_all(server: Server, trace: str, tmp_path: Path) -> None:
+def test_columns_download_supports_ranges_and_etags(server: Server, trace: str, tmp_path: Path) -> None:
     whole = download(server, trace, format="parquet")
     (tmp_path / "events.parquet").write_bytes(whole.content)
     events = server.api.get(f"/traces/{trace}").json()["events"]["kept"]
@@ -149,8 +149,8 @@ def test_columns_come_whole_in_parts_or_not_at_all(server: Server, trace: str, t
 
     part = again(Range="bytes=4-9")
     assert (part.status_code, part.content) == (206, whole.content[4:10])
-    known = again(**{"If-None-Match": whole.headers["etag"]})
-    assert (known.status_code, known.content) == (304, b"")
+    unchanged = again(**{"If-None-Match": whole.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
 
 
 # -- without secrets -----------------------------------------------------------------------------------------------
@@ -161,14 +161,14 @@ def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secr
     content = download(server, secretive, format=form, order="original", redact=True).content
     text = gzip.decompress(content) if form == "json.gz" else content
     hidden = SECRETIVE.replace(HF, "[redacted]").replace("/home/me", "[redacted]").replace("sesame", "[redacted]")
-    came, found = parsed(hidden), parsed(text)
-    assert [*map(unordered, events_of(found))] == [*map(unordered, events_of(came))]
-    assert dict(found) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+    came, expected = parsed(hidden), parsed(text)
+    assert [*map(unordered, events_of(expected))] == [*map(unordered, events_of(came))]
+    assert dict(expected) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
     assert HF in download(server, secretive, format="json").text
 
 
 @pytest.mark.parametrize("form", ["original", "parquet"])
-def test_what_is_given_as_it_is_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
+def test_unchanged_formats_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
     answer = download(server, secretive, format=form, redact=True)
     assert (answer.status_code, answer.json()["code"]) == (422, "not_redactable")
     assert answer.json()["formats"] == ["json", "json.gz"]
@@ -200,7 +200,7 @@ def test_an_envelope_that_is_too_large_is_not_shown(server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["download?format=json", "download?format=parquet", "envelope"])
-def test_of_a_trace_that_is_not_ready_only_the_original_is_there(server: Server, path: str) -> None:
+def test_trace_that_is_not_ready_has_only_its_original(server: Server, path: str) -> None:
     trace = server.api.put("/traces/broken.json", content=b"{", params={"wait": 30}).json()
     assert trace["state"] == "failed"
     answer = server.api.get(f"/traces/{trace['id']}/{path}")
@@ -215,7 +215,7 @@ def test_unknown_traces_and_forms_are_refused(server: Server, trace: str) -> Non
     assert download(server, trace, format="json", order="up").json()["code"] == "bad_request"
 
 
-def test_columns_that_are_gone_are_told(server: Server, tmp_path: Path) -> None:
+def test_missing_columns_are_reported(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text('[{"ph": "X", "ts": 1, "dur": 1}]')
     trace = with_columns(server, path)

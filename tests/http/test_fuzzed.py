@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes of the API's own description find no bug, and no answer that is not described."""
+"""Requests that schemathesis generates from the API's description find no bug and no undocumented response."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Groups: the ranks of a run are listed, asked, merged and deleted together."""
+"""Groups: the ranks of a run are listed, analysed, merged and deleted together."""
 
 from collections.abc import Callable
 from itertools import count
@@ -57,7 +57,7 @@ def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server
     ids = grouped(server, tmp_path, "whole", ranks=3)
     group = server.api.get(f"/groups/{group_of(server, ids[0])}").json()
 
-    assert [(one["rank"], one["world_size"], one["trace"]) for one in group["ranks"]] == [
+    assert [(rank["rank"], rank["world_size"], rank["trace"]) for rank in group["ranks"]] == [
         (rank, 3, one) for rank, one in enumerate(ids)
     ]
     assert (group["world_size"], group["missing"]) == (3, [])
@@ -68,9 +68,9 @@ def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server
 
 
 def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, list[str]]) -> None:
-    made = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
-    group_id = made.json()["id"]
-    assert (made.status_code, made.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
+    created = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
+    group_id = created.json()["id"]
+    assert (created.status_code, created.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
     assert code_of(server.api.post("/groups", json={"name": "mine"})) == (409, "group_exists")
     assert code_of(server.api.post("/groups", json={"name": "x", "traces": ["none"]})) == (404, "unknown_trace")
 
@@ -80,7 +80,7 @@ def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, l
 
     assert server.api.delete(f"/groups/{group_id}").status_code == 204
     assert code_of(server.api.get(f"/groups/{group_id}")) == (404, "unknown_group")
-    assert all(server.api.get(f"/traces/{one}").status_code == 200 for one in run[1])
+    assert all(server.api.get(f"/traces/{trace_id}").status_code == 200 for trace_id in run[1])
 
 
 NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..", "a\\b", "?x=1&y#z", "latest"]
@@ -89,16 +89,18 @@ NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..",
 @pytest.mark.parametrize("name", NAMES)
 def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tmp_path: Path) -> None:
     file = write_trace(tmp_path / "rank0.json", TraceShape(seed=next(_numbers)))
-    made = server.api.put("/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()).json()
-    group_id = made["group"]["id"]
-    assert made["group"]["name"] == name
+    uploaded = server.api.put(
+        "/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()
+    ).json()
+    group_id = uploaded["group"]["id"]
+    assert uploaded["group"]["name"] == name
     (listed,) = server.api.get("/groups", params={"name": name}).json()["groups"]
     assert (listed["id"], listed["name"]) == (group_id, name)
     for asked in (group_id, name):
         traces = server.api.get("/traces", params={"group": asked}).json()["traces"]
-        assert [one["id"] for one in traces] == [made["id"]]
-    assert server.api.patch(f"/traces/{made['id']}", json={"group": None}).json()["group"] is None
-    assert server.api.patch(f"/traces/{made['id']}", json={"group": name}).json()["group"]["id"] == group_id
+        assert [trace["id"] for trace in traces] == [uploaded["id"]]
+    assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": None}).json()["group"] is None
+    assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": name}).json()["group"]["id"] == group_id
     assert server.api.get(f"{server.url}/groups/{group_id}").status_code == 200
     assert server.api.delete(f"/groups/{group_id}", params={"traces": True}).status_code == 204
 
@@ -110,7 +112,7 @@ def test_a_name_that_no_line_can_show_is_refused(name: str, server: Server, run:
     assert code_of(server.api.put("/traces/x.json", params={"group": name}, content=b"{}")) == (400, "bad_group_name")
 
 
-def test_traces_of_a_group_that_there_is_not_are_refused_not_none(server: Server) -> None:
+def test_traces_of_an_unknown_group_are_not_found(server: Server) -> None:
     assert code_of(server.api.get("/traces", params={"group": "llama/7B"})) == (404, "unknown_group")
     refused = server.api.get("/groups/nothing")
     assert (code_of(refused), "GET /groups?name=" in refused.json()["detail"]) == ((404, "unknown_group"), True)
@@ -179,20 +181,22 @@ def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     for name, rank, first_step in (("b", 0, 13), ("c", 1, 3), ("a", 0, 3)):
         shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(folder / f"{name}.json", shape)
-        told = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes())
-    return str(told.json()["group"]["id"])
+        answer = server.api.put(
+            f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes()
+        )
+    return str(answer.json()["group"]["id"])
 
 
 def test_a_group_tells_its_cycles_and_what_is_missing_of_each(server: Server, cycles: str) -> None:
     group = shapes.Group.model_validate(server.api.get(f"/groups/{cycles}").json())
 
-    assert [(one.rank, one.cycle, one.name) for one in group.ranks] == [
+    assert [(rank.rank, rank.cycle, rank.name) for rank in group.ranks] == [
         (0, 0, "a.json"),
         (1, 0, "c.json"),
         (0, 1, "b.json"),
     ]
     assert group.cycles_by == "steps"
-    assert [(one.cycle, one.ranks, one.missing, one.first_step, one.last_step) for one in group.cycles] == [
+    assert [(cycle.cycle, cycle.ranks, cycle.missing, cycle.first_step, cycle.last_step) for cycle in group.cycles] == [
         (0, [0, 1], [], 3, 4),
         (1, [0], [1], 13, 14),
     ]
@@ -204,7 +208,7 @@ def test_an_answer_for_two_cycles_has_their_numbers_in_every_form(server: Server
     answer = shapes.Answer.model_validate(server.api.get(address).json())
     assert answer.cycles == 2
     table = next(iter(answer.tables.values()))
-    columns = [one.name for one in table.columns]
+    columns = [column.name for column in table.columns]
     assert columns[:2] == ["rank", "cycle"]
     assert [row[:2] for row in table.rows] == [[0, 0], [1, 0], [0, 1]]
     header = server.api.get(address, headers={"Accept": "text/csv"}).text.splitlines()[0]
@@ -225,17 +229,21 @@ def test_a_group_is_not_compared_with_itself_by_halves(server: Server, run: tupl
 def test_a_run_is_compared_with_another_by_rank(server: Server, run: tuple[str, list[str]], cycles: str) -> None:
     first, second = run[1]
     of_groups = server.api.get(f"/groups/{cycles}/analysis/compare", params={"base": run[0]})
-    told = shapes.Answer.model_validate(of_groups.json())
-    assert [(one.rank, one.cycle, one.reason) for one in told.skipped] == [(0, 1, "The base has no cycle 1 of rank 0.")]
-    columns = [one.name for one in told.tables["each_step"].columns]
-    assert {(row[columns.index("rank")], row[columns.index("cycle")]) for row in told.tables["each_step"].rows} == {
+    comparison = shapes.Answer.model_validate(of_groups.json())
+    assert [(rank.rank, rank.cycle, rank.reason) for rank in comparison.skipped] == [
+        (0, 1, "The base has no cycle 1 of rank 0.")
+    ]
+    columns = [column.name for column in comparison.tables["each_step"].columns]
+    assert {
+        (row[columns.index("rank")], row[columns.index("cycle")]) for row in comparison.tables["each_step"].rows
+    } == {
         (0, 0),
         (1, 0),
     }
     same = server.api.get(f"/groups/{run[0]}/analysis/compare", params={"base": [first, second]}).json()
     assert same["tables"]["kernels"]["rows"]
     for table in same["tables"].values():
-        at = [one["name"] for one in table["columns"]].index("verdict")
+        at = [column["name"] for column in table["columns"]].index("verdict")
         assert {row[at] for row in table["rows"]} == {"same"}
     answer = server.api.get(f"/traces/{first}/analysis/steps", params={"base": second})
     assert code_of(answer) == (422, "bad_analysis")
@@ -258,7 +266,7 @@ def test_a_group_that_is_not_ready_says_which_traces_are_not_and_waits_when_told
 
     assert code_of(answer) == (409, "not_ready")
     assert "Of the 2 traces of the group, 1 are not ready: large.json (" in answer.json()["detail"]
-    assert [(one["id"], one["name"]) for one in answer.json()["traces"]] == [(late["id"], "large.json")]
+    assert [(trace["id"], trace["name"]) for trace in answer.json()["traces"]] == [(late["id"], "large.json")]
     answer = server.api.get(address, params={"wait": 300})
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["tables"]) > 0
@@ -271,16 +279,16 @@ def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -
     job: dict[str, Any] = answer.json()
     assert (answer.status_code, job["state"], sorted(job["request"]["traces"])) == (202, "done", sorted(run[1]))
     (made,) = job["result"]["traces"]
-    assert [one["rank"] for one in server.api.get(f"/traces/{made}").json()["ranks"]] == [0, 1]
+    assert [rank["rank"] for rank in server.api.get(f"/traces/{made}").json()["ranks"]] == [0, 1]
 
 
-def test_a_group_goes_with_its_traces_and_nothing_of_them_stays(server: Server, tmp_path: Path) -> None:
+def test_group_deleted_with_its_traces_leaves_no_files(server: Server, tmp_path: Path) -> None:
     ids = grouped(server, tmp_path, "doomed")
 
     assert server.api.delete(f"/groups/{group_of(server, ids[0])}", params={"traces": True}).status_code == 204
 
     assert server.api.get("/groups", params={"name": "doomed"}).json()["groups"] == []
-    left = [path for path in server.data.rglob("*") if any(one in path.name for one in ids)]
+    left = [path for path in server.data.rglob("*") if any(trace_id in path.name for trace_id in ids)]
     assert not left
 
 
@@ -292,7 +300,7 @@ def test_pages_of_groups_are_complete(server: Server) -> None:
     while True:
         asked: dict[str, str] = {"limit": "2", "name": "page "} | ({"cursor": cursor} if cursor else {})
         page = server.api.get("/groups", params=asked).json()
-        found += [one["name"] for one in page["groups"]]
+        found += [group["name"] for group in page["groups"]]
         if not (cursor := page["next"]):
             break
 

@@ -1,4 +1,4 @@
-"""Whether the server answers, and whether it can do its work."""
+"""Health, readiness and metrics of the server."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,12 +9,12 @@ import httpx
 from tests.server import Server
 
 
-def test_a_server_that_is_up_says_so(server: Server) -> None:
+def test_running_server_is_healthy(server: Server) -> None:
     answer = httpx.get(f"{server.url}/healthz", trust_env=False)
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_a_server_that_can_work_is_ready(server: Server) -> None:
+def test_working_server_is_ready(server: Server) -> None:
     answer = httpx.get(f"{server.url}/readyz", trust_env=False)
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
 
@@ -30,7 +30,7 @@ def test_health_needs_no_token_and_metrics_do(start_server: Callable[..., Server
     assert httpx.get(f"{server.url}/metrics", headers=token, trust_env=False).status_code == 200
 
 
-def test_a_server_that_cannot_work_says_each_reason(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_unready_server_lists_each_reason(start_server: Callable[..., Server], tmp_path: Path) -> None:
     engine = tmp_path / "engine"
     engine.write_text("#!/bin/sh\nexit 1\n")
     engine.chmod(0o755)
@@ -40,7 +40,7 @@ def test_a_server_that_cannot_work_says_each_reason(start_server: Callable[..., 
     other.execute("BEGIN IMMEDIATE")  # nobody else may write now
     answer = server.api.get(f"{server.url}/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "unready")
-    assert [(one["what"], one["code"]) for one in answer.json()["reasons"]] == [
+    assert [(reason["what"], reason["code"]) for reason in answer.json()["reasons"]] == [
         ("catalog", "catalog_unwritable"), ("disk", "no_room"), ("engine", "engine_unavailable"),
     ]  # fmt: skip
     other.execute("ROLLBACK")

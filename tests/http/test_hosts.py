@@ -1,4 +1,4 @@
-"""Which names a server answers to, and which pages may have it change something."""
+"""The names that a server answers to, and the pages that may write."""
 
 from contextlib import nullcontext
 
@@ -31,7 +31,7 @@ def asked(**headers: str) -> HTTPConnection:
         ("local host", ""),
     ],
 )
-def test_the_name_in_a_host_field(field: str, name: str) -> None:
+def test_host_name_is_parsed_from_a_host_field(field: str, name: str) -> None:
     assert host_name(field) == name
 
 
@@ -49,7 +49,7 @@ def test_the_name_in_a_host_field(field: str, name: str) -> None:
         ("localhost.evil.example", False),
     ],
 )
-def test_which_addresses_others_can_not_reach(host: str, own: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, own: bool) -> None:
     assert is_loopback(host) is own
 
 
@@ -106,7 +106,7 @@ def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
         ({"sec_fetch_site": "none"}, True),
     ],
 )
-def test_only_pages_of_this_server_change_something(headers: dict[str, str], own: bool) -> None:
+def test_only_own_pages_may_send_unsafe_requests(headers: dict[str, str], own: bool) -> None:
     hosts = Hosts(Settings(allowed_origins="https://Traces.example/"))
     request = asked(host="localhost:8700", **headers)
     hosts.check(request, safe=True)
@@ -116,5 +116,5 @@ def test_only_pages_of_this_server_change_something(headers: dict[str, str], own
 
 @pytest.mark.parametrize("setting", ["*", "traces.example", "https://a.example/path", "https://a.example, null"])
 def test_a_setting_that_names_no_origin_is_refused(setting: str) -> None:
-    with pytest.raises(BadOrigin, match="no origin"):
+    with pytest.raises(BadOrigin, match="not an origin"):
         Hosts(Settings(allowed_origins=setting))

@@ -1,4 +1,4 @@
-"""A request that is repeated with its key makes nothing twice, whoever repeats it and whatever was killed meanwhile."""
+"""A request repeated with its key is done once, also across kills of the server."""
 
 import sqlite3
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def put(server: Server, key: str, body: bytes = GOOD, name: str = "one.json", **
 
 
 def named(server: Server, name: str) -> list[str]:
-    return [one["id"] for one in server.api.get("/traces", params={"name": name}).json()["traces"]]
+    return [trace["id"] for trace in server.api.get("/traces", params={"name": name}).json()["traces"]]
 
 
 def test_an_upload_that_is_repeated_makes_one_trace(server: Server) -> None:
@@ -93,7 +93,7 @@ def test_a_resumable_upload_is_begun_once(server: Server) -> None:
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
-def test_what_was_refused_may_be_tried_anew(server: Server, trace: dict[str, Any]) -> None:
+def test_refused_request_may_be_repeated_with_its_key(server: Server, trace: dict[str, Any]) -> None:
     path, key = f"/traces/{trace['id']}/split", {"Idempotency-Key": "k5"}
     for _ in range(2):
         refused = server.api.post(path, json={"selection": {"steps": [77]}}, headers=key)
@@ -103,12 +103,12 @@ def test_what_was_refused_may_be_tried_anew(server: Server, trace: dict[str, Any
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "\xfc"])
-def test_what_is_no_key_is_refused(server: Server, key: str) -> None:
+def test_malformed_key_is_refused(server: Server, key: str) -> None:
     refused = server.api.put("/traces/a.json", content=GOOD, headers=[(b"Idempotency-Key", key.encode("latin-1"))])
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_idempotency_key")
 
 
-def test_while_the_first_is_under_way_the_second_is_told_to_wait(server: Server) -> None:
+def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Server) -> None:
     head = "PUT /api/v1/traces/k6.json HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: k6\r\nContent-Length: %d\r\n\r\n"
     incoming = server.data / "incoming"
     before = set(incoming.iterdir())
@@ -124,7 +124,7 @@ def test_while_the_first_is_under_way_the_second_is_told_to_wait(server: Server)
     assert len(named(server, "k6.json")) == 1
 
 
-def test_of_many_at_once_one_makes_the_trace(server: Server) -> None:
+def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None:
     def ask(_: int) -> tuple[int, str]:
         with httpx.Client(base_url=server.api.base_url, trust_env=False, timeout=60) as api:
             answer = api.put("/traces/k7.json", content=GOOD, headers={"Idempotency-Key": "k7"})
@@ -132,32 +132,30 @@ def test_of_many_at_once_one_makes_the_trace(server: Server) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(24)))
-    made = named(server, "k7.json")
-    assert len(made) == 1
-    assert {answer for answer in answers if answer[0] != 409} == {(201, made[0])}
+    trace_ids = named(server, "k7.json")
+    assert len(trace_ids) == 1
+    assert {answer for answer in answers if answer[0] != 409} == {(201, trace_ids[0])}
 
 
 def test_each_caller_has_keys_of_its_own(start_server: Callable[..., Server]) -> None:
     server = start_server(token="secret-of-sixteen")
     with closing(Tokens(server.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("other", Scope.WRITE)
-    made = []
+    trace_ids = []
     for token in ("secret-of-sixteen", secret):
         server.api.headers["authorization"] = f"Bearer {token}"
-        made.append(put(server, "k8").json()["id"])
-        assert put(server, "k8").json()["id"] == made[-1]
-    assert len(set(made)) == 2
+        trace_ids.append(put(server, "k8").json()["id"])
+        assert put(server, "k8").json()["id"] == trace_ids[-1]
+    assert len(set(trace_ids)) == 2
 
 
-def test_what_was_made_before_the_server_was_killed_is_not_made_again(
-    start_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server = start_server(ingest_attempts=5)
     large = b'{"traceEvents": [' + b",".join([GOOD[17:-2]] * 400_000) + b"]}"
     assert GOOD[17:-2].startswith(b"{")
     with connected(server) as first:  # an answer that waits for the ingest never comes
-        told = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
-        first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{told}\r\n\r\n".encode() + large)
+        head = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
+        first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
         while not named(server, "k9.json"):
             pass
         server.kill()
@@ -170,7 +168,7 @@ def test_what_was_made_before_the_server_was_killed_is_not_made_again(
     assert server.api.get(f"/traces/{made}", params={"wait": 60}).json()["state"] == "ready"
 
 
-def test_what_was_made_and_not_answered_is_told_of(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "rank0.json").write_bytes(GOOD + b" ")
     server = start_server(import_roots=tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""Import takes what lies on the server's disk, once, and only below its roots."""
+"""Imports take files of the server's disk once, and only below its roots."""
 
 import hashlib
 import io
@@ -38,9 +38,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("importing") / "data", import_roots=root, import_look_s=0.2).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("importing") / "data", import_roots=root, import_look_s=0.2).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def small(path: Path, rank: int = 0, size: int = 20_000) -> Path:
     return write_trace(path, sized(TraceShape(rank=rank, seed=next(_numbers)), size))
 
 
-def imported(server: Server, path: Path, **asked: object) -> dict[str, Any]:
+def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
     """The job of an import, once it is over."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | asked)
+    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | options)
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
     assert answer.headers["location"] == f"/api/v1/jobs/{job['id']}"
@@ -73,11 +73,11 @@ def imported(server: Server, path: Path, **asked: object) -> dict[str, Any]:
     return job
 
 
-def taken(server: Server, path: Path, *, ready: bool = False, **asked: object) -> list[dict[str, Any]]:
+def taken(server: Server, path: Path, *, ready: bool = False, **options: object) -> list[dict[str, Any]]:
     """The traces of an import; once they are read, if they are to be ready."""
-    job = imported(server, path, **asked)
+    job = imported(server, path, **options)
     wait = {"wait": 60 if ready else 0}
-    return [server.api.get(f"/traces/{one}", params=wait).json() for one in job["result"]["traces"]]
+    return [server.api.get(f"/traces/{trace_id}", params=wait).json() for trace_id in job["result"]["traces"]]
 
 
 def bytes_of(server: Server, trace: dict[str, Any]) -> bytes:
@@ -105,7 +105,7 @@ def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode:
         assert original.samefile(file) == (mode in {"auto", "link"})
 
 
-def test_to_delete_what_was_imported_leaves_the_file(server: Server, runs: Path) -> None:
+def test_deleting_an_imported_trace_keeps_the_file(server: Server, runs: Path) -> None:
     files = [small(runs / f"{mode}.json", rank) for rank, mode in enumerate(("link", "reference"))]
     for file in files:
         (trace,) = taken(server, file, mode=file.stem)
@@ -117,9 +117,7 @@ def test_to_delete_what_was_imported_leaves_the_file(server: Server, runs: Path)
 
 
 @pytest.mark.parametrize("mode", ["link", "reference"])
-def test_a_file_that_somebody_changes_is_not_given_back_as_the_one_it_was(
-    server: Server, runs: Path, mode: str
-) -> None:
+def test_changed_file_is_not_served_as_the_original(server: Server, runs: Path, mode: str) -> None:
     file = small(runs / "a.json")
     (trace,) = taken(server, runs / "a.json", mode=mode, ready=True)
     with file.open("ab") as more:
@@ -148,10 +146,10 @@ def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
 
     assert (part.status_code, part.content) == (206, file.read_bytes()[100:200])
     fds = Path(f"/proc/{server.pid}/fd")
-    until(server, lambda: not any(os.path.realpath(one) == str(file) for one in fds.iterdir()), within_s=PATIENCE_S)
+    until(server, lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()), within_s=PATIENCE_S)
 
 
-def test_bytes_that_are_there_are_stored_once(server: Server, runs: Path) -> None:
+def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     first = server.upload(file, "uploaded.json", wait=0)
 
@@ -189,11 +187,11 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
     job = imported(server, runs / "run", group="run 7")
 
     assert job["priority"] == "bulk"
-    told = {Path(one["path"]).name: one for one in job["result"]["files"]}
-    assert {name for name, one in told.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
-    assert "named like a trace" in told["notes.txt"]["why"]
-    assert "being written" in told["rank3.json.tmp"]["why"]
-    assert "at least one byte" in told["empty.json"]["why"]
+    files = {Path(file["path"]).name: file for file in job["result"]["files"]}
+    assert {name for name, one in files.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
+    assert "named like a trace" in files["notes.txt"]["why"]
+    assert "being written" in files["rank3.json.tmp"]["why"]
+    assert "at least one byte" in files["empty.json"]["why"]
     assert (len(job["result"]["traces"]), job["result"]["skipped"]) == (3, 3)
     (group,) = server.api.get("/groups", params={"name": "run 7"}).json()["groups"]
     assert (group["name"], group["traces"]) == ("run 7", 3)
@@ -204,7 +202,7 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
     shapes.Job.model_validate(job)
 
 
-def test_what_is_imported_again_is_the_trace_that_it_was(server: Server, runs: Path) -> None:
+def test_repeated_import_returns_the_same_trace(server: Server, runs: Path) -> None:
     small(runs / "a.json")
     first = imported(server, runs / "a.json")["result"]["traces"]
 
@@ -256,27 +254,27 @@ def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: P
     (runs / "cut.tar").write_bytes(whole[: len(whole) // 2])
     (runs / "none.tar").write_bytes(b"no archive" * 100)
 
-    told = imported(server, runs / "cut.tar")["result"]
-    assert len(told["traces"]) == 1
-    assert told["skipped"] >= 1
-    told = imported(server, runs / "none.tar")["result"]
-    assert (told["traces"], told["skipped"]) == ([], 1)
-    assert "archive is damaged" in told["files"][0]["why"]
+    result = imported(server, runs / "cut.tar")["result"]
+    assert len(result["traces"]) == 1
+    assert result["skipped"] >= 1
+    result = imported(server, runs / "none.tar")["result"]
+    assert (result["traces"], result["skipped"]) == ([], 1)
+    assert "archive is damaged" in result["files"][0]["why"]
     assert not list((server.data / "incoming").iterdir())
 
 
-def test_names_that_are_no_text_are_told_and_do_not_stop_the_rest(server: Server, runs: Path) -> None:
+def test_undecodable_names_are_reported_and_do_not_stop_the_import(server: Server, runs: Path) -> None:
     small(runs / "good.json")
     (runs / os.fsdecode(b"caf\xe9.json")).write_bytes(b"{}")
     (runs / "new\nline.json").write_bytes(b"{}")
 
-    told = imported(server, runs)["result"]
+    result = imported(server, runs)["result"]
 
-    assert (len(told["traces"]), told["skipped"]) == (1, 2)
-    assert any("udce9" in one["path"] and "plain file name" in one["why"] for one in told["files"])
+    assert (len(result["traces"]), result["skipped"]) == (1, 2)
+    assert any("udce9" in file["path"] and "plain file name" in file["why"] for file in result["files"])
 
 
-def test_what_others_may_write_into_lends_its_bytes_to_nobody(server: Server, runs: Path) -> None:
+def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     (linked,) = taken(server, file, mode="link")
     kept = server.upload(file, "kept.json", wait=0)
@@ -299,19 +297,19 @@ def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, run
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "/etc", "out.json", "pipe.json", "null.json", "a/../../x"])
-def test_what_lies_elsewhere_or_is_no_file_is_refused(server: Server, runs: Path, tmp_path: Path, path: str) -> None:
+def test_path_outside_the_roots_or_of_no_file_is_refused(server: Server, runs: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.json").write_text("{}")
     (runs / "out.json").symlink_to(tmp_path / "secret.json")
     os.mkfifo(runs / "pipe.json")
     (runs / "null.json").symlink_to("/dev/null")
 
-    before = [one["id"] for one in server.api.get("/jobs").json()["jobs"]]
+    before = [job["id"] for job in server.api.get("/jobs").json()["jobs"]]
 
     for asked in (path, f"{runs.name}/{path}", f"{runs}/{path}") if path[0] != "/" else (path,):
         answer = server.api.post("/traces/import", json={"path": asked})
         assert answer.status_code == (404 if asked == path and path[0] not in "./" and ".." not in path else 403)
     assert answer.json()["code"] == "import_refused"
-    assert [one["id"] for one in server.api.get("/jobs").json()["jobs"]] == before
+    assert [job["id"] for job in server.api.get("/jobs").json()["jobs"]] == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -327,7 +325,7 @@ def test_a_server_without_roots_imports_nothing(start_server: Start) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "import_refused")
 
 
-def test_a_path_of_nothing_is_told_apart(server: Server, runs: Path) -> None:
+def test_path_that_matches_nothing_is_not_found(server: Server, runs: Path) -> None:
     answer = server.api.post("/traces/import", json={"path": f"{runs}/*.json"})
 
     assert (answer.status_code, answer.json()["code"]) == (404, "nothing_to_import")
@@ -342,21 +340,19 @@ def test_a_file_that_is_swapped_for_a_link_is_not_followed(server: Server, runs:
     assert server.api.get(f"/traces/{trace['id']}/download").json()["code"] == "original_changed"
 
 
-def test_an_import_is_noted_with_its_path_and_needs_more_than_a_token_that_reads(
-    start_server: Start, root: Path, runs: Path
-) -> None:
+def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Start, root: Path, runs: Path) -> None:
     own = start_server(import_roots=root, token="0123456789abcdef")
     with closing(Tokens(own.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("reader", Scope.READ)
-    asked = {"path": str(small(runs / "a.json"))}
+    request = {"path": str(small(runs / "a.json"))}
 
-    refused = own.api.post("/traces/import", headers={"Authorization": f"Bearer {secret}"}, json=asked)
+    refused = own.api.post("/traces/import", headers={"Authorization": f"Bearer {secret}"}, json=request)
     assert refused.json()["code"] == "forbidden_scope"
     allowed = {"Authorization": "Bearer 0123456789abcdef"}
-    job = own.api.post("/traces/import", headers=allowed, json=asked).json()["id"]
+    job = own.api.post("/traces/import", headers=allowed, json=request).json()["id"]
 
     noted = [json.loads(line) for line in (own.data / "audit.log").read_text().splitlines()]
-    assert [(one["did"], one.get("path"), one.get("job"), one["status"]) for one in noted] == [
+    assert [(line["did"], line.get("path"), line.get("job"), line["status"]) for line in noted] == [
         ("import", None, None, 403), ("import", str(runs / "a.json"), job, 202),
     ]  # fmt: skip
 
@@ -364,9 +360,9 @@ def test_an_import_is_noted_with_its_path_and_needs_more_than_a_token_that_reads
 # -- watching -----------------------------------------------------------------------------------------------------
 
 
-def watched(own: Server, path: Path, **asked: object) -> str:
+def watched(own: Server, path: Path, **options: object) -> str:
     """The id of an import that watches."""
-    answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | asked)
+    answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | options)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["request"]["import"])
 
@@ -462,20 +458,20 @@ def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, 
     own.kill()
     own.start()
 
-    told = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    job_done = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
 
-    assert (told["state"], len(told["result"]["traces"])) == ("done", 200)
+    assert (job_done["state"], len(job_done["result"]["traces"])) == ("done", 200)
     assert names(own) == [f"{number:03}.json" for number in range(200)]
-    assert sorted(one.name for one in (own.data / "originals").iterdir()) == sorted(told["result"]["traces"])
+    assert sorted(path.name for path in (own.data / "originals").iterdir()) == sorted(job_done["result"]["traces"])
 
 
 def test_an_import_that_is_cancelled_leaves_nothing_half(own: Server, runs: Path) -> None:
     write_trace(runs / "large.json", sized(TraceShape(), 60_000_000))
     job = own.api.post("/traces/import", json={"path": str(runs / "large.json"), "mode": "copy"}).json()
 
-    told = own.api.delete(f"/jobs/{job['id']}").json()
+    job_done = own.api.delete(f"/jobs/{job['id']}").json()
 
-    if told["state"] == "cancelled":
+    if job_done["state"] == "cancelled":
         assert names(own) in ([], ["large.json"])
     assert not list((own.data / "incoming").iterdir())
     assert len(list((own.data / "originals").iterdir())) == len(names(own))

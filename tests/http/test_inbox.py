@@ -1,4 +1,4 @@
-"""Messages that wait for their turn: bounded in bytes, for each client and for all together."""
+"""Queued WebSocket messages are bounded in bytes, for each client and in total."""
 
 import asyncio
 import socket
@@ -13,8 +13,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from service.engine import wire
-from service.http.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
+from service.engine.trace_processor import wire
+from service.http.server.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
 from tests.http.conftest import ENDLESS
 from tests.server import Server
 
@@ -44,7 +44,7 @@ def test_a_client_waits_beyond_its_bytes_and_its_messages() -> None:
     asyncio.run(main())
 
 
-def test_all_clients_together_wait_and_those_with_little_do_not() -> None:
+def test_total_budget_delays_large_messages_and_no_small_ones() -> None:
     async def main() -> None:
         total = ByteBudget(1 << 20)
         first, second, small = (Inbox(total) for _ in range(3))
@@ -81,7 +81,7 @@ def send_many(tab: ClientConnection, message: bytes) -> None:
             tab.send(message)
 
 
-def test_a_flood_of_large_messages_takes_little_memory_and_holds_up_no_one(server: Server, trace: str) -> None:
+def test_flood_of_large_messages_is_bounded_in_memory_and_blocks_no_other_client(server: Server, trace: str) -> None:
     assert server.rows(trace, "SELECT 1") == [[1]]
     process = psutil.Process(server.pid)
     before = process.memory_info().rss

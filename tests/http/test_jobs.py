@@ -1,4 +1,4 @@
-"""The queue as a client sees it: listed, followed over a link that breaks, cancelled, and brought to an end."""
+"""Jobs over HTTP: listed, followed over interrupted connections, cancelled and completed."""
 
 import json
 import subprocess
@@ -114,12 +114,12 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
 
 def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
     jobs = [split(server, held, 2, wait=60) for _ in range(3)]
-    found = listed(server, trace=held, kind="split", limit=3)
-    assert [one["id"] for one in found] == [one["id"] for one in jobs[::-1]]
-    child = found[0]["result"]["traces"][0]
-    assert [one["id"] for one in listed(server, trace=child)] == [found[0]["id"]]
+    page = listed(server, trace=held, kind="split", limit=3)
+    assert [job["id"] for job in page] == [job["id"] for job in jobs[::-1]]
+    child = page[0]["result"]["traces"][0]
+    assert [job["id"] for job in listed(server, trace=child)] == [page[0]["id"]]
     assert listed(server, state="running") == []
-    assert {one["state"] for one in listed(server, state=["done", "failed"])} <= {"done", "failed"}
+    assert {job["state"] for job in listed(server, state=["done", "failed"])} <= {"done", "failed"}
     assert server.api.get("/jobs", params={"state": "lost"}).status_code == 422
     assert server.api.get("/jobs", params={"cursor": "x"}).json()["code"] == "bad_cursor"
 
@@ -162,7 +162,7 @@ def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Serv
     assert (trace["state"], trace["error"]["code"]) == ("failed", "cancelled")
     assert not (server.data / "columns" / trace["id"]).exists()
     assert server.api.get(f"/traces/{trace['id']}/download").content == content
-    assert server.children("service.jobs.worker") == []
+    assert server.children("service.jobs.children ingest") == []
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
@@ -173,8 +173,8 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
     failing = server.api.post(f"/traces/{held}/split", json={"selection": {"steps": [77777]}}).json()
     assert failing["state"] == "queued"  # nobody had time to look
     assert server.api.delete(f"/jobs/{waiting['id']}").json()["state"] == "cancelled"
-    for one in busy:
-        assert server.api.delete(f"/jobs/{one['id']}").json()["state"] == "cancelled"
+    for job in busy:
+        assert server.api.delete(f"/jobs/{job['id']}").json()["state"] == "cancelled"
     failed = job_of(server, failing["id"], wait=60)
     assert (failed["state"], failed["error"]["code"]) == ("failed", "unknown_choice")
 
@@ -182,24 +182,24 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
 # -- who goes first ---------------------------------------------------------------------------------------------
 
 
-def test_what_somebody_waits_for_goes_before_bulk(server: Server, held: str) -> None:
+def test_interactive_jobs_go_before_bulk_jobs(server: Server, held: str) -> None:
     busy = [split(server, held) for _ in range(2)]
     bulk = [split(server, held, 2, priority="bulk") for _ in range(2)]
     urgent = [split(server, held, 2) for _ in range(2)]
-    assert [one["priority"] for one in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
-    for one in busy:
-        server.api.delete(f"/jobs/{one['id']}")
-    done = over(server, [one["id"] for one in (*bulk, *urgent)])
-    assert [one["state"] for one in done] == ["done"] * 4
-    assert max(one["started_at"] for one in done[2:]) < min(one["started_at"] for one in done[:2])
+    assert [job["priority"] for job in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
+    for job in busy:
+        server.api.delete(f"/jobs/{job['id']}")
+    done = over(server, [job["id"] for job in (*bulk, *urgent)])
+    assert [job["state"] for job in done] == ["done"] * 4
+    assert max(job["started_at"] for job in done[2:]) < min(job["started_at"] for job in done[:2])
 
 
 def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) -> None:
     first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
     second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
-    until(server, lambda: len(server.children("service.jobs.worker")) == 2)  # all that may read
-    reading = server.children("service.jobs.worker")
+    until(server, lambda: len(server.children("service.jobs.children ingest")) == 2)  # all that may read
+    reading = server.children("service.jobs.children ingest")
     for worker in reading:
         worker.suspend()
     later = []
@@ -209,17 +209,17 @@ def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) ->
         later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
     for worker in reading:
         worker.resume()
-    jobs = over(server, [one["job"] for one in later])
-    assert [one["priority"] for one in jobs] == ["bulk", "bulk", "interactive"]
+    jobs = over(server, [trace["job"] for trace in later])
+    assert [job["priority"] for job in jobs] == ["bulk", "bulk", "interactive"]
     assert jobs[2]["started_at"] < jobs[0]["started_at"] < jobs[1]["started_at"]
-    for one in (first, second):
-        assert job_of(server, one["job"], wait=60)["state"] == "done"
+    for trace in (first, second):
+        assert job_of(server, trace["job"], wait=60)["state"] == "done"
 
 
 def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
     """Jobs once they are over; nobody waits for them, which would have them go first."""
-    until(server, lambda: all(job_of(server, one)["ended_at"] for one in ids), within_s=150)
-    return [job_of(server, one) for one in ids]
+    until(server, lambda: all(job_of(server, job_id)["ended_at"] for job_id in ids), within_s=150)
+    return [job_of(server, job_id) for job_id in ids]
 
 
 def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: str) -> None:
@@ -227,13 +227,13 @@ def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: 
     ahead = [split(server, held, 2) for _ in range(2)]
     bulk = split(server, held, 2, priority="bulk")
     events = Events(server, bulk["id"])
-    for one in busy:
-        server.api.delete(f"/jobs/{one['id']}")
+    for job in busy:
+        server.api.delete(f"/jobs/{job['id']}")
     [*_, (_, awaited)] = events
     events.close()
-    others = over(server, [one["id"] for one in ahead])
-    assert [one["state"] for one in (awaited, *others)] == ["done"] * 3
-    assert awaited["started_at"] < max(one["started_at"] for one in others)
+    others = over(server, [job["id"] for job in ahead])
+    assert [job["state"] for job in (awaited, *others)] == ["done"] * 3
+    assert awaited["started_at"] < max(job["started_at"] for job in others)
 
 
 def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[..., Server], large: Path) -> None:
@@ -244,8 +244,8 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         """The large file, whose worker stands still once it has begun."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
-        until(server, lambda: bool(server.children("service.jobs.worker")), within_s=30)
-        stopped.extend(server.children("service.jobs.worker"))
+        until(server, lambda: bool(server.children("service.jobs.children ingest")), within_s=30)
+        stopped.extend(server.children("service.jobs.children ingest"))
         for worker in stopped:
             worker.suspend()
         yield content[len(content) // 2 :]
@@ -264,34 +264,34 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
     events = Events(server, job["id"])
     assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert events.headers["cache-control"] == "no-store"
-    told = list(events)
+    received = list(events)
     events.close()
-    ids = [id_ for id_, _ in told]
+    ids = [id_ for id_, _ in received]
     assert len(set(ids)) == len(ids)
-    written = [one["progress"]["events"] for _, one in told]
+    written = [event["progress"]["events"] for _, event in received]
     assert written == sorted(written)
-    assert [one["state"] for _, one in told[:-1]] == ["running"] * (len(told) - 1)
-    assert told[-1][1] == job_of(server, job["id"])
-    assert told[-1][1]["state"] == "done"
+    assert [event["state"] for _, event in received[:-1]] == ["running"] * (len(received) - 1)
+    assert received[-1][1] == job_of(server, job["id"])
+    assert received[-1][1]["state"] == "done"
 
 
-def test_who_comes_back_hears_only_what_is_new(server: Server, held: str) -> None:
+def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
     job = split(server, held)
     first = Events(server, job["id"])
     heard = next(iter(first))[0]
     first.close()  # the link breaks
 
     second = Events(server, job["id"], last=heard)
-    told = list(second)
+    received = list(second)
     second.close()
-    assert heard not in [id_ for id_, _ in told]
-    assert told[-1][1]["state"] == "done"
+    assert heard not in [id_ for id_, _ in received]
+    assert received[-1][1]["state"] == "done"
 
-    third = Events(server, job["id"], last=told[-1][0])
+    third = Events(server, job["id"], last=received[-1][0])
     assert third.status == 204  # so that a browser stops asking
     third.close()
     fourth = Events(server, job["id"], last="of another server")
-    assert [one["state"] for _, one in fourth] == ["done"]
+    assert [event["state"] for _, event in fourth] == ["done"]
     fourth.close()
 
 
@@ -306,10 +306,10 @@ def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Se
     server.start()
 
     again = Events(server, job["id"], last=heard)
-    told = [one for _, one in again]
+    received = [event for _, event in again]
     again.close()
-    assert told[-1]["state"] == "done"
-    assert told[-1]["attempts"] == 1  # that the server was killed was not the job's fault
+    assert received[-1]["state"] == "done"
+    assert received[-1]["attempts"] == 1  # that the server was killed was not the job's fault
 
 
 def test_events_end_when_the_server_stops(start_server: Callable[..., Server], large: Path) -> None:
@@ -318,45 +318,45 @@ def test_events_end_when_the_server_stops(start_server: Callable[..., Server], l
     events = Events(server, job["id"])
     assert next(iter(events))[1]["state"] == "running"
     assert server.stop() == 0
-    assert all(one["state"] == "running" for _, one in events)
+    assert all(event["state"] == "running" for _, event in events)
     events.close()
 
 
 def test_an_ingest_tells_its_bytes_and_in_the_end_its_trace(server: Server, large: Path) -> None:
-    trace = server.api.put("/traces/told-by-events.json", content=b"  " + large.read_bytes()).json()
+    trace = server.api.put("/traces/received-by-events.json", content=b"  " + large.read_bytes()).json()
     events = Events(server, trace["job"])
-    told = [one for _, one in events]
+    received = [event for _, event in events]
     events.close()
-    assert told[-1]["result"] == {"traces": [trace["id"]]}
-    assert told[-1]["progress"]["bytes"] == told[-1]["progress"]["bytes_total"] == trace["size"]
-    assert all(one["progress"]["bytes_total"] == trace["size"] for one in told)
+    assert received[-1]["result"] == {"traces": [trace["id"]]}
+    assert received[-1]["progress"]["bytes"] == received[-1]["progress"]["bytes_total"] == trace["size"]
+    assert all(event["progress"]["bytes_total"] == trace["size"] for event in received)
 
 
-def test_with_its_trace_an_ingest_ends_and_says_so(server: Server, large: Path) -> None:
+def test_ingest_is_cancelled_when_its_trace_is_deleted(server: Server, large: Path) -> None:
     trace = server.api.put("/traces/deleted.json", content=b"   " + large.read_bytes()).json()
     events = Events(server, trace["job"])
-    told = iter(events)
-    assert next(told)[1]["state"] in ("queued", "running")
+    received = iter(events)
+    assert next(received)[1]["state"] in ("queued", "running")
     assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
-    assert [one["state"] for _, one in told][-1] == "cancelled"
+    assert [event["state"] for _, event in received][-1] == "cancelled"
     events.close()
 
 
-def test_who_follows_an_ingest_that_waits_hears_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
+def test_follower_of_a_queued_ingest_learns_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
-    [worker] = server.children("service.jobs.worker")
+    [worker] = server.children("service.jobs.children ingest")
     worker.suspend()
     waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
-    told = iter(events)
-    assert next(told)[1]["state"] == "queued"
+    received = iter(events)
+    assert next(received)[1]["state"] == "queued"
     server.api.delete(f"/traces/{waits['id']}")
-    assert [one["state"] for _, one in told] == ["cancelled"]
+    assert [event["state"] for _, event in received] == ["cancelled"]
     events.close()
     server.api.delete(f"/traces/{busy['id']}")
 
 
-def test_a_job_that_there_is_not_has_no_events(server: Server) -> None:
+def test_unknown_job_has_no_events(server: Server) -> None:
     answer = server.api.get("/jobs/123456/events")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
 
@@ -372,7 +372,7 @@ def test_an_ingest_whose_workers_die_fails_after_so_many_attempts(
     killed: set[psutil.Process] = set()
 
     def kill_another() -> bool:
-        for worker in server.children("service.jobs.worker"):
+        for worker in server.children("service.jobs.children ingest"):
             if worker not in killed:
                 killed.add(worker)
                 worker.kill()

@@ -19,10 +19,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import provision, wire
-from service.http import listening as listening_module
-from service.http.listener import ORIGINS
-from service.http.listening import ListenerState, bind
+from service.engine.trace_processor import provision, wire
+from service.http.listener_state import ListenerState
+from service.http.routes.listener import ORIGINS
+from service.http.server import listening as listening_module
+from service.http.server.listening import bind
 from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
@@ -39,9 +40,9 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("listening") / "data", perfetto_port=port).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("listening") / "data", perfetto_port=port).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def door(port: int) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_without_a_trace_it_says_what_to_do(listening: Server, door: httpx.Client, port: int) -> None:
+def test_listener_without_a_trace_explains_how_to_choose_one(listening: Server, door: httpx.Client, port: int) -> None:
     state = {"enabled": True, "host": "127.0.0.1", "port": port, "trace": None, "error": None}
     assert listening.api.get("/listener").json() == state
     answer = door.post("/status")
@@ -169,18 +170,18 @@ def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, chos
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="BatchTraceProcessor needs pandas, which is not installed")
-def test_the_lines_of_the_readme_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    lines = readme.split("```python\nimport json")[1].split("```")[0]
+def test_the_lines_of_the_engines_page_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    lines = page.split("```python\nimport json")[1].split("```")[0]
     server = start_server()
     for name in ("one.json.gz", "two.json.gz"):
         server.upload(step_trace, name)
     program = f"import json{lines.replace('http://127.0.0.1:8700', server.url)}"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
     )
-    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["n", "487", "487"]
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["n", "487", "487"]
 
 
 def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int, step_trace: Path) -> None:
@@ -189,12 +190,12 @@ def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int
 
 
 @pytest.mark.parametrize("call", ["notify_eof", "reset_trace_processor", "enable_metatrace", "nothing"])
-def test_what_would_change_the_shared_trace_is_refused(chosen: str, door: httpx.Client, call: str) -> None:
+def test_calls_that_change_the_shared_trace_are_refused(chosen: str, door: httpx.Client, call: str) -> None:
     answer = door.post(f"/{call}", content=b"x")
     assert (answer.status_code, answer.json()["code"]) == (403, "request_refused")
 
 
-def test_a_file_is_refused_in_the_message_that_its_client_reads(chosen: str, door: httpx.Client) -> None:
+def test_uploaded_file_is_refused_in_the_message_that_its_client_reads(chosen: str, door: httpx.Client) -> None:
     answer = door.post("/parse", content=b"x")
     assert answer.status_code == 403
     assert "it loads no other file" in wire.Rpc().append_result.FromString(answer.content).error
@@ -226,7 +227,7 @@ def test_the_status_tells_why_the_trace_cannot_be_opened(
     assert "\nIt can't be opened now: An engine on all of this would take about" in name
 
 
-def test_its_page_says_what_it_is_and_how_to_choose(
+def test_listener_page_explains_itself(
     listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
 ) -> None:
     served = door.get("/")
@@ -238,13 +239,13 @@ def test_its_page_says_what_it_is_and_how_to_choose(
     listening.api.put("/listener", json={"trace": None}).raise_for_status()
     assert "No trace is chosen." in door.get("/").text
     command = next(line for line in door.get("/").text.splitlines() if "curl -X PUT" in line)
-    told = subprocess.run(
+    done = subprocess.run(
         shlex.split(command.removeprefix("- ").replace('"ID"', f'"{chosen}"')), capture_output=True, check=True
     )
-    assert json.loads(told.stdout)["trace"] == chosen
+    assert json.loads(done.stdout)["trace"] == chosen
 
 
-def test_it_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:
+def test_listener_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -256,18 +257,16 @@ def test_it_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:
         assert tab.recv(5)
 
 
-def test_without_ipv6_it_listens_on_the_other_address(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(listening_module, "HOST_6", "2001:db8::1")  # no machine has an address for examples
     state, port = ListenerState(), free_port()
-    [one] = bind(state, port, "http://127.0.0.1:1")
-    with one:
-        assert (one.getsockname(), state.port, state.error) == (("127.0.0.1", port), port, None)
+    [bound] = bind(state, port, "http://127.0.0.1:1")
+    with bound:
+        assert (bound.getsockname(), state.port, state.error) == (("127.0.0.1", port), port, None)
         assert caplog.text == ""
 
 
-def test_where_its_port_is_taken_the_server_starts_and_says_so(
+def test_server_starts_without_the_listener_if_its_port_is_taken(
     start_server: Callable[..., Server], step_trace: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -402,7 +401,7 @@ def test_the_two_ports_do_not_serve_each_others_pages(chosen: str, listening: Se
     assert listening.api.post(f"{listening.url}/status").status_code == 404
 
 
-def test_it_can_be_off(server: Server) -> None:
+def test_listener_can_be_switched_off(server: Server) -> None:
     assert server.api.get("/listener").json() == {
         "enabled": False, "host": "127.0.0.1", "port": 0, "trace": None, "error": None
     }  # fmt: skip

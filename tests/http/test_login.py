@@ -1,4 +1,4 @@
-"""Logging in: a token for a cookie, which leads nowhere but here."""
+"""Login: exchanges a token for a cookie, and redirects only to this server."""
 
 from collections.abc import Iterator
 
@@ -13,23 +13,23 @@ PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    one = Server(tmp_path_factory.mktemp("login") / "data", token=TOKEN).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("login") / "data", token=TOKEN).start()
+    yield started
+    assert started.stop() == 0
 
 
 @pytest.fixture
 def browser(guarded: Server) -> Iterator[httpx.Client]:
     """Keeps cookies."""
-    with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as one:
-        yield one
+    with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as client:
+        yield client
 
 
 def log_in(browser: httpx.Client, token: str = TOKEN, wanted: str = "/") -> httpx.Response:
     return browser.post("/login", data={"token": token, "next": wanted}, headers={"Origin": str(browser.base_url)})
 
 
-def test_who_is_not_logged_in_is_led_to_where_he_can_and_back(browser: httpx.Client) -> None:
+def test_browser_without_a_session_is_redirected_to_login_and_back(browser: httpx.Client) -> None:
     wanted = "/traces/abc?x=1%202&y"
     answer = browser.get(wanted)
     assert answer.status_code == 303
@@ -64,13 +64,13 @@ def test_a_wrong_token_gets_no_cookie(browser: httpx.Client) -> None:
         "/ /evil.example", "javascript:alert(1)", "", "traces", "/\r\nSet-Cookie: a=b", "/ü",
     ],
 )  # fmt: skip
-def test_it_leads_nowhere_but_here(browser: httpx.Client, wanted: str) -> None:
+def test_login_redirects_only_to_this_server(browser: httpx.Client, wanted: str) -> None:
     answer = log_in(browser, wanted=wanted)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     assert "a=b" not in answer.headers["set-cookie"]
 
 
-def test_what_a_page_asks_is_marked_by_its_origin(browser: httpx.Client, guarded: Server) -> None:
+def test_unsafe_request_with_a_session_needs_an_own_origin(browser: httpx.Client, guarded: Server) -> None:
     log_in(browser)
     assert browser.get("/api/v1/access").json() == {"needed": True, "name": "TRACEDOCK_TOKEN", "scope": "write"}
     for origin, status in ((guarded.url, 404), ("http://localhost:3000", 403), (None, 403)):
@@ -83,7 +83,7 @@ def test_a_foreign_page_can_not_log_a_browser_in(browser: httpx.Client) -> None:
     assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 
 
-def test_who_logs_out_is_out_wherever_the_cookie_went(browser: httpx.Client, guarded: Server) -> None:
+def test_logout_invalidates_the_cookie_everywhere(browser: httpx.Client, guarded: Server) -> None:
     log_in(browser)
     stolen = dict(browser.cookies)
     assert browser.get("/").status_code == 200
@@ -93,7 +93,7 @@ def test_who_logs_out_is_out_wherever_the_cookie_went(browser: httpx.Client, gua
     assert browser.get("/").status_code == 303
 
 
-def test_a_program_is_told_and_not_led(browser: httpx.Client) -> None:
+def test_program_without_a_token_gets_401_and_no_redirect(browser: httpx.Client) -> None:
     for headers in ({"Accept": "*/*"}, {"Authorization": "Bearer wrong"}):
         assert browser.get("/", headers=headers).status_code == 401
     assert browser.delete("/api/v1/traces/x").status_code == 401
@@ -103,7 +103,7 @@ def test_a_large_form_is_refused(browser: httpx.Client) -> None:
     assert browser.post("/login", content=b"token=" + b"x" * (17 << 20)).status_code == 413
 
 
-def test_an_open_server_asks_nobody(server: Server) -> None:
+def test_server_without_tokens_needs_no_login(server: Server) -> None:
     assert server.api.get("/access").json() == {"needed": False, "name": "local", "scope": "write"}
     answer = server.api.post(f"{server.url}/login", data={"next": "/traces/abc"})
     assert (answer.headers["location"], "set-cookie" in answer.headers) == ("/traces/abc", False)

@@ -1,4 +1,4 @@
-"""A trace with very many tracks or steps has a description of bounded size, and nothing of it is lost."""
+"""A trace with very many tracks or steps has a summary of bounded size, and loses nothing."""
 
 import json
 from collections.abc import Iterator
@@ -63,34 +63,34 @@ def test_lists_of_traces_stay_small(server: Server, long: dict[str, Any]) -> Non
         ({"categories": [f"category {LAST}"]}, 1),
     ],
 )
-def test_what_is_beyond_the_list_can_be_selected(
+def test_steps_beyond_the_listed_ones_can_be_selected(
     server: Server, long: dict[str, Any], selection: dict[str, Any], count: int
 ) -> None:
     closure = dict.fromkeys(("metadata", "flows", "launches", "kernels", "annotations"), False)
-    asked = {"format": "json", "selection": json.dumps(selection | {"closure": closure})}
-    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+    parameters = {"format": "json", "selection": json.dumps(selection | {"closure": closure})}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=parameters)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["traceEvents"]) == count
     planned = server.api.post(f"/traces/{long['id']}/split", json={"selection": selection, "dry_run": True})
     assert planned.status_code == 200, planned.text
 
 
-def test_a_choice_that_is_not_there_is_told_with_few_that_are(server: Server, long: dict[str, Any]) -> None:
-    asked = {"format": "json", "streams": "0/999999"}
-    answer = server.api.get(f"/traces/{long['id']}/download", params=asked)
+def test_unknown_choice_is_refused_with_a_few_known_ones(server: Server, long: dict[str, Any]) -> None:
+    parameters = {"format": "json", "streams": "0/999999"}
+    answer = server.api.get(f"/traces/{long['id']}/download", params=parameters)
     assert answer.status_code == 422
     assert len(answer.json()["known_streams"]) <= 50
 
 
-def test_a_child_a_merge_and_a_session_know_all_of_it(server: Server, long: dict[str, Any]) -> None:
+def test_children_merges_and_sessions_have_all_entries(server: Server, long: dict[str, Any]) -> None:
     sql = f"SELECT count(*) FROM process WHERE name = 'worker {LAST}'"
     assert server.rows(long["id"], sql) == [[1]]
     job = server.api.post(f"/traces/{long['id']}/split", json={"selection": {"categories": ["cpu_op"]}})
     assert job.status_code == 202, job.text
     done = server.api.get(job.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
     (child,) = done["result"]["traces"]
-    made = server.api.get(f"/traces/{child}").json()
-    assert made["totals"]["processes"] == MANY
+    child_trace = server.api.get(f"/traces/{child}").json()
+    assert child_trace["totals"]["processes"] == MANY
     assert server.api.get(f"/traces/{child}/analysis/steps").status_code in (200, 422)
 
 
@@ -114,7 +114,7 @@ def test_long_names_are_left_out_of_a_description_and_not_of_the_trace(server: S
     )
     trace = server.upload(path)
     assert trace["totals"] == {"counts": 2, "processes": 2, "threads": 2}
-    assert [one["pid"] for one in trace["processes"]] == [1]
+    assert [process["pid"] for process in trace["processes"]] == [1]
     assert len(json.dumps(trace)) < 16 << 10
     document = server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).json()
     assert document == json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What Prometheus reads: counters that count what was done, and gauges that tell what is."""
+"""The metrics for Prometheus: counters and gauges."""
 
 from collections.abc import Callable
 
@@ -29,47 +29,47 @@ def server(start_server: Callable[..., Server]) -> Server:
     return start_server()
 
 
-def test_what_was_done_is_counted(server: Server) -> None:
+def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     trace = server.upload(TRACE)
     server.api.post(f"/traces/{trace['id']}/split", params={"wait": 60}, json={"selection": {"steps": [3]}})
     assert server.api.get("/traces/nowhere").status_code == 404
     assert server.api.get("/nothing/here").status_code == 404
     assert server.rows(trace["id"], "select 1") == [[1]]
 
-    found = metrics(server)
+    values = metrics(server)
 
-    assert found["jobs_ended_total", "ingest", "done"] == found["jobs_ended_total", "split", "done"] == 1
-    assert found["events_total", "ingest"] == trace["events"]["kept"]
-    assert 0 < found["events_total", "split"] < trace["events"]["kept"]
-    assert found["errors_total", "unknown_trace"] == found["errors_total", "not_found"] == 1
-    assert found["http_requests_total", "PUT", "/api/v1/traces/{filename:path}", "201"] == 1
-    assert found["http_requests_total", "GET", "/api/v1/traces/{trace_id}", "404"] == 1
-    assert found["http_requests_total", "GET", "(none)", "404"] == 1
-    assert found["http_request_seconds_count", "PUT", "/api/v1/traces/{filename:path}"] == 1
-    assert found["received_bytes_total",] >= TRACE.stat().st_size
-    assert found["sent_bytes_total",] > 1000
+    assert values["jobs_ended_total", "ingest", "done"] == values["jobs_ended_total", "split", "done"] == 1
+    assert values["events_total", "ingest"] == trace["events"]["kept"]
+    assert 0 < values["events_total", "split"] < trace["events"]["kept"]
+    assert values["errors_total", "unknown_trace"] == values["errors_total", "not_found"] == 1
+    assert values["http_requests_total", "PUT", "/api/v1/traces/{filename:path}", "201"] == 1
+    assert values["http_requests_total", "GET", "/api/v1/traces/{trace_id}", "404"] == 1
+    assert values["http_requests_total", "GET", "(none)", "404"] == 1
+    assert values["http_request_seconds_count", "PUT", "/api/v1/traces/{filename:path}"] == 1
+    assert values["received_bytes_total",] >= TRACE.stat().st_size
+    assert values["sent_bytes_total",] > 1000
 
 
-def test_what_is_now_is_told(server: Server) -> None:
+def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
     trace = server.upload(TRACE)
     server.rows(trace["id"], "select 1")
     head = "PUT /api/v1/traces/a.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
     with connected(server) as upload:
         upload.sendall(head.encode())
         until(server, lambda: metrics(server)["uploads_under_way",] == 1)
-        found = metrics(server)
-    assert found["engines", "ready"] == 1
-    assert 0 < found["engine_memory_bytes",] < found["engine_memory_max_bytes",]
-    assert found["process_resident_memory_bytes",] > 10_000_000
-    assert found["disk_bytes",] > found["disk_free_bytes",] > 0
-    assert found["uploads_unfinished",] == 0
+        values = metrics(server)
+    assert values["engines", "ready"] == 1
+    assert 0 < values["engine_memory_bytes",] < values["engine_memory_max_bytes",]
+    assert values["process_resident_memory_bytes",] > 10_000_000
+    assert values["disk_bytes",] > values["disk_free_bytes",] > 0
+    assert values["uploads_unfinished",] == 0
     until(server, lambda: metrics(server)["data_bytes",] > TRACE.stat().st_size)
     until(server, lambda: metrics(server)["uploads_under_way",] == 0)
 
 
-def test_jobs_that_wait_and_run_are_told(server: Server) -> None:
+def test_gauges_report_unfinished_jobs(server: Server) -> None:
     held = b'{"traceEvents": [' + b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1},' * 400_000
     for end in (b"{}]}", b"{} ]}"):
         server.api.put("/traces/a.json", content=held + end)
-    found = metrics(server)
-    assert found.get(("jobs", "ingest", "running"), 0) + found.get(("jobs", "ingest", "queued"), 0) > 0
+    values = metrics(server)
+    assert values.get(("jobs", "ingest", "running"), 0) + values.get(("jobs", "ingest", "queued"), 0) > 0

@@ -1,4 +1,4 @@
-"""Where the Perfetto UI opens: at a selection's time or at a slice, which the columns and the engine agree on."""
+"""The Perfetto UI opens at the time of a selection or at a slice, on which columns and engine agree."""
 
 import json
 from pathlib import Path
@@ -97,7 +97,7 @@ def refused(answer: httpx.Response, code: str) -> dict[str, Any]:
 # -- selections ----------------------------------------------------------------------------------------------------
 
 
-def test_all_of_a_trace_opens_on_its_whole_timeline(server: Server, opening: str) -> None:
+def test_trace_without_selection_opens_on_its_whole_timeline(server: Server, opening: str) -> None:
     assert place(opened(server, opening)) == {}
     for params in ({"names": "alike"}, {"phases": "s"}, {"selection": "{}"}):
         download = server.api.get(f"/traces/{opening}/download", params=params)
@@ -147,7 +147,7 @@ def test_a_selection_that_is_refused_elsewhere_is_refused_alike(
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_step_that_is_not_there_is_told_with_those_that_are(server: Server, opening: str) -> None:
+def test_unknown_step_is_refused_with_the_known_steps(server: Server, opening: str) -> None:
     assert refused(opened(server, opening, steps=103), "unknown_choice")["known_steps"] == [3, 4]
 
 
@@ -179,8 +179,8 @@ def test_the_slice_at_a_position_is_that_slice_in_the_engine(
     kept = server.query(opening, "select extract_arg(arg_set_id, 'args.mark') from slice", **view).json()["rows"]
     there = {mark for (mark,) in kept if mark is not None}
     assert len(there) > 10
-    for one in marked:
-        position = one["args"]["mark"]
+    for event in marked:
+        position = event["args"]["mark"]
         answer = opened(server, opening, slice=f"position:{position}", **params)
         if position in there:
             shown = place(answer)
@@ -192,10 +192,12 @@ def test_the_slice_at_a_position_is_that_slice_in_the_engine(
 
 
 def test_a_slice_is_shown_with_what_is_around_it(server: Server, opening: str, marked: list[dict[str, Any]]) -> None:
-    kernel = next(one["args"]["mark"] for one in marked if one.get("name") == "kernel" and one["ts"] > BASE_US + 2000)
+    kernel = next(
+        event["args"]["mark"] for event in marked if event.get("name") == "kernel" and event["ts"] > BASE_US + 2000
+    )
     shown = place(opened(server, opening, slice=f"position:{kernel}"))
     assert (shown["visStart"], shown["visEnd"]) == (2_205_000 - 105_000, 2_275_000 + 105_000)
-    instant = next(one["args"]["mark"] for one in marked if one["ph"] == "i")
+    instant = next(event["args"]["mark"] for event in marked if event["ph"] == "i")
     shown = place(opened(server, opening, slice=f"position:{instant}"))
     assert (shown["visStart"], shown["visEnd"]) == (902_000 - 1000, 902_000 + 1000)
 
@@ -221,7 +223,7 @@ def test_a_time_that_is_off_is_refused_with_the_nearest_slice_of_the_name(server
 def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
     server: Server, opening: str, marked: list[dict[str, Any]]
 ) -> None:
-    alike = [one["args"]["mark"] for one in marked if (one.get("name"), one["ts"]) == ("alike", BASE_US + 1200)]
+    alike = [event["args"]["mark"] for event in marked if (event.get("name"), event["ts"]) == ("alike", BASE_US + 1200)]
     problem = refused(opened(server, opening, slice=f"at:{BASE_US * 1000 + 1_200_000}:alike"), "ambiguous_slice")
     assert (problem["matches"], sorted(problem["positions"])) == (5, alike)
     chosen = json.dumps({"processes": [12]})
@@ -229,7 +231,7 @@ def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
     assert (wanted["pid"], wanted["tid"]) == ("12", "11")
 
 
-def test_what_is_no_slice_is_refused(server: Server, opening: str, opening_path: Path) -> None:
+def test_malformed_slice_is_refused(server: Server, opening: str, opening_path: Path) -> None:
     events = json.loads(opening_path.read_text())["traceEvents"]
     for position, one in enumerate(events):
         if "mark" not in one.get("args", {}):

@@ -1,4 +1,4 @@
-"""Our own copy of the Perfetto UI, and the WebSocket behind it."""
+"""The Perfetto UI of the server, and its WebSocket."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
-from service.http.perfetto import NO_TRY_AGAIN, TRY_AGAIN
+from service.engine.trace_processor import wire
+from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN
 from tests.http.conftest import ENDLESS, sent_raw, until
 from tests.server import Server
 
@@ -84,7 +84,7 @@ def test_the_uis_files_are_served(server: Server, trace: str) -> None:
         "vizviewer_info",
     ],
 )
-def test_what_the_ui_does_not_have_is_a_plain_404(server: Server, trace: str, path: str) -> None:
+def test_missing_ui_file_is_a_plain_404(server: Server, trace: str, path: str) -> None:
     answer = page(server, f"/perfetto/{trace}/{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
@@ -93,7 +93,7 @@ def test_what_the_ui_does_not_have_is_a_plain_404(server: Server, trace: str, pa
     "path",
     ["../index.html", "../../engine-v54.0/trace_processor_shell", "/etc/passwd", "..%2f..%2fetc/passwd", "%2e%2e/x"],
 )
-def test_nothing_beside_the_ui_is_served(server: Server, trace: str, path: str) -> None:
+def test_only_files_of_the_ui_are_served(server: Server, trace: str, path: str) -> None:
     head = f"GET /perfetto/{trace}/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = sent_raw(server, head.encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
@@ -143,7 +143,7 @@ def test_a_tab_that_is_closed_stops_its_query(server: Server, trace: str) -> Non
     assert clients(server, trace) == 0
 
 
-def test_another_sites_page_is_refused(server: Server, trace: str) -> None:
+def test_page_of_another_site_is_refused(server: Server, trace: str) -> None:
     with pytest.raises(InvalidStatus, match="403"), tab_on(server, trace, origin=Origin("https://evil.example")):
         pass
     with tab_on(server, trace, origin=Origin(server.url)) as tab:
@@ -152,7 +152,7 @@ def test_another_sites_page_is_refused(server: Server, trace: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1", "text"])
-def test_what_is_no_rpc_ends_the_connection(server: Server, trace: str, data: bytes | str) -> None:
+def test_malformed_rpc_ends_the_connection(server: Server, trace: str, data: bytes | str) -> None:
     with tab_on(server, trace) as tab:
         tab.send(data)
         with pytest.raises(ConnectionClosed) as closed:
@@ -162,7 +162,7 @@ def test_what_is_no_rpc_ends_the_connection(server: Server, trace: str, data: by
     until(server, lambda: clients(server, trace) == 0)
 
 
-def test_a_tab_hears_that_its_engine_is_gone(server: Server, step_trace: Path) -> None:
+def test_tab_is_told_that_its_engine_has_ended(server: Server, step_trace: Path) -> None:
     trace = str(server.upload(step_trace)["id"])
     with tab_on(server, trace) as tab:
         tab.send(query("SELECT 1"))
@@ -175,7 +175,7 @@ def test_a_tab_hears_that_its_engine_is_gone(server: Server, step_trace: Path) -
     assert closed.value.rcvd.code == TRY_AGAIN
 
 
-def test_a_tab_on_nothing_is_told_so(server: Server) -> None:
+def test_tab_on_an_unknown_trace_is_told_so(server: Server) -> None:
     with tab_on(server, "000000000000") as tab, pytest.raises(ConnectionClosed, match="No trace has the id"):
         tab.recv(5)
 

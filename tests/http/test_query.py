@@ -95,7 +95,7 @@ def test_a_limit_is_exact(server: Server, trace: str, limit: int | None, truncat
     assert (len(table["rows"]), table["truncated"]) == (487 if limit is None else min(limit, 487), truncated)
 
 
-def test_without_a_limit_the_servers_holds(server: Server, trace: str) -> None:
+def test_query_without_a_limit_has_the_server_limit(server: Server, trace: str) -> None:
     table = asked(server, trace, ENDLESS_ROWS).json()
     assert (len(table["rows"]), table["truncated"]) == (100_000, True)
 
@@ -116,7 +116,7 @@ def test_a_result_beyond_the_servers_bound_is_refused(start_server: StartServer,
 # -- questions that are wrong --------------------------------------------------------------------------------------
 
 
-def test_wrong_sql_is_told_with_its_place(server: Server, trace: str) -> None:
+def test_wrong_sql_is_reported_with_its_position(server: Server, trace: str) -> None:
     answer = asked(server, trace, "SELECT 1;\nSELECT\n  nope FROM slice")
     problem = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
@@ -140,13 +140,13 @@ def test_wrong_sql_is_a_problem_in_every_form(server: Server, trace: str, accept
         b'{"sql": "SELECT 1\\u0000 and more"}', b'{"sql": "SELECT 1", "limit": true}',
     ],
 )  # fmt: skip
-def test_a_question_that_cannot_be_understood_is_refused(server: Server, trace: str, body: bytes) -> None:
+def test_malformed_query_request_is_refused(server: Server, trace: str, body: bytes) -> None:
     answer = server.api.post(f"/traces/{trace}/query", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) in [(422, "bad_request"), (400, "bad_request")]
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_field_that_is_not_known_is_named(server: Server, trace: str) -> None:
+def test_unknown_field_is_named(server: Server, trace: str) -> None:
     answer = server.query(trace, "SELECT 1", limits=1)
     assert answer.json()["faults"] == [{"where": "body.limits", "what": "Extra inputs are not permitted"}]
 
@@ -154,7 +154,7 @@ def test_a_field_that_is_not_known_is_named(server: Server, trace: str) -> None:
 # -- while the engine loads ----------------------------------------------------------------------------------------
 
 
-def test_a_question_may_come_back_while_the_engine_loads(start_server: StartServer, large_trace: Path) -> None:
+def test_query_returns_202_while_the_engine_loads(start_server: StartServer, large_trace: Path) -> None:
     server = start_server()
     trace = server.upload(large_trace)["id"]
     early = server.api.post(f"/traces/{trace}/query", params={"wait": 0}, json={"sql": "SELECT 1"})
@@ -224,7 +224,7 @@ def test_a_client_that_leaves_while_it_waits_for_its_turn_is_dropped(server: Ser
     assert server.rows(trace, "SELECT count(*) FROM sqlite_master WHERE name = 'left_behind'") == [[0]]
 
 
-def test_a_client_that_reads_slowly_holds_up_no_one(server: Server, trace: str) -> None:
+def test_slow_reader_blocks_no_other_client(server: Server, trace: str) -> None:
     with connected(server) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sql = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 300000)")

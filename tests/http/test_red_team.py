@@ -1,4 +1,4 @@
-"""Hostile clients, on every way to an engine: each attack has its error, leaves nothing, and hurts no one."""
+"""Attacks on engines, on all paths: each has its error, leaves nothing behind, and affects no other client."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from service.engine import wire
 from service.engine.relay import FILE_PIECE_MAX
-from service.http.perfetto import NO_TRY_AGAIN
+from service.engine.trace_processor import wire
+from service.http.routes.perfetto import NO_TRY_AGAIN
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
 from tests.server import Server
 
@@ -73,7 +73,7 @@ class Tab(Door):
             answers = self.told(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql)))
         except ConnectionClosed as closed:
             return str(closed)
-        return next((one.query_result.error for one in answers if one.query_result.error), "")
+        return next((answer.query_result.error for answer in answers if answer.query_result.error), "")
 
 
 class ListenersTab(Tab):
@@ -111,13 +111,13 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Server]:
-    one = Server(
+    started = Server(
         tmp_path_factory.mktemp("besieged") / "data", perfetto_port=port, ui_timeout_s=DEADLINE_S,
         engine_memory_bytes=MEMORY, engine_sandbox="required", engine_deaths=1000,
     )  # fmt: skip
-    yield one.start()
-    assert one.stop() == 0
-    assert "Traceback" not in one.log_text()
+    yield started.start()
+    assert started.stop() == 0
+    assert "Traceback" not in started.log_text()
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +151,11 @@ def unharmed(besieged: Server, trace: str) -> Iterator[None]:
 
 def files(server: Server) -> dict[str, str]:
     """What lies in the data folder: the names of all, the contents of those that nothing of ours writes to."""
-    found = {}
+    errors = {}
     for path in server.data.rglob("*"):
         own = path.name.startswith(("catalog", "audit", "tokens")) or not path.is_file()
-        found[str(path)] = "" if own else hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+        errors[str(path)] = "" if own else hashlib.sha256(path.read_bytes()).hexdigest()
+    return errors
 
 
 def test_the_server_says_at_its_start_how_engines_are_guarded(besieged: Server) -> None:
@@ -196,8 +196,8 @@ def test_no_sql_reaches_a_file(sql: str, door: Door, tmp_path: Path) -> None:
 def test_a_refusal_is_told_with_its_place(besieged: Server, trace: str) -> None:
     answer = besieged.query(trace, "SELECT 1;\n  ATTACH '/etc/passwd' AS p")
     assert answer.status_code == 403
-    told = answer.json()
-    assert (told["code"], told["word"], told["line"], told["column"]) == ("sql_refused", "ATTACH", 2, 3)
+    problem = answer.json()
+    assert (problem["code"], problem["word"], problem["line"], problem["column"]) == ("sql_refused", "ATTACH", 2, 3)
 
 
 def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path
 
 
 @pytest.mark.parametrize("sql", [ENDLESS, ENDLESS_ROWS, f"CREATE PERFETTO TABLE red AS {ENDLESS_ROWS}"])
-def test_what_has_no_end_is_ended(sql: str, door: Door) -> None:
+def test_endless_statements_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
     if sql == ENDLESS_ROWS and isinstance(door, Query):
         assert error == ""  # it had as many rows as it asked for
@@ -238,7 +238,7 @@ NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 
         f"{NUMBERS} SELECT count(*) FROM (SELECT printf('%.*c', 100000, 'x') || x AS y FROM c ORDER BY y)",
     ],
 )
-def test_what_has_no_room_is_ended(sql: str, door: Door) -> None:
+def test_statements_that_exhaust_memory_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
     assert error or "2000000000, 'x'" in sql  # which SQLite answers with NULL where it has the time
     assert door.ask(COUNT) == ""
@@ -259,7 +259,7 @@ def test_no_request_of_the_protocol_spoils_the_trace(method: int, tab: Tab) -> N
     assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
 
 
-def test_frames_that_are_cut_hold_up_no_one(tab: Tab) -> None:
+def test_truncated_frames_block_no_other_client(tab: Tab) -> None:
     whole = wire.frame(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=COUNT)))
     with tab.connected() as waiting:
         waiting.send(whole[:-3])
@@ -280,7 +280,7 @@ NO_FRAMES = {
 
 
 @pytest.mark.parametrize("data", NO_FRAMES.values(), ids=NO_FRAMES)
-def test_frames_that_are_none_end_the_connection(data: bytes | str, tab: Tab) -> None:
+def test_malformed_frames_end_the_connection(data: bytes | str, tab: Tab) -> None:
     with tab.connected() as connection:
         connection.send(data)
         with pytest.raises(ConnectionClosed) as closed:

@@ -1,4 +1,4 @@
-"""Attacks on imports: nothing outside of the roots is read, nothing hangs, and the server still answers."""
+"""Attacks on imports: no file outside of the roots is read, nothing hangs, and the server still answers."""
 
 import io
 import json
@@ -46,16 +46,16 @@ def runs(field: Field, tmp_path: Path) -> Path:
     return folder
 
 
-def attempted(server: Server, path: str, **asked: object) -> tuple[int, list[dict[str, Any]]]:
+def attempted(server: Server, path: str, **options: object) -> tuple[int, list[dict[str, Any]]]:
     """The status of an import, and the traces that it made, which are read."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | asked)
+    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | options)
     if answer.status_code != 202:
         assert answer.headers["content-type"] == "application/problem+json"
         return answer.status_code, []
     job = answer.json()
     assert job["state"] in ("done", "failed"), job
     ids = (job["result"] or {"traces": []})["traces"]
-    return 202, [server.api.get(f"/traces/{one}", params={"wait": 60}).json() for one in ids]
+    return 202, [server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json() for trace_id in ids]
 
 
 def names_in(server: Server, trace: dict[str, Any]) -> set[str]:
@@ -80,8 +80,8 @@ def test_a_path_that_leads_out_is_refused(field: Field, path: str) -> None:
     path = path.format(outside=field.outside, root=field.root, data=field.server.data)
     content = json.dumps({"path": path}).encode()
     answer = field.server.api.post("/traces/import", params={"wait": 60}, content=content)
-    made = answer.json().get("result") or {"traces": []}
-    assert answer.status_code in FINAL or not made["traces"], answer.text
+    result = answer.json().get("result") or {"traces": []}
+    assert answer.status_code in FINAL or not result["traces"], answer.text
     assert field.server.api.get("/healthz").status_code in (200, 404)
 
 
@@ -169,7 +169,7 @@ def to_own_data(field: Field, file: Path) -> None:
         *(fifo, unix_socket, device, folder, sparse, empty, to_own_data),
     ],
 )
-def test_what_is_no_file_of_the_root_is_not_taken(
+def test_files_outside_the_root_are_not_imported(
     field: Field, runs: Path, lay: Callable[[Field, Path], None], mode: str
 ) -> None:
     lay(field, runs / "a.json")
@@ -214,7 +214,7 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
 
 
 @pytest.mark.parametrize(
-    ("one", "taken"),
+    ("member", "taken"),
     [
         (member("/etc/cron.d/a.json"), 1),
         (member("../../outside/a.json"), 1),
@@ -228,10 +228,10 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
         (member("x" * 3000 + ".json"), 0),
     ],
 )
-def test_members_of_archives_stay_inside(field: Field, runs: Path, one: tuple[Any, bytes], taken: int) -> None:
+def test_members_of_archives_stay_inside(field: Field, runs: Path, member: tuple[Any, bytes], taken: int) -> None:
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(one[0], io.BytesIO(one[1]))
+        archive.addfile(member[0], io.BytesIO(member[1]))
     (runs / "a.tar").write_bytes(text.getvalue())
     before = sorted(field.outside.iterdir())
     _, traces = attempted(field.server, str(runs / "a.tar"))
@@ -256,7 +256,7 @@ def test_a_root_that_became_a_link_gives_nothing(tmp_path: Path, start_server: C
 # -- files of the server itself ----------------------------------------------------------------------------------------
 
 
-def test_what_the_server_writes_is_for_nobody_else(field: Field, runs: Path) -> None:
+def test_files_of_the_server_are_private(field: Field, runs: Path) -> None:
     field.server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD + b" " * 7)
     (runs / "a.json").write_bytes(GOOD + b" " * 9)
     (runs / "a.json").chmod(0o644)
@@ -268,7 +268,7 @@ def test_what_the_server_writes_is_for_nobody_else(field: Field, runs: Path) -> 
     assert stat.S_IMODE((runs / "a.json").stat().st_mode) == 0o644
 
 
-def test_an_older_data_folder_is_closed_to_others(tmp_path: Path, start_server: Callable[..., Server]) -> None:
+def test_older_data_folder_is_made_private(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     server = start_server()
     server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD)
     server.kill()

@@ -1,4 +1,4 @@
-"""Every route and every method, by callers of every right: who may not gets 401 or 403, and nobody gets a 5xx.
+"""Every route and every method, by callers of every scope: forbidden ones get 401 or 403, and none gets a 5xx.
 
 The routes are those that the app has at the time of the test: a new one is attacked without a line here.
 """
@@ -13,7 +13,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 
-from service.app import Dock
+from service.app import Application
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
@@ -50,7 +50,7 @@ Route = tuple[str, str]
 def declared() -> dict[str, set[str]]:
     """The methods of each path of the app, documented or not."""
     methods: dict[str, set[str]] = {}
-    for context in iter_route_contexts(Dock(Settings(data=Path("unused"))).app.routes):
+    for context in iter_route_contexts(Application(Settings(data=Path("unused"))).app.routes):
         if isinstance(context.original_route, WebSocketRoute) or not context.path:
             continue
         is_folder = isinstance(context.original_route, Mount)
@@ -63,7 +63,7 @@ ROUTES = declared()
 
 
 def filled(path: str, **values: str) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], MADE_UP.get(found[1], "none")), path)
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], MADE_UP.get(match[1], "none")), path)
 
 
 def is_public(path: str) -> bool:
@@ -83,8 +83,10 @@ class Besieged:
         self.tokens = self.reader, self.writer
         self.server = Server(data).start()
         content = file.read_bytes()
-        made = self.ask("PUT", "/api/v1/traces/t.json.gz?wait=60&group=run", self.bearer(self.writer), content=content)
-        self.trace = made.json()
+        created = self.ask(
+            "PUT", "/api/v1/traces/t.json.gz?wait=60&group=run", self.bearer(self.writer), content=content
+        )
+        self.trace = created.json()
 
     @staticmethod
     def bearer(token: str) -> dict[str, str]:
@@ -96,20 +98,20 @@ class Besieged:
 
     def state(self) -> list[object]:
         """What a caller without rights could have changed."""
-        asked = ("traces", "groups", "jobs", "imports", "listener")
-        answers = [self.ask("GET", f"/api/v1/{what}", self.bearer(self.writer)).json() for what in asked]
+        collections = ("traces", "groups", "jobs", "imports", "listener")
+        answers = [self.ask("GET", f"/api/v1/{what}", self.bearer(self.writer)).json() for what in collections]
         return [*answers, sorted(str(path) for path in self.server.data.rglob("*"))]
 
 
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory, step_trace: Path) -> Iterator[Besieged]:
-    one = Besieged(tmp_path_factory.mktemp("besieged") / "data", step_trace)
-    yield one
-    assert one.server.stop() == 0
-    assert "Traceback" not in one.server.log_text()
+    besieged_server = Besieged(tmp_path_factory.mktemp("besieged") / "data", step_trace)
+    yield besieged_server
+    assert besieged_server.server.stop() == 0
+    assert "Traceback" not in besieged_server.server.log_text()
 
 
-def test_the_attacks_know_all_that_is_documented(besieged: Besieged) -> None:
+def test_attacked_routes_include_all_documented_ones(besieged: Besieged) -> None:
     document = besieged.ask("GET", "/openapi.json", besieged.bearer(besieged.reader)).json()
     documented = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
     attacked = {(method, path) for path, methods in ROUTES.items() for method in methods}
@@ -121,7 +123,7 @@ def test_the_attacks_know_all_that_is_documented(besieged: Besieged) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_a_token_nothing_but_what_is_public_answers(method: str, besieged: Besieged) -> None:
+def test_only_public_routes_answer_without_a_token(method: str, besieged: Besieged) -> None:
     before = besieged.state()
     strangers = [
         {},
@@ -158,7 +160,7 @@ def test_a_token_that_may_read_changes_nothing(method: str, besieged: Besieged) 
     assert besieged.state() == before
 
 
-def test_a_dry_run_is_all_that_a_reader_has_of_a_split(besieged: Besieged) -> None:
+def test_read_scope_allows_only_the_dry_run_of_a_split(besieged: Besieged) -> None:
     path = f"/api/v1/traces/{besieged.trace['id']}/split"
     for content, status in ((b'{"by": "step", "dry_run": true}', 200), (b'{"by": "step"}', 403)):
         assert besieged.ask("POST", path, besieged.bearer(besieged.reader), content).status_code == status
@@ -192,16 +194,16 @@ NOWHERE = [
 
 @pytest.mark.parametrize("path", NOWHERE)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_path_that_there_is_not_is_no_way_in(method: str, path: str, besieged: Besieged) -> None:
-    asked = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
-    stranger, reader, writer = (answer.status_code for answer in asked)
+def test_unknown_paths_need_a_token_too(method: str, path: str, besieged: Besieged) -> None:
+    answers = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
+    stranger, reader, writer = (answer.status_code for answer in answers)
     assert (stranger, reader == 403) == (401, method not in SAFE)
     assert writer in (307, 404, 405) or (method, writer) == ("OPTIONS", 204)  # which tells of no file
 
 
 @pytest.mark.parametrize("path", ["/static/nothing.js", "/static/%2e%2e/pages.py", "/static/%2e%2e%2fpages.py"])
 @pytest.mark.parametrize("method", METHODS)
-def test_no_file_but_those_of_the_pages_is_served(method: str, path: str, besieged: Besieged) -> None:
+def test_only_static_files_of_the_pages_are_served(method: str, path: str, besieged: Besieged) -> None:
     answer = besieged.ask(method, path, {})
     assert answer.status_code in (404, 405) or (method, answer.status_code) == ("OPTIONS", 204)
     assert "router" not in answer.text

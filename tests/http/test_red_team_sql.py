@@ -1,4 +1,4 @@
-"""Hostile SQL, on every way to an engine: other clients' answers stay as they were."""
+"""Hostile SQL, on all paths to an engine, changes no response to other clients."""
 
 import sys
 import unicodedata
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.engine import wire
+from service.engine.trace_processor import wire
 from tests.http.conftest import free_port
 from tests.http.test_red_team import DOORS, Door, Tab
 from tests.server import Server
@@ -266,7 +266,7 @@ def test_no_mixture_of_words_changes_what_other_clients_read(
 # -- names of clients ----------------------------------------------------------------------------------------------
 
 
-def test_what_a_client_creates_is_its_own(guarded: Server, kernels: str, port: int) -> None:
+def test_tables_of_a_client_are_its_own(guarded: Server, kernels: str, port: int) -> None:
     query = DOORS["query"](guarded, kernels, port)
     assert query.ask("DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT 1 AS x") == ""
     for name in ("tab", "listener", "listener's tab"):

@@ -1,4 +1,4 @@
-"""Attacks on uploads: each ends in a documented answer or in a trace with its report, and leaves nothing behind."""
+"""Attacks on uploads: each ends in a documented response or a trace with its report, and leaves nothing behind."""
 
 import base64
 import gzip
@@ -33,8 +33,8 @@ def _unharmed(besieged: Server) -> Iterator[None]:
     """After each attack the server answers, and nothing lies about."""
     yield
     assert besieged.api.get(f"{besieged.url}/healthz").status_code == 200
-    known = {trace["id"] for trace in besieged.api.get("/traces", params={"limit": 500}).json()["traces"]}
-    assert {path.name for path in (besieged.data / "originals").iterdir()} <= known
+    before = {trace["id"] for trace in besieged.api.get("/traces", params={"limit": 500}).json()["traces"]}
+    assert {path.name for path in (besieged.data / "originals").iterdir()} <= before
     assert {path.suffix for path in (besieged.data / "incoming").iterdir()} <= {".done"}
 
 
@@ -99,7 +99,7 @@ def test_a_body_that_is_framed_wrongly_is_no_trace(besieged: Server, fields: lis
     assert besieged.api.get("/traces", params={"name": "a.json"}).json()["traces"] == before
 
 
-def test_what_follows_a_body_is_not_smuggled_into_it(besieged: Server) -> None:
+def test_bytes_after_a_body_are_not_part_of_it(besieged: Server) -> None:
     hidden = b"DELETE /api/v1/traces/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = answer_to(besieged, put_head("Content-Length: 4", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + hidden)
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -115,7 +115,7 @@ def test_what_follows_a_body_is_not_smuggled_into_it(besieged: Server) -> None:
         "x" * 10_000, ".", "..", "%20", "a%0a.json", "..%5ca.json", "C:%5ca.json", "",
     ],
 )  # fmt: skip
-def test_a_name_that_is_none_is_refused(besieged: Server, name: str) -> None:
+def test_invalid_file_name_is_refused(besieged: Server, name: str) -> None:
     answer = answer_to(besieged, put_head(f"Content-Length: {len(GOOD)}", name=name) + GOOD)
     assert status_of(answer) in {400, 404, 405, 414}, answer[:300]
 
@@ -248,7 +248,7 @@ def test_chunks_at_once_do_not_mix(besieged: Server) -> None:
 
 
 @pytest.mark.parametrize("upload_id", ["..", "%2e%2e%2fcatalog.sqlite", "a" * 12, "A" * 12, "0" * 5000, "*", "%00"])
-def test_an_upload_that_is_none_is_not_found(besieged: Server, upload_id: str) -> None:
+def test_invalid_upload_id_is_not_found(besieged: Server, upload_id: str) -> None:
     request = f"PATCH /api/v1/uploads/{upload_id} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     fields = "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: application/offset+octet-stream\r\n"
     answer = answer_to(besieged, f"{request}{fields}Content-Length: 1\r\n\r\nx".encode())

@@ -1,4 +1,4 @@
-"""Room: what goes beyond quota and floor is refused with the numbers; old traces make room; what is gone is gone."""
+"""Disk space: quota and floor refuse with the numbers, retention frees space, deleted bytes are gone."""
 
 import json
 import os
@@ -28,9 +28,9 @@ def body(size: int = 100_000) -> bytes:
                       ).encode() + b" " * size  # fmt: skip
 
 
-def put(server: Server, name: str = "t.json", content: bytes | None = None, **asked: object) -> httpx.Response:
+def put(server: Server, name: str = "t.json", content: bytes | None = None, **parameters: object) -> httpx.Response:
     content = body() if content is None else content
-    return server.api.put(f"/traces/{name}", params=asked, content=content)  # type: ignore[arg-type]
+    return server.api.put(f"/traces/{name}", params=parameters, content=content)  # type: ignore[arg-type]
 
 
 def kept(server: Server, name: str = "t.json", content: bytes | None = None) -> str:
@@ -59,9 +59,9 @@ def bytes_on_disk(server: Server) -> set[str]:
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without bounds."""
-    one = Server(tmp_path_factory.mktemp("room") / "data").start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("room") / "data").start()
+    yield started
+    assert started.stop() == 0
 
 
 def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> None:
@@ -75,12 +75,12 @@ def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> No
     for path in ("originals/{}", "columns/{}/events.parquet", "columns/{}/envelope.json"):
         assert (open_server.data / path.format(first)).samefile(open_server.data / path.format(second["id"]))
     described = open_server.api.get(f"/traces/{first}").json()
-    told = open_server.api.get(f"/traces/{second['id']}").json()
+    described = open_server.api.get(f"/traces/{second['id']}").json()
     own = ("id", "name", "created_at", "job")
-    assert {k: v for k, v in told.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
+    assert {k: v for k, v in described.items() if k not in own} == {k: v for k, v in described.items() if k not in own}
 
 
-def test_what_shares_its_bytes_lives_as_long_as_its_last_trace(open_server: Server) -> None:
+def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> None:
     content = body()
     first, second = kept(open_server, "a.json", content), kept(open_server, "b.json", content)
 
@@ -89,7 +89,7 @@ def test_what_shares_its_bytes_lives_as_long_as_its_last_trace(open_server: Serv
     assert open_server.api.get(f"/traces/{second}/download").content == content
     assert open_server.rows(second, "select count(*) from slice") == [[1]]
     open_server.api.delete(f"/traces/{second}")
-    assert not [one for one in bytes_on_disk(open_server) if first in one or second in one]
+    assert not [content for content in bytes_on_disk(open_server) if first in content or second in content]
 
 
 def test_a_name_that_tells_another_rank_is_read_anew(open_server: Server) -> None:
@@ -106,9 +106,9 @@ def test_the_same_bytes_at_once_are_stored_once_and_all_come_through(open_server
     answers = [open_server.api.put("/traces/c.json", content=content) for _ in range(4)]  # none is read yet
     ids = [answer.json()["id"] for answer in answers]
 
-    for one in ids:
-        assert open_server.api.get(f"/traces/{one}", params={"wait": 60}).json()["state"] == "ready"
-    assert len({(open_server.data / "originals" / one).stat().st_ino for one in ids}) == 1
+    for trace_id in ids:
+        assert open_server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
+    assert len({(open_server.data / "originals" / trace_id).stat().st_ino for trace_id in ids}) == 1
 
 
 def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> None:
@@ -143,7 +143,7 @@ def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_s
     assert len(names(server)) == 1
 
 
-def test_what_is_deleted_makes_room_at_once(start_server: Start) -> None:
+def test_deleting_a_trace_frees_its_room_at_once(start_server: Start) -> None:
     server = start_server(quota_bytes=18_000_000)
     trace = kept(server, content=body(10_000_000))
     assert put(server, content=body(10_000_000)).status_code == 507
@@ -185,7 +185,7 @@ def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: 
     merge = server.api.post("/traces/merge", json={"traces": ids})
     job = server.api.post("/traces/import", params={"wait": 60}, json={"path": "large.json", "mode": "copy"}).json()
 
-    assert [(one.status_code, one.json()["code"]) for one in (split, merge)] == [(507, "no_room")] * 2
+    assert [(response.status_code, response.json()["code"]) for response in (split, merge)] == [(507, "no_room")] * 2
     assert (job["state"], job["error"]["code"], job["error"]["quota"]) == ("failed", "no_room", 4_100_000)
     assert len(names(server)) == 2
 
@@ -199,18 +199,18 @@ def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_d
     ballast = small_disk / "ballast"
     try:
         ballast.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - 1_700_000, 0)))
-        asked = {"path": "*.json", "mode": "copy"}
-        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+        request = {"path": "*.json", "mode": "copy"}
+        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
         assert (job["state"], job["error"]["code"]) == ("failed", "no_room")
-        taken = names(server)
-        assert len(taken) < 3
-        assert {one.name for one in (server.data / "originals").iterdir()} == {
+        imported = names(server)
+        assert len(imported) < 3
+        assert {path.name for path in (server.data / "originals").iterdir()} == {
             trace["id"] for trace in server.api.get("/traces").json()["traces"]
         }
         assert not list((server.data / "incoming").iterdir())
 
         ballast.unlink()
-        job = server.api.post("/traces/import", params={"wait": 60}, json=asked).json()
+        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
 
         assert (job["state"], job["result"]["skipped"]) == ("done", 0)
         assert sorted(names(server)) == ["0.json", "1.json", "2.json"]
@@ -257,7 +257,7 @@ def audit_of(server: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
 
 
-def test_the_oldest_goes_while_all_take_too_much_and_the_pinned_stay(start_server: Start) -> None:
+def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server(retain_bytes=20_000_000)  # of which the catalog may take four
     pinned = kept(server, "pinned.json", body(5_000_000))
     server.api.patch(f"/traces/{pinned}", json={"pinned": True})
@@ -268,12 +268,16 @@ def test_the_oldest_goes_while_all_take_too_much_and_the_pinned_stay(start_serve
 
     until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
-    assert not [one for one in bytes_on_disk(server) if old in one]
-    told = [(one["who"], one["did"], one["trace"], one["why"]) for one in audit_of(server) if one["who"] == "retention"]
-    assert told == [("retention", "delete", old, "size")]
+    assert not [content for content in bytes_on_disk(server) if old in content]
+    lines = [
+        (line["who"], line["did"], line["trace"], line["why"])
+        for line in audit_of(server)
+        if line["who"] == "retention"
+    ]
+    assert lines == [("retention", "delete", old, "size")]
 
 
-def test_what_is_too_old_goes_and_the_pinned_stay(start_server: Start) -> None:
+def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server()
     ids = [kept(server, f"{number}.json") for number in range(3)]
     server.api.patch(f"/traces/{ids[0]}", json={"pinned": True})
@@ -283,8 +287,8 @@ def test_what_is_too_old_goes_and_the_pinned_stay(start_server: Start) -> None:
 
     until(server, lambda: names(server) == ["0.json"], within_s=PATIENCE_S)
 
-    assert {one.name for one in (server.data / "originals").iterdir()} == {ids[0]}
-    assert {one["why"] for one in audit_of(server) if one["who"] == "retention"} == {"age"}
+    assert {path.name for path in (server.data / "originals").iterdir()} == {ids[0]}
+    assert {line["why"] for line in audit_of(server) if line["who"] == "retention"} == {"age"}
 
 
 def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Start) -> None:
@@ -301,7 +305,7 @@ def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Star
 # -- gone is gone -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_deleted_is_gone_from_the_disk(start_server: Start, step_trace: Path) -> None:
+def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace: Path) -> None:
     server = start_server(keep_ready=True)
     before = bytes_on_disk(server)
     trace = server.upload(step_trace)["id"]
@@ -310,12 +314,12 @@ def test_what_is_deleted_is_gone_from_the_disk(start_server: Start, step_trace: 
     job = server.api.post(f"/traces/{trace}/split", params={"wait": 60}, json={"by": "step"}).json()
     assert job["state"] == "done"
 
-    for one in (trace, *job["result"]["traces"]):
-        assert server.api.delete(f"/traces/{one}").status_code == 204
+    for trace_id in (trace, *job["result"]["traces"]):
+        assert server.api.delete(f"/traces/{trace_id}").status_code == 204
 
     assert bytes_on_disk(server) == before
-    held = [os.readlink(one) for one in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
-    assert not [one for one in held if one.endswith("(deleted)") and str(server.data) in one]
+    held = [os.readlink(path) for path in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
+    assert not [target for target in held if target.endswith("(deleted)") and str(server.data) in target]
 
 
 # -- announced uploads -------------------------------------------------------------------------------------------------
@@ -344,7 +348,7 @@ def test_a_reservation_outlives_a_restart(start_server: Callable[..., Server]) -
     assert tus.creation(server, 9_000_000).status_code == 507
 
 
-def test_a_length_that_is_told_late_is_reserved_then(start_server: Callable[..., Server]) -> None:
+def test_deferred_length_is_reserved_when_it_is_sent(start_server: Callable[..., Server]) -> None:
     server = start_server(quota_bytes=10_000_000)
     late = tus.begin(server, None)
     tus.begin(server, 6_000_000)

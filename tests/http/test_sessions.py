@@ -1,4 +1,4 @@
-"""The engines that are alive."""
+"""Sessions of engines over HTTP."""
 
 import gzip
 import json
@@ -34,11 +34,11 @@ def test_a_session_is_started_shown_and_closed(server: Server, step_trace: Path)
 
     server.rows(trace, "SELECT 1")
     assert server.api.get(where).json()["queries"] == 1
-    assert trace in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+    assert trace in [session["trace"] for session in server.api.get("/sessions").json()["sessions"]]
 
     assert server.api.delete(where).status_code == 204
     assert not psutil.pid_exists(session["engine"]["pid"])
-    assert trace not in [one["trace"] for one in server.api.get("/sessions").json()["sessions"]]
+    assert trace not in [session["trace"] for session in server.api.get("/sessions").json()["sessions"]]
     assert server.api.delete(where).status_code == 204  # closed already
 
 
@@ -72,7 +72,7 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
     first, second = (server.upload(step_trace)["id"] for _ in range(2))
     assert server.rows(first, "SELECT 1") == [[1]]
     assert server.rows(second, "SELECT 1") == [[1]]  # an idle one makes room
-    assert [one["trace"] for one in server.api.get("/sessions").json()["sessions"]] == [second]
+    assert [session["trace"] for session in server.api.get("/sessions").json()["sessions"]] == [second]
     question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
     with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
         lines = running.iter_lines()  # which closes the stream when it goes
@@ -80,7 +80,7 @@ def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Pat
         refused = server.query(first, "SELECT 1")
     assert refused.status_code == 503, refused.text
     assert refused.json()["code"] == "engine_unavailable"
-    assert [one["trace"] for one in refused.json()["in_use"]] == [second]
+    assert [engine["trace"] for engine in refused.json()["in_use"]] == [second]
     assert refused.headers["retry-after"] == "10"
 
 
@@ -156,7 +156,7 @@ def test_a_step_has_an_engine_of_its_own(server: Server, step_trace: Path) -> No
     answer = server.api.post(f"/traces/{trace}/query", json={"sql": question, "selection": step})
     assert answer.json()["rows"] == [["ProfilerStep#3"]]
     assert len(server.rows(trace, question)) > 1
-    assert {json.dumps(one["selection"]) for one in server.api.get("/sessions").json()["sessions"]} >= {
+    assert {json.dumps(session["selection"]) for session in server.api.get("/sessions").json()["sessions"]} >= {
         "null",
         json.dumps(step),
     }
@@ -171,9 +171,9 @@ def test_the_essential_arguments_tell_the_same_of_kernels(server: Server, tmp_pa
     sql = """INCLUDE PERFETTO MODULE torch.kernels;
         SELECT name, ts, dur, device, stream, correlation, launch_ts, delay, op_name, step, bytes
         FROM torch_kernel ORDER BY ts, name"""
-    told = [server.query(trace_id, sql, args=args).json()["rows"] for args in ("all", "essential")]
-    assert told[0] == told[1] != []
-    assert all(row[6] is not None and row[8] for row in told[0])
+    tables = [server.query(trace_id, sql, args=args).json()["rows"] for args in ("all", "essential")]
+    assert tables[0] == tables[1] != []
+    assert all(row[6] is not None and row[8] for row in tables[0])
 
 
 def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Server, step_trace: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Se
     assert server.api.get(f"{server.url}{answer.headers['location']}").json()["selection"] == {"steps": [2]}
 
 
-def test_with_its_trace_all_engines_end(server: Server, step_trace: Path) -> None:
+def test_engines_end_when_their_trace_is_deleted(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     pids = [
         server.api.post(f"/traces/{trace}/session", params=chosen | {"wait": 30}).json()["engine"]["pid"]

@@ -1,4 +1,4 @@
-"""The API answers in the shapes that its documentation shows."""
+"""The API responds with the JSON objects of its documentation."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def test_a_damaged_trace_has_the_documented_shape_and_a_report(server: Server, t
     assert notes["not_an_event"] == ("refused", 1, 1)
     assert notes["cut"] == ("refused", 1, 44)
     listed = shapes.Traces.model_validate(server.api.get("/traces").json()).traces
-    assert next(one for one in listed if one.id == trace.id).health == trace.health
+    assert next(listed_trace for listed_trace in listed if listed_trace.id == trace.id).health == trace.health
 
 
 def test_a_page_of_traces_has_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
@@ -53,8 +53,8 @@ def test_a_table_has_the_documented_shape(server: Server, trace: dict[str, Any])
 
 
 def test_sessions_have_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
-    one = server.api.post(f"/traces/{trace['id']}/session", params={"wait": 60})
-    shapes.Session.model_validate(one.json())
+    answer = server.api.post(f"/traces/{trace['id']}/session", params={"wait": 60})
+    shapes.Session.model_validate(answer.json())
     shapes.Sessions.model_validate(server.api.get("/sessions").json())
 
 

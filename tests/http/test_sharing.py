@@ -1,4 +1,4 @@
-"""Many who share one engine: tabs of the UI and askers of SQL, while engines are killed under them."""
+"""Many clients share one engine, also while engines are killed."""
 
 import json
 import statistics
@@ -17,8 +17,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from service.engine import wire
-from service.http.perfetto import TRY_AGAIN
+from service.engine.trace_processor import wire
+from service.http.routes.perfetto import TRY_AGAIN
 from service.store.tokens import Scope, Tokens
 from tests.http.conftest import ENDLESS_ROWS, until
 from tests.server import Server
@@ -121,14 +121,14 @@ def share(
             meanwhile(tabs, scripts)
         finally:
             stop.set()
-    for one in asking:
-        one.result()
+    for task in asking:
+        task.result()
     return tabs, scripts
 
 
 def lost_one(asked: list[Asked]) -> bool:
     """Whether anyone had to ask again."""
-    return any(one.retry for one in [*asked])
+    return any(answer.retry for answer in [*asked])
 
 
 def session_state(server: Server, trace: str) -> str:
@@ -136,7 +136,7 @@ def session_state(server: Server, trace: str) -> str:
 
 
 def p95_ms(asked: list[Asked]) -> float:
-    return round(1000 * statistics.quantiles([one.seconds for one in asked], n=20)[-1], 1)
+    return round(1000 * statistics.quantiles([answer.seconds for answer in asked], n=20)[-1], 1)
 
 
 def shared_by(server: Server, step_trace: Path) -> tuple[Server, str]:
@@ -156,7 +156,7 @@ def test_tabs_and_scripts_get_their_own_answers(
     shared: tuple[Server, str], seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tabs, scripts = share(*shared, lambda *_: threading.Event().wait(seconds))
-    assert [one for one in tabs + scripts if one.wrong or one.retry] == []
+    assert [answer for answer in tabs + scripts if answer.wrong or answer.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
         print(  # noqa: T201 - the numbers that README tells
@@ -166,9 +166,7 @@ def test_tabs_and_scripts_get_their_own_answers(
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
-    start_server: StartServer, step_trace: Path, seconds: float
-) -> None:
+def test_client_may_retry_while_engines_are_killed(start_server: StartServer, step_trace: Path, seconds: float) -> None:
     server, trace = shared_by(start_server(engine_deaths=1000), step_trace)
 
     def kill(tabs: list[Asked], scripts: list[Asked]) -> None:
@@ -179,7 +177,7 @@ def test_who_asks_while_engines_are_killed_may_try_again_and_is_answered(
             threading.Event().wait(2)
 
     tabs, scripts = share(server, trace, kill)
-    assert [one.wrong for one in tabs + scripts if one.wrong] == []
+    assert [answer.wrong for answer in tabs + scripts if answer.wrong] == []
     assert lost_one(tabs)
     assert lost_one(scripts)
     assert not tabs[-1].retry
@@ -319,8 +317,8 @@ def test_traces_in_turn_stay_within_the_budget_for_three(
         trace = server.upload(path)["id"]
         assert server.rows(trace, "SELECT name FROM slice") == [[f"trace {number}"]]
         engines = [engine for engine in server.children("--stdiod") if "trace_processor" in engine.name()]
-        taken = 0
+        bytes_taken = 0
         for engine in engines:
             with suppress(psutil.NoSuchProcess):
-                taken += engine.memory_info().rss
-        assert 0 < taken <= budget
+                bytes_taken += engine.memory_info().rss
+        assert 0 < bytes_taken <= budget

@@ -1,4 +1,4 @@
-"""A table in each form, made of the same cells."""
+"""A table in each format, of the same cells."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ def encoded(form: str, rows: list[Row], names: tuple[str, ...] | None = None, li
     names = names or tuple(f"c{index}" for index in range(len(rows[0]) if rows else 1))
     result = Result(limit=limit, max_bytes=1 << 30, on_enough=lambda: None)
     for at in range(0, max(1, len(rows)), 3):
-        result.take(answer(*rows[at : at + 3], names=names if at == 0 else ()))
+        result.add(answer(*rows[at : at + 3], names=names if at == 0 else ()))
     result.finish()
 
     async def pieces() -> bytes:

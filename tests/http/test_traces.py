@@ -1,4 +1,4 @@
-"""Upload, list, describe, download, delete; and all that can be wrong with what comes in."""
+"""Upload, list, describe, download and delete traces, and all invalid uploads."""
 
 import base64
 import gzip
@@ -31,8 +31,8 @@ def files(server: Server) -> list[str]:
 
 
 def traces(server: Server, **params: object) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
-    return found
+    page: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
+    return page
 
 
 def taken(server: Server) -> dict[str, object]:
@@ -105,7 +105,7 @@ def test_equal_bytes_are_two_traces(server: Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value[:14].decode("ascii", "replace"),
 )
-def test_what_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
+def test_file_that_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
     trace = server.api.put("/traces/bad", content=content, params={"wait": 30}).json()
     assert (trace["state"], trace["error"]["code"]) == ("failed", code)
     assert trace["error"].keys() >= {"code", "title", "detail"}
@@ -203,9 +203,9 @@ def test_a_body_for_which_there_is_no_room_is_not_asked_for(start_server: StartS
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that takes no more than a megabyte."""
-    one = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
-    yield one
-    assert one.stop() == 0
+    started = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
+    yield started
+    assert started.stop() == 0
 
 
 def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
@@ -217,7 +217,7 @@ def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("closing", [False, True])
-def test_who_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
+def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
     content = bytes(50_000_000)
     before = files(small_server)
     headers = {"Connection": "close"} if closing else {}
@@ -337,7 +337,7 @@ def test_digests_of_all_kinds(server: Server, headers: dict[str, str], status: i
 # -- what is there -------------------------------------------------------------------------------------------------
 
 
-def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+def test_original_is_downloaded_unchanged(server: Server, trace: str, step_trace: Path) -> None:
     content = step_trace.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     answer = server.api.get(f"/traces/{trace}/download")
@@ -348,7 +348,7 @@ def test_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> No
     assert step_trace.name in answer.headers["content-disposition"]
 
 
-def test_who_has_the_bytes_already_is_spared_them(server: Server, trace: str) -> None:
+def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: str) -> None:
     head = server.api.head(f"/traces/{trace}/download")
     assert (head.status_code, head.content) == (200, b"")
     again = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": head.headers["etag"]})
@@ -357,7 +357,7 @@ def test_who_has_the_bytes_already_is_spared_them(server: Server, trace: str) ->
     assert len(other.content) == int(head.headers["content-length"])
 
 
-def test_parts_of_the_bytes_come_back(server: Server, trace: str, step_trace: Path) -> None:
+def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_trace: Path) -> None:
     content = step_trace.read_bytes()
     whole = server.api.get(f"/traces/{trace}/download")
 
@@ -379,17 +379,17 @@ def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> No
     names = [f"trace {number}" for number in range(7)]
     for name in names:
         assert server.api.put(f"/traces/{name}", content=GOOD).status_code == 201
-    seen: list[str] = []
+    listed: list[str] = []
     cursor: str | None = None
     sizes = []
     while True:
         page = server.api.get("/traces", params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
-        seen += [trace["name"] for trace in page["traces"]]
+        listed += [trace["name"] for trace in page["traces"]]
         sizes.append(len(page["traces"]))
         if not (cursor := page["next"]):
             break
         server.api.put("/traces/newer", content=GOOD)  # must not shift the pages that follow
-    assert seen == names[::-1]
+    assert listed == names[::-1]
     assert sizes == [3, 3, 1]
     assert server.api.get("/traces", params={"limit": 9}).json()["next"] is None
     assert [trace["name"] for trace in traces(server, name="TRACE 3")] == ["trace 3"]

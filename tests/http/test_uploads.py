@@ -1,4 +1,4 @@
-"""Uploads that can be resumed, by tus 1.0: chunks that arrive, and all that can be wrong with them."""
+"""Resumable uploads by tus 1.0: their chunks, and all invalid ones."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ def ready(server: Server, trace_id: str) -> dict[str, Any]:
 # -- good uploads --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_spoken_here_is_told(server: Server) -> None:
+def test_options_name_the_supported_tus_features(server: Server) -> None:
     answer = server.api.options("/uploads")
     assert answer.status_code == 204
     assert answer.headers["Tus-Resumable"] == answer.headers["Tus-Version"] == "1.0.0"
@@ -63,7 +63,7 @@ def test_an_upload_in_chunks_becomes_a_trace(server: Server) -> None:
     assert trace["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_how_far_an_upload_is_is_told_before_and_after_its_end(server: Server) -> None:
+def test_offset_of_an_upload_is_reported_before_and_after_its_end(server: Server) -> None:
     upload = begin(server, len(CONTENT), "told.json")
     send(server, upload, 0, CONTENT[:1000])
 
@@ -93,7 +93,7 @@ def test_the_first_bytes_may_come_with_the_creation(server: Server, count: int) 
     assert offset(server, f"{server.url}{answer.headers['Location']}") == count
 
 
-def test_the_length_may_be_told_later(server: Server) -> None:
+def test_length_may_be_deferred(server: Server) -> None:
     upload = begin(server, None)
     assert head(server, upload).headers["Upload-Defer-Length"] == "1"
     assert send(server, upload, 0, GOOD[:10]).status_code == 204
@@ -127,7 +127,7 @@ def test_a_chunk_may_be_of_a_length_that_is_not_announced(server: Server) -> Non
     assert ready(server, answer.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_who_can_send_no_patch_says_so(server: Server) -> None:
+def test_method_override_replaces_patch(server: Server) -> None:
     upload = begin(server, len(GOOD))
     headers = CHUNK | {"Upload-Offset": "0", "X-HTTP-Method-Override": "PATCH"}
     assert server.api.post(upload, content=GOOD[:9], headers=headers).headers["Upload-Offset"] == "9"
@@ -137,23 +137,23 @@ def test_who_can_send_no_patch_says_so(server: Server) -> None:
 
 
 def test_an_upload_may_name_its_group(server: Server) -> None:
-    told = metadata(filename="r0.json", group="a resumed run", priority="bulk")
-    upload = begin(server, len(GOOD), Upload_Metadata=told)
-    made = send(server, upload, 0, GOOD).headers["Tracedock-Trace"]
-    assert ready(server, made)["group"]["name"] == "a resumed run"
+    fields = metadata(filename="r0.json", group="a resumed run", priority="bulk")
+    upload = begin(server, len(GOOD), Upload_Metadata=fields)
+    trace_id = send(server, upload, 0, GOOD).headers["Tracedock-Trace"]
+    assert ready(server, trace_id)["group"]["name"] == "a resumed run"
 
 
 @needs_shared
 @pytest.mark.parametrize("verified", [False, True])
 def test_tuspy_uploads_a_real_trace_stops_and_goes_on(server: Server, verified: bool) -> None:
     path = SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
-    told = {"chunk_size": 1 << 18, "upload_checksum": verified}
+    options = {"chunk_size": 1 << 18, "upload_checksum": verified}
     with path.open("rb") as file:
         uploads = TusClient(f"{server.url}/api/v1/uploads")
-        first: Any = uploads.uploader(file_stream=file, metadata={"filename": path.name}, **told)
+        first: Any = uploads.uploader(file_stream=file, metadata={"filename": path.name}, **options)
         first.upload_chunk()
     with path.open("rb") as file:
-        second = TusClient(f"{server.url}/api/v1/uploads").uploader(file_stream=file, url=first.url, **told)
+        second = TusClient(f"{server.url}/api/v1/uploads").uploader(file_stream=file, url=first.url, **options)
         assert second.get_offset() == 1 << 18
         second.upload()
 
@@ -171,7 +171,7 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("told", [0, 999, 1001, len(CONTENT), 10**18])
-def test_a_wrong_offset_is_told_the_right_one(server: Server, told: int) -> None:
+def test_wrong_offset_is_refused_with_the_right_one(server: Server, told: int) -> None:
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:1000])
 
@@ -193,7 +193,7 @@ def test_an_upload_that_is_done_takes_no_more(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["0123456789ab", "nonsense", "..%2f..%2fcatalog", "0123456789abc"])
-def test_an_unknown_upload_is_not_there(server: Server, name: str) -> None:
+def test_unknown_upload_is_not_found(server: Server, name: str) -> None:
     upload = f"{server.url}/api/v1/uploads/{name}"
     assert head(server, upload).status_code == 404
     if "%" not in name:
@@ -203,7 +203,7 @@ def test_an_unknown_upload_is_not_there(server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "0.2.2", "1.0.1"])
-def test_another_version_is_not_spoken(server: Server, version: str | None) -> None:
+def test_other_tus_version_is_refused(server: Server, version: str | None) -> None:
     upload, headers = begin(server, len(GOOD)), {"Tus-Resumable": version} if version else {}
     for answer in (
         server.api.post("/uploads", headers=headers | {"Upload-Length": "1"}),
@@ -217,7 +217,7 @@ def test_another_version_is_not_spoken(server: Server, version: str | None) -> N
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "", "application/json"])
-def test_a_chunk_is_called_one(server: Server, kind: str) -> None:
+def test_chunk_needs_its_content_type(server: Server, kind: str) -> None:
     upload = begin(server, len(GOOD))
     assert refused(send(server, upload, 0, GOOD, Content_Type=kind)) == (415, "wrong_type")
     told = VERSION | {"Upload-Length": str(len(GOOD)), "Content-Type": kind}
@@ -243,14 +243,14 @@ def test_a_chunk_is_called_one(server: Server, kind: str) -> None:
         {"Upload-Length": "1", "Upload-Checksum": "sha1 ?"},
     ],
 )
-def test_what_can_not_be_understood_begins_nothing(server: Server, headers: dict[str, str]) -> None:
+def test_malformed_creation_begins_no_upload(server: Server, headers: dict[str, str]) -> None:
     before = files(server)
     assert refused(server.api.post("/uploads", headers=VERSION | headers)) == (400, "bad_upload")
     assert files(server) == before
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\0b", "x" * 300])
-def test_a_name_is_a_plain_one(server: Server, name: str) -> None:
+def test_upload_with_an_invalid_name_is_refused(server: Server, name: str) -> None:
     assert refused(creation(server, 1, name)) == (400, "bad_name")
 
 
@@ -260,12 +260,12 @@ def test_an_upload_of_nothing_is_refused(server: Server) -> None:
     assert refused(send(server, upload, 0, b"", Upload_Length="0")) == (400, "empty_body")
 
 
-def test_a_chunk_tells_where_it_belongs(server: Server) -> None:
+def test_chunk_needs_an_offset(server: Server) -> None:
     upload = begin(server, 10)
     assert refused(server.api.patch(upload, content=b"x", headers=CHUNK)) == (400, "bad_upload")
 
 
-def test_a_length_is_told_once(server: Server) -> None:
+def test_announced_length_can_not_change(server: Server) -> None:
     upload = begin(server, len(GOOD))
     send(server, upload, 0, GOOD[:10])
     assert refused(send(server, upload, 10, b"x", Upload_Length="20")) == (400, "bad_upload")
@@ -359,7 +359,7 @@ def test_an_upload_can_be_ended_in_the_middle_of_a_chunk(server: Server) -> None
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_what_came_of_a_chunk_that_breaks_off_is_kept(server: Server, framing: str) -> None:
+def test_bytes_of_an_interrupted_chunk_are_kept(server: Server, framing: str) -> None:
     upload = begin(server, len(CONTENT))
     with connected(server) as connection:
         connection.sendall(chunk_head(upload, 0, len(CONTENT) if framing == "length" else None))
@@ -370,7 +370,7 @@ def test_what_came_of_a_chunk_that_breaks_off_is_kept(server: Server, framing: s
     assert ready(server, id_of(upload))["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_what_came_of_a_chunk_that_was_to_be_verified_is_not(server: Server) -> None:
+def test_bytes_of_an_interrupted_chunk_with_a_checksum_are_dropped(server: Server) -> None:
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:1000])
     with connected(server) as connection:
@@ -436,7 +436,7 @@ def test_an_upload_expires(start_server: StartServer) -> None:
     assert files(server) == [f"{id_of(upload)}.upload"]
 
 
-def test_what_expired_while_no_server_ran_is_removed_by_the_next(start_server: StartServer) -> None:
+def test_upload_that_expired_between_servers_is_removed_by_the_next(start_server: StartServer) -> None:
     server = start_server(upload_expires_s=3600)
     upload = begin(server, len(CONTENT))
     server.kill()

@@ -1,17 +1,18 @@
-"""A data folder and a catalog as the server has them, and originals that keep a worker waiting."""
+"""A data folder and a catalog like those of a server, and originals that keep a child waiting."""
 
 import asyncio
 import os
 import select
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from service.jobs.board import Board
-from service.jobs.runner import Runner
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
@@ -19,20 +20,20 @@ from tests.processes import living
 
 
 @dataclass
-class Dock:
-    """What a runner works with."""
+class Parts:
+    """The parts of a server that ingests work with."""
 
     folder: Folder
     catalog: Catalog
     jobs: Jobs
 
-    def runner(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> Runner:
+    def ingests(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> IngestJobs:
         self.jobs.requeue()  # as a server does that starts
-        board = Board(self.jobs)
-        return Runner(self.catalog, board, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
+        monitor = JobMonitor(self.jobs)
+        return IngestJobs(self.catalog, monitor, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
 
     def add(self, content: bytes | Path, name: str = "t.json") -> str:
-        """A trace of those bytes, queued."""
+        """Queue a trace of the given bytes."""
         trace_id = new_trace_id()
         if isinstance(content, Path):
             self.folder.original(trace_id).hardlink_to(content)
@@ -42,7 +43,7 @@ class Dock:
         return trace_id
 
     def receive(self, trace: Path, size: int | None = None) -> str:
-        """An upload of which so many bytes have come."""
+        """An upload of which `size` bytes are received."""
         trace_id = new_trace_id()
         self.folder.received(trace_id).write_bytes(trace.read_bytes()[:size])
         return trace_id
@@ -54,14 +55,14 @@ class Dock:
         return Pipe(trace_id, self.folder.received(trace_id))
 
     def keep(self, trace_id: str, trace: Path | None = None) -> None:
-        """The rest of an upload has come: it is a trace, queued."""
+        """Receive the rest of an upload, and queue its trace."""
         if trace:
             self.folder.received(trace_id).write_bytes(trace.read_bytes())
         original = self.folder.received(trace_id).rename(self.folder.original(trace_id))
         self.catalog.add(trace_id, name="t.json", size=original.stat().st_size, sha256="00")
 
     def add_pipe(self, size: int = 1) -> "Pipe":
-        """A trace of so many bytes that never come, queued: its worker waits in the middle of its work."""
+        """Queue a trace of `size` bytes that never come: its child waits in the middle of its work."""
         trace_id = new_trace_id()
         os.mkfifo(self.folder.original(trace_id))
         self.catalog.add(trace_id, name="t.json", size=size, sha256="00")
@@ -77,30 +78,38 @@ class Pipe:
     end: int = -1
 
     async def opened(self) -> psutil.Process:
-        """The worker, once it has opened its original."""
+        """Return the child once it has opened the pipe."""
         self.end = await asyncio.to_thread(os.open, self.path, os.O_WRONLY)
-        (worker,) = (one for one in workers() if self.id in " ".join(one.cmdline()))
+        (worker,) = (worker for worker in workers() if self._is_open_in(worker))
         return worker
 
+    def _is_open_in(self, worker: psutil.Process) -> bool:
+        """Return whether a process has the pipe open."""
+        for descriptor in Path(f"/proc/{worker.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                if descriptor.readlink().name == self.path.name:
+                    return True
+        return False
+
     async def closed(self) -> None:
-        """Return once no worker has it open any more."""
+        """Return once no child has the pipe open."""
         poll = select.poll()
         poll.register(self.end, 0)
-        assert await asyncio.to_thread(poll.poll, 20_000), "the worker is still there"
+        assert await asyncio.to_thread(poll.poll, 20_000), "the child still lives"
         os.close(self.end)
 
 
 def workers() -> list[psutil.Process]:
-    """The worker processes of this one."""
-    return living("service.jobs.worker")
+    """The living ingest children of this process."""
+    return living("service.jobs.children ingest")
 
 
 @pytest.fixture
-def dock(tmp_path: Path) -> Iterator[Dock]:
+def parts(tmp_path: Path) -> Iterator[Parts]:
     folder = Folder(tmp_path / "data")
     folder.open()
     catalog = Catalog(folder.catalog)
-    yield Dock(folder, catalog, Jobs(catalog.connection))
+    yield Parts(folder, catalog, Jobs(catalog.connection))
     catalog.close()
     folder.close()
     assert workers() == []

@@ -1,11 +1,11 @@
-"""Questions are answered by one process: it shares what it has read, and its death or idleness costs nothing else."""
+"""One process answers all questions: they share what it has read, and a replacement takes over when it ends."""
 
 import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,135 +14,138 @@ import psutil
 import pytest
 
 from service.jobs.analyses import Analyses
-from service.jobs.analysis import PER_CLIENT
+from service.jobs.children.analysis_child import PER_CLIENT
+from service.jobs.children.tasks.questions import AnalysedTrace
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
-from service.trace.errors import BadQuestion, DeadlineExceeded, ExportFailed, NotApplicable
+from service.trace.errors import BadAnalysisRequest, DeadlineExceeded, ExportFailed, NotApplicable
 from tests.processes import living
 from tests.traces import TraceShape, write_trace
 
-MODULE = "service.jobs.analysis"
+CHILD = "service.jobs.children analysis"
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A trace as requests name it."""
+def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
+    """A trace as questions name it."""
     folder = tmp_path_factory.mktemp("analyses")
     file = write_trace(folder / "t.json", TraceShape(steps=3))
     with file.open("rb") as content:
         summary = ingest(content, folder / "columns", file.name, lambda _: None)
-    told = orjson.loads(orjson.dumps(asdict(summary)))
-    return {"columns": str(folder / "columns"), "summary": told, "selection": None, "name": file.name}
+    summary_json = orjson.loads(orjson.dumps(asdict(summary)))
+    return AnalysedTrace(folder / "columns", summary_json, name=file.name)
 
 
 def processes() -> list[psutil.Process]:
-    """Those that answer questions of this process and live."""
-    return living(MODULE)
+    """The living analysis children of this process."""
+    return living(CHILD)
 
 
 async def until(count: int) -> list[psutil.Process]:
-    """The processes, once there are so many."""
+    """Return the processes once their number is `count`."""
     async with asyncio.timeout(20):
-        while len(found := processes()) != count:  # noqa: ASYNC110 - another process tells nobody that it has started
+        while len(children := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
-    return found
+    return children
 
 
 @asynccontextmanager
 async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
-    mine = Analyses(folder, **{"keep_ready": False, **options})
+    questions = Analyses(folder, **{"keep_ready": False, **options})
     try:
-        yield mine
+        yield questions
     finally:
-        await mine.close()
+        await questions.close()
         assert processes() == []
 
 
 async def answered(
-    mine: Analyses, trace: dict[str, Any], name: str = "temporal_breakdown", client: str = "", **asked: Any
+    questions: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **parameters: Any
 ) -> Any:
-    return json.loads(b"".join([piece async for piece in mine.answer(name, asked, [trace], client=client)]))
+    return json.loads(b"".join([piece async for piece in questions.answer(name, parameters, [trace], client=client)]))
 
 
 def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
     async def used() -> Any:
-        async with analyses(folder, **options) as mine:
-            return await use(mine)
+        async with analyses(folder, **options) as questions:
+            return await use(questions)
 
     return asyncio.run(used())
 
 
-def test_questions_that_are_asked_at_once_are_answered_by_one_process(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
-    async def use(mine: Analyses) -> Any:
-        together = await asyncio.gather(*(answered(mine, trace, name) for name in names))
+    async def use(questions: Analyses) -> Any:
+        together = await asyncio.gather(*(answered(questions, trace, name) for name in names))
         [process] = processes()
-        apart = [await answered(mine, trace, name) for name in names[:6]]
+        apart = [await answered(questions, trace, name) for name in names[:6]]
         assert processes() == [process]
         return together, apart
 
     together, apart = run(tmp_path, use)
-    assert [one["analysis"] for one in together] == names
-    assert [one["tables"] for one in together] == [one["tables"] for one in apart * 3]
+    assert [answer["analysis"] for answer in together] == names
+    assert [answer["tables"] for answer in together] == [answer["tables"] for answer in apart * 3]
 
 
-def test_why_there_is_no_answer_is_told_to_who_asked(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
-        asked: tuple[tuple[str, dict[str, Any]], ...] = (
+def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> Any:
+        cases: tuple[tuple[str, dict[str, Any]], ...] = (
             ("temporal_breakdown", {"memset": "red"}),
             ("temporal_breakdown", {}),
             ("modules", {}),
         )
-        waiting = [answered(mine, trace, name, **parameters) for name, parameters in asked]
+        waiting = [answered(questions, trace, name, **parameters) for name, parameters in cases]
         bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(bad, BadQuestion)
+        assert isinstance(bad, BadAnalysisRequest)
         assert isinstance(none, NotApplicable)
         return good
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_what_breaks_it_is_told_and_the_next_question_is_answered(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
+def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> Any:
         with pytest.raises(ExportFailed, match="broke"):
-            await answered(mine, {**trace, "summary": {}})
-        return await answered(mine, trace)
+            await answered(questions, replace(trace, summary={}))
+        return await answered(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_a_killed_process_fails_what_it_was_asked_and_is_replaced(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> Any:
-        await answered(mine, trace)
+def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> Any:
+        await answered(questions, trace)
         [process] = processes()
         process.suspend()
-        waiting = [asyncio.ensure_future(answered(mine, trace, name)) for name in ("steps", "operators")]
+        waiting = [asyncio.ensure_future(answered(questions, trace, name)) for name in ("steps", "operators")]
         await asyncio.sleep(0)
         process.kill()
-        for one in waiting:
+        for answer in waiting:
             with pytest.raises(ExportFailed, match="SIGKILL"):
-                await one
-        return await answered(mine, trace)
+                await answer
+        return await answered(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_one_is_kept_ready_and_used(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
+def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> None:
         assert processes() == []
-        mine.prepare()
+        questions.prepare()
         [ready] = await until(1)
-        await answered(mine, trace)
+        await answered(questions, trace)
         assert processes() == [ready]
 
     run(tmp_path, use, keep_ready=True)
 
 
 @pytest.mark.parametrize("keep_ready", [True, False])
-def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tmp_path: Path, keep_ready: bool) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
+    trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
+) -> None:
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [before] = processes()
         async with asyncio.timeout(20):
             while before in processes():  # noqa: ASYNC110 - likewise
@@ -152,12 +155,12 @@ def test_an_idle_one_ends_and_forgets_what_it_has_read(trace: dict[str, Any], tm
     run(tmp_path, use, keep_ready=keep_ready, idle_s=0.05)
 
 
-def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
         process.suspend()  # a question that takes forever
-        leaving = asyncio.ensure_future(answered(mine, trace, "steps"))
+        leaving = asyncio.ensure_future(answered(questions, trace, "steps"))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait([leaving])
@@ -167,20 +170,20 @@ def test_a_process_that_works_for_nobody_is_ended(trace: dict[str, Any], tmp_pat
 
 
 @pytest.fixture
-def stalled(trace: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
     """A trace whose questions never end: its columns are a pipe that nobody writes to."""
     columns = tmp_path / "stalled"
     columns.mkdir()
     os.mkfifo(columns / "events.parquet")
-    return {**trace, "columns": str(columns)}
+    return replace(trace, columns=columns)
 
 
-def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+def test_question_fails_at_its_deadline_and_others_are_answered(
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(mine, trace))
+    async def use(questions: Analyses) -> Any:
+        too_long = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
+        other = asyncio.ensure_future(answered(questions, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
                 await question
@@ -189,13 +192,13 @@ def test_a_question_fails_at_its_deadline_and_the_others_are_answered(
     assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
 
 
-def test_a_client_is_answered_while_another_ones_questions_never_end(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+def test_client_is_answered_while_questions_of_another_never_end(
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        stuck = [asyncio.ensure_future(answered(mine, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+    async def use(questions: Analyses) -> Any:
+        stuck = [asyncio.ensure_future(answered(questions, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
         try:
-            return await asyncio.wait_for(answered(mine, trace, client="b"), 60)
+            return await asyncio.wait_for(answered(questions, trace, client="b"), 60)
         finally:
             for question in stuck:
                 question.cancel()
@@ -203,12 +206,12 @@ def test_a_client_is_answered_while_another_ones_questions_never_end(
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
-def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
-    trace: dict[str, Any], stalled: dict[str, Any], tmp_path: Path
+def test_dropped_questions_make_way_for_awaited_ones(
+    trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(mine: Analyses) -> Any:
-        left = [asyncio.ensure_future(answered(mine, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(mine, trace))
+    async def use(questions: Analyses) -> Any:
+        left = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
+        other = asyncio.ensure_future(answered(questions, trace))
         await until(1)
         for question in left:
             question.cancel()
@@ -217,14 +220,12 @@ def test_abandoned_questions_make_way_for_those_that_somebody_waits_for(
     assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
-def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
-        assert mine._starting
-        stdin = mine._starting.result()._process.stdin
-        assert stdin
-        stdin.close()
+        assert questions._starting
+        questions._starting.result()._child.close_input()
         async with asyncio.timeout(20):
             while process in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
@@ -232,11 +233,11 @@ def test_it_ends_with_its_server(trace: dict[str, Any], tmp_path: Path) -> None:
     run(tmp_path, use)
 
 
-def test_its_spill_is_removed_with_it(trace: dict[str, Any], tmp_path: Path) -> None:
+def test_spill_of_an_analysis_process_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
     spills: list[Path] = []
 
-    async def use(mine: Analyses) -> None:
-        await answered(mine, trace)
+    async def use(questions: Analyses) -> None:
+        await answered(questions, trace)
         [process] = processes()
         spills.append(spill_of(tmp_path / "incoming", process.pid))
         spills[0].mkdir(parents=True)

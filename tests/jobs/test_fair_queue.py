@@ -1,39 +1,39 @@
-"""No client takes all workers of a queue, and its turns are kept."""
+"""No client occupies all workers of a queue, and items come in order."""
 
 import threading
 
 from service.jobs.fair_queue import Entry, FairQueue
 
 
-def test_items_come_by_turn_and_number() -> None:
-    waiting: FairQueue[str] = FairQueue(per_client=9)
+def test_fair_queue_gives_items_by_turn_and_number() -> None:
+    queue: FairQueue[str] = FairQueue(per_client=9)
     for number, turn in enumerate([2, 1, 1]):
-        waiting.put(Entry(turn, number, "a", f"{turn}-{number}"))
-    taken = []
+        queue.put(Entry(turn, number, "a", f"{turn}-{number}"))
+    items = []
     for _ in range(3):
-        entry = waiting.take()
-        waiting.done(entry)
-        taken.append(entry.item)
-    assert taken == ["1-1", "1-2", "2-0"]
+        entry = queue.take()
+        queue.done(entry)
+        items.append(entry.item)
+    assert items == ["1-1", "1-2", "2-0"]
 
 
 def test_clients_with_less_in_work_go_first() -> None:
-    waiting: FairQueue[str] = FairQueue(per_client=2)
+    queue: FairQueue[str] = FairQueue(per_client=2)
     for number, client in enumerate("aaab"):
-        waiting.put(Entry(0, number, client, client))
-    assert [waiting.take().item for _ in range(3)] == ["a", "b", "a"]
+        queue.put(Entry(0, number, client, client))
+    assert [queue.take().item for _ in range(3)] == ["a", "b", "a"]
 
 
-def test_a_client_waits_while_it_has_all_that_it_may() -> None:
-    waiting: FairQueue[int] = FairQueue(per_client=1)
+def test_client_waits_while_it_has_its_bound_of_items_in_work() -> None:
+    queue: FairQueue[int] = FairQueue(per_client=1)
     for number in range(2):
-        waiting.put(Entry(0, number, "a", number))
-    first = waiting.take()
-    taken: list[int] = []
-    thread = threading.Thread(target=lambda: taken.append(waiting.take().item), daemon=True)
+        queue.put(Entry(0, number, "a", number))
+    first = queue.take()
+    items: list[int] = []
+    thread = threading.Thread(target=lambda: items.append(queue.take().item), daemon=True)
     thread.start()
     thread.join(0.2)
-    assert taken == []
-    waiting.done(first)
+    assert items == []
+    queue.done(first)
     thread.join(10)
-    assert taken == [1]
+    assert items == [1]

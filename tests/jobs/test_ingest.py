@@ -1,4 +1,4 @@
-"""An ingest says of a trace what an independent reader says of it, event for event, and leaves all of it or nothing."""
+"""An ingest agrees with an independent reader, event for event, and leaves the whole result or nothing."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ def ingested(original: Path, columns: Path, name: str = "trace.json") -> Summary
 
 
 def is_sound(report: dict[str, Any]) -> bool:
-    """Whether a file was read as it came, with nothing refused and nothing repaired."""
+    """Return whether a file was read without refusing or repairing any of it."""
     return all(note["kind"] == Kind.ODDITY for note in report["notes"])
 
 
@@ -90,7 +90,7 @@ def golden_trace(name: str, rank: str) -> Path:
 
 
 def codes(summary: Summary) -> dict[str, int]:
-    """What was refused and repaired, and how often."""
+    """Return the counts of refused and repaired events, by code."""
     return {note["code"]: note["count"] for note in summary.health["notes"] if note["kind"] != "oddity"}
 
 
@@ -98,7 +98,7 @@ def codes(summary: Summary) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
-def test_a_real_trace_is_told_of_as_json_reads_it(path: Path, columns: Path) -> None:
+def test_summary_of_a_real_trace_is_what_json_reads(path: Path, columns: Path) -> None:
     document = json.loads(plain(path), parse_float=Decimal)
     events = document.pop("traceEvents")
 
@@ -110,12 +110,12 @@ def test_a_real_trace_is_told_of_as_json_reads_it(path: Path, columns: Path) -> 
     assert summary.bounds == bounds(spans(events))
     assert summary.base_ns == document.get("baseTimeNanoseconds")
     assert summary.host == document.get("host_name")
-    assert sum(one["events"] for one in summary.processes) == sum(e["ph"] != "M" for e in events)
+    assert sum(entry["events"] for entry in summary.processes) == sum(e["ph"] != "M" for e in events)
     work = [e for e in events if e.get("cat") in GPU_CATEGORIES]
-    assert {one["id"]: one["bounds"] for one in summary.devices if one["events"]} == {
+    assert {entry["id"]: entry["bounds"] for entry in summary.devices if entry["events"]} == {
         device: bounds(spans([e for e in work if device_of(e) == device])) for device in set(map(device_of, work))
     }
-    assert [one["number"] for one in summary.steps] == sorted(
+    assert [entry["number"] for entry in summary.steps] == sorted(
         int(e["name"].split("#")[1])
         for e in events
         if e["ph"] == "X" and e["name"].startswith("ProfilerStep#") and e["cat"] != "gpu_user_annotation"
@@ -124,14 +124,14 @@ def test_a_real_trace_is_told_of_as_json_reads_it(path: Path, columns: Path) -> 
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
-def test_a_real_trace_comes_back_from_its_columns_to_the_digit(path: Path, columns: Path) -> None:
+def test_columns_of_a_real_trace_export_it_digit_for_digit(path: Path, columns: Path) -> None:
     ingested(path, columns)
 
     assert as_written(b"".join(document(columns, order="original"))) == as_written(plain(path))
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
-def test_the_columns_of_a_real_trace_lie_in_order_of_time(path: Path, columns: Path) -> None:
+def test_columns_of_a_real_trace_are_ordered_by_time(path: Path, columns: Path) -> None:
     summary = ingested(path, columns)
 
     table = pq.read_table(columns / "events.parquet", columns=["ts_ns", "position"])
@@ -144,17 +144,17 @@ def test_the_columns_of_a_real_trace_lie_in_order_of_time(path: Path, columns: P
     [(path, rank) for path in GOLDEN for rank in json.loads(path.read_text())],
     ids=lambda value: value.stem if isinstance(value, Path) else value,
 )
-def test_counts_and_device_bounds_are_those_of_the_golden_tables(golden: Path, rank: str, columns: Path) -> None:
-    told = json.loads(golden.read_text())[rank]
+def test_counts_and_device_bounds_match_the_golden_tables(golden: Path, rank: str, columns: Path) -> None:
+    table = json.loads(golden.read_text())[rank]
 
     summary = ingested(golden_trace(golden.stem, rank), columns)
 
-    busy = [one for one in summary.devices if one["events"]]
-    assert summary.counts == {key.removesuffix("None"): n for key, n in told["cats"].items()}
-    assert summary.events["in"] == told["n_events"]
-    assert sum(one["events"] for one in busy) == told["gpu_events"]
-    assert [one["bounds"] for one in busy] == [{"start_ns": told["first_ns"], "end_ns": told["last_ns"]}]
-    assert sorted(summary.streams) == sorted(stream.replace("stream ", "") for stream in told["streams"])
+    busy = [entry for entry in summary.devices if entry["events"]]
+    assert summary.counts == {key.removesuffix("None"): n for key, n in table["cats"].items()}
+    assert summary.events["in"] == table["n_events"]
+    assert sum(entry["events"] for entry in busy) == table["gpu_events"]
+    assert [entry["bounds"] for entry in busy] == [{"start_ns": table["first_ns"], "end_ns": table["last_ns"]}]
+    assert sorted(summary.streams) == sorted(stream.replace("stream ", "") for stream in table["streams"])
 
 
 @needs_shared
@@ -168,7 +168,7 @@ def test_counts_and_device_bounds_are_those_of_the_golden_tables(golden: Path, r
         ("large_integers", None, None, None),
     ],
 )
-def test_a_real_trace_tells_its_rank_or_it_stays_unknown(
+def test_rank_of_a_real_trace_is_its_own_or_unknown(
     columns: Path, name: str, rank: int | None, world_size: int | None, backend: str | None
 ) -> None:
     summary = ingested(SHARED / f"{name}.pt.trace.json.gz", columns)
@@ -180,14 +180,14 @@ def test_a_real_trace_tells_its_rank_or_it_stays_unknown(
 @pytest.mark.parametrize(
     ("name", "work"), [("mi300_resnet_rank0_of_8", 968), ("a100_nccl_3_steps", 0), ("v100_ddp_epoch_us", 0)]
 )
-def test_work_without_its_launch_is_counted_in_a_real_trace(name: str, work: int, columns: Path) -> None:
+def test_real_trace_counts_work_without_its_launch(name: str, work: int, columns: Path) -> None:
     notes = ingested(SHARED / f"{name}.pt.trace.json.gz", columns).health["notes"]
 
     assert sum(note["count"] for note in notes if note["code"] == "unlinked_kernels") == work
 
 
 @pytest.mark.parametrize("path", MALFORMED, ids=lambda path: path.name.partition(".")[0])
-def test_what_torch_mangles_is_read_and_each_repair_told_of_at_its_byte(path: Path, columns: Path) -> None:
+def test_text_that_torch_mangles_is_read_and_each_repair_has_its_byte(path: Path, columns: Path) -> None:
     text = path.read_text()
     try:
         stumble = None
@@ -217,7 +217,7 @@ def test_what_torch_mangles_is_read_and_each_repair_told_of_at_its_byte(path: Pa
         ("snapshot_from_cpu_profile.pickle", NotJson),
     ],
 )
-def test_what_else_torch_writes_is_no_trace(name: str, error: type[IngestError], columns: Path) -> None:
+def test_other_files_of_torch_are_refused(name: str, error: type[IngestError], columns: Path) -> None:
     with pytest.raises(error):
         ingested(SHARED / "torch213_cpu" / name, columns)
 
@@ -226,23 +226,23 @@ def test_what_else_torch_writes_is_no_trace(name: str, error: type[IngestError],
 
 
 def check_expected(summary: Summary, shape: TraceShape) -> None:
-    told = expected(shape)
-    assert summary.counts == told.counts
-    assert summary.events == {"in": told.events, "kept": told.events, "refused": 0}
-    assert summary.bounds == {"start_ns": told.start_ns, "end_ns": told.end_ns}
-    assert summary.base_ns == told.base_ns
-    assert summary.streams == told.streams
-    assert [one["id"] for one in summary.devices if one["events"]] == told.devices
-    edges = ("number", "name", "start_ns", "end_ns")
-    assert [tuple(step[edge] for edge in edges) for step in summary.steps] == [tuple(step) for step in told.steps]
-    assert (summary.rank, summary.world_size, summary.backend) == (told.rank, told.world_size, told.backend)
+    plan = expected(shape)
+    assert summary.counts == plan.counts
+    assert summary.events == {"in": plan.events, "kept": plan.events, "refused": 0}
+    assert summary.bounds == {"start_ns": plan.start_ns, "end_ns": plan.end_ns}
+    assert summary.base_ns == plan.base_ns
+    assert summary.streams == plan.streams
+    assert [entry["id"] for entry in summary.devices if entry["events"]] == plan.devices
+    steps = [(step["number"], step["name"], step["start_ns"], step["end_ns"]) for step in summary.steps]
+    assert steps == [tuple(step) for step in plan.steps]
+    assert (summary.rank, summary.world_size, summary.backend) == (plan.rank, plan.world_size, plan.backend)
     assert is_sound(summary.health)
 
 
 @pytest.mark.parametrize("outer", get_args(Document))
 @pytest.mark.parametrize("era", get_args(Era))
 @pytest.mark.parametrize("layout", get_args(Layout))
-def test_a_made_trace_of_any_era_and_layout_is_told_of_as_planned_and_comes_back(
+def test_generated_trace_of_any_era_and_layout_is_read_and_exported(
     tmp_path: Path, columns: Path, layout: Layout, era: Era, outer: Document
 ) -> None:
     shape = TraceShape(layout=layout, era=era, document=outer, devices=(0, 1), stacks=True)
@@ -253,9 +253,7 @@ def test_a_made_trace_of_any_era_and_layout_is_told_of_as_planned_and_comes_back
 
 
 @pytest.mark.parametrize("compress", get_args(Compression))
-def test_a_made_trace_in_any_packing_is_told_of_as_planned(
-    tmp_path: Path, columns: Path, compress: Compression
-) -> None:
+def test_generated_trace_of_any_compression_is_read(tmp_path: Path, columns: Path, compress: Compression) -> None:
     shape = TraceShape(steps=40, base_position="after")
     path = write_trace(tmp_path / "trace", shape, compress=compress)
 
@@ -270,7 +268,7 @@ def test_a_made_trace_in_any_packing_is_told_of_as_planned(
 
 
 @pytest.mark.parametrize("part", range(1, 12))
-def test_a_trace_cut_anywhere_keeps_all_events_before_the_cut(tmp_path: Path, columns: Path, part: int) -> None:
+def test_truncated_trace_keeps_all_events_before_its_end(tmp_path: Path, columns: Path, part: int) -> None:
     whole = write_trace(tmp_path / "trace", TraceShape(layout="one_line")).read_bytes()
     cut = len(whole) * part // 12
     (tmp_path / "cut").write_bytes(whole[:cut])
@@ -286,7 +284,7 @@ def test_a_trace_cut_anywhere_keeps_all_events_before_the_cut(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("compress", [name for name in get_args(Compression) if name != "none"])
-def test_a_packed_trace_cut_anywhere_keeps_what_can_be_unpacked(
+def test_truncated_compressed_trace_keeps_what_can_be_decompressed(
     tmp_path: Path, columns: Path, compress: Compression
 ) -> None:
     shape = TraceShape(steps=30)
@@ -302,7 +300,7 @@ def test_a_packed_trace_cut_anywhere_keeps_what_can_be_unpacked(
         kept = summary.events["kept"]
 
 
-def test_a_gzip_that_is_damaged_keeps_what_comes_before_that(tmp_path: Path, columns: Path) -> None:
+def test_damaged_gzip_keeps_events_before_the_damage(tmp_path: Path, columns: Path) -> None:
     whole = bytearray(write_trace(tmp_path / "trace", TraceShape(steps=30), compress="gzip").read_bytes())
     whole[len(whole) // 2 :] = Random(1).randbytes(len(whole) - len(whole) // 2)
     (tmp_path / "damaged").write_bytes(whole)
@@ -329,7 +327,7 @@ def test_a_gzip_that_is_damaged_keeps_what_comes_before_that(tmp_path: Path, col
         (zlib.compress(b"{}"), NotJson),
     ],
 )
-def test_a_file_in_which_nothing_can_be_read_is_refused_whole_and_leaves_nothing(
+def test_unreadable_file_is_refused_and_leaves_nothing(
     tmp_path: Path, columns: Path, content: bytes, error: type[IngestError]
 ) -> None:
     (tmp_path / "original").write_bytes(content)
@@ -344,7 +342,7 @@ def test_a_file_in_which_nothing_can_be_read_is_refused_whole_and_leaves_nothing
     "name",
     [rb'"\ud83d"', rb'"\udc00"', rb'"\ud83d\ud83d"', rb'"\ud83d\ude00"', rb'"\u0000"', '"é\u2028"'.encode(), b'"\x7f"'],
 )
-def test_an_odd_name_can_be_stored(tmp_path: Path, columns: Path, name: bytes) -> None:
+def test_odd_name_can_be_stored(tmp_path: Path, columns: Path, name: bytes) -> None:
     path = tmp_path / "t"
     path.write_bytes(
         b'{"host_name": %b, "distributedInfo": {"backend": %b}, "deviceProperties": [{"id": 0, "name": %b}],'
@@ -359,29 +357,29 @@ def test_an_odd_name_can_be_stored(tmp_path: Path, columns: Path, name: bytes) -
 # -- the result -------------------------------------------------------------------------------------------------
 
 
-def test_progress_only_grows_and_ends_with_all(tmp_path: Path, columns: Path) -> None:
+def test_progress_of_an_ingest_only_grows_and_ends_with_all(tmp_path: Path, columns: Path) -> None:
     path = write_trace(tmp_path / "trace", TraceShape(steps=60))
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
 
     def note(progress: Progress) -> None:
-        told.append((progress.bytes, progress.events))
+        reports.append((progress.bytes, progress.events))
 
     with path.open("rb") as file:
         summary = ingest(file, columns, "t", note)
 
-    assert told == sorted(told)
-    assert len(told) > 3
-    assert told[-1] == (path.stat().st_size, summary.events["in"])
+    assert reports == sorted(reports)
+    assert len(reports) > 3
+    assert reports[-1] == (path.stat().st_size, summary.events["in"])
 
 
-def test_nothing_but_the_result_is_left(original: Path, columns: Path) -> None:
+def test_ingest_leaves_nothing_but_its_result(original: Path, columns: Path) -> None:
     ingested(original, columns)
 
     assert os.listdir(columns.parent) == [columns.name]  # noqa: PTH208 - names are asked for
     assert sorted(os.listdir(columns)) == ["attribution.parquet", "envelope.json", "events.parquet"]  # noqa: PTH208
 
 
-def test_what_a_killed_worker_left_is_replaced(original: Path, columns: Path) -> None:
+def test_ingest_replaces_what_a_killed_process_left(original: Path, columns: Path) -> None:
     for leftover in (columns, columns.with_name(f"{columns.name}.partial")):
         leftover.mkdir()
         (leftover / "stale").write_bytes(b"x")
@@ -392,7 +390,7 @@ def test_what_a_killed_worker_left_is_replaced(original: Path, columns: Path) ->
     assert not (columns / "stale").exists()
 
 
-def test_no_room_for_the_result_is_told_and_gives_no_result(original: Path, columns: Path) -> None:
+def test_ingest_without_room_fails_and_leaves_nothing(original: Path, columns: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel's own refusal to write more
     try:

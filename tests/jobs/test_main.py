@@ -1,4 +1,4 @@
-"""What is compiled is compiled ahead: no question of the trace that this is done with goes unanswered."""
+"""`python -m service.jobs` compiles all code that ingests and questions need."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ print(missed)
 """
 
 
-def test_every_question_is_asked_and_nothing_is_compiled_again(tmp_path: Path) -> None:
+def test_compiling_ahead_compiles_everything(tmp_path: Path) -> None:
     def missed() -> str:
         run = subprocess.run(
             [sys.executable, "-c", SCRIPT], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, check=True

@@ -1,4 +1,4 @@
-"""A trace that shows its critical path: the path's track, its arrows, and all that was there before."""
+"""An overlay has the track of the critical path, its arrows, and all events of the trace."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ from tests.analysis.conftest import ask, read_once, real
 from tests.analysis.training import Training
 from tests.conftest import needs_shared
 from tests.cutting.test_cut import ingested
-from tests.rendering.loads import loaded
+from tests.rendering.loads import load
 
 __all__ = ["ask", "read_once"]
 
@@ -69,19 +69,19 @@ class Arrow(NamedTuple):
 
     @property
     def along(self) -> bool:
-        """Whether it leads along the path's track."""
+        """True if the arrow leads along the path's track."""
         return self.out_category == self.into_category == "critical_path"
 
 
 def _shown(child: Child, folder: Path) -> tuple[list[Any], list[Any], list[Arrow]]:
     """The slices of the path, their tracks, and all arrows, as the engine has them."""
     source = Source(folder / child.id, child.name, child.summary, child.id)
-    path, tracks, arrows = loaded(source, PATH, TRACKS, ARROWS).answers
+    path, tracks, arrows = load(source, PATH, TRACKS, ARROWS).answers
     return path, tracks, [Arrow(*cast(Any, row)) for row in arrows]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_engine_shows_the_path_and_all_its_arrows(shape: str, ask: Any, tmp_path: Path) -> None:
+def test_engine_shows_critical_path_and_all_its_arrows(shape: str, ask: Any, tmp_path: Path) -> None:
     events = Training(steps=1, layers=20, **SHAPES[shape]).events
     told = ask("critical_path", events)
     path, tracks, arrows = _shown(_made(_source(events, tmp_path / "trace"), tmp_path), tmp_path)
@@ -101,7 +101,7 @@ def test_the_engine_shows_the_path_and_all_its_arrows(shape: str, ask: Any, tmp_
     assert Counter((arrow.out, arrow.into, arrow.same_track) for arrow in arrows)[out, into, 0]
 
 
-def test_all_that_was_there_is_there_and_unchanged(tmp_path: Path) -> None:
+def test_overlay_leaves_all_events_unchanged(tmp_path: Path) -> None:
     events = Training(steps=2, layers=10).events
     child = _made(_source(events, tmp_path / "trace"), tmp_path)
     written = json.loads(b"".join(document(tmp_path / child.id)))
@@ -118,7 +118,7 @@ def test_all_that_was_there_is_there_and_unchanged(tmp_path: Path) -> None:
     assert again.summary["counts"] == child.summary["counts"]
 
 
-def test_of_a_selection_it_is_the_selections_path(ask: Any, tmp_path: Path) -> None:
+def test_overlay_of_a_selection_has_the_path_of_the_selection(ask: Any, tmp_path: Path) -> None:
     events = Training(steps=3, layers=10).events
     selection = Selection(steps=(1,))
     child = _made(_source(events, tmp_path / "trace"), tmp_path, selection)
@@ -150,7 +150,7 @@ def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
     assert sum(arrow.along for arrow in arrows) == child.summary["counts"]["X|critical_path"] - 2
 
 
-def test_what_has_no_path_or_nothing_selected_says_so(tmp_path: Path) -> None:
+def test_overlay_without_a_path_or_without_events_is_refused(tmp_path: Path) -> None:
     source = _source([{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}], tmp_path / "a")
     with pytest.raises(NotApplicable, match="GPU"):
         _made(source, tmp_path)
@@ -160,7 +160,7 @@ def test_what_has_no_path_or_nothing_selected_says_so(tmp_path: Path) -> None:
 
 
 @needs_shared
-def test_a_real_step_opens_in_the_engine_with_every_arrow_bound(tmp_path: Path) -> None:
+def test_overlay_of_a_real_step_opens_in_the_engine_with_all_arrows(tmp_path: Path) -> None:
     trace = real("a100_nccl_3_steps")
     source = ingested(trace.read_bytes(), tmp_path / "trace", trace.name)
     child = _made(source, tmp_path, Selection(steps=(5,)))

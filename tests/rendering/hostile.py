@@ -1,4 +1,4 @@
-"""Documents by chance that hold what breaks importers: each is JSON, or what is written by profilers as such."""
+"""Random documents with values that break importers: JSON, or what profilers write in its place."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ BASES_US = (0, 0, 10**6, 4_458_676_416_431, 1_735_689_600_000_000)
 
 
 def document(random: Random) -> str:
-    """A document of some dozens of events, now and then thousands."""
+    """Return a document of some dozens of events, sometimes of thousands."""
     events = [*_events(random)]
     if random.random() < 0.3:
         random.shuffle(events)
@@ -61,11 +61,11 @@ def _events(random: Random) -> Iterator[str]:
     base = random.choice(BASES_US)
     for make in random.sample(_CROWDS, random.randint(1, 3)):
         yield from map(_text, make(random, base))
-    harm = random.choice((0.0, 0.05, 0.3))
+    damage = random.choice((0.0, 0.05, 0.3))
     for _ in range(random.randint(1, 120)):
         members = _event(random, base)
-        for _ in range(random.randint(1, 3) if random.random() < harm else 0):
-            members = _harmed(random, members)
+        for _ in range(random.randint(1, 3) if random.random() < damage else 0):
+            members = _damaged(random, members)
         yield _text(members)
 
 
@@ -74,7 +74,7 @@ def _text(members: list[Member]) -> str:
 
 
 def _event(random: Random, base: int) -> list[Member]:
-    """An ordinary event of any phase."""
+    """Return an ordinary event of any phase."""
     phase = random.choice(PHASES)
     ts = random.choice((str(base + random.randrange(60)), f"{base + random.randrange(60)}.{random.randrange(1000):03}"))
     members = [
@@ -119,8 +119,8 @@ def _any(random: Random) -> str:
     return random.choice(random.choice((NUMBERS, STRINGS, OTHERS)))
 
 
-def _harmed(random: Random, members: list[Member]) -> list[Member]:
-    """The event with one thing wrong."""
+def _damaged(random: Random, members: list[Member]) -> list[Member]:
+    """Return the event with one error."""
     at = random.randrange(len(members)) if members else 0
     key = (
         members[at][0] if members else random.choice(("args", "dur", "id", "stack", "tts", "sf", "bp", "id2", "scope"))
@@ -135,7 +135,7 @@ def _harmed(random: Random, members: list[Member]) -> list[Member]:
             return [*members, (key, _any(random))]
         case 3:
             args = _object(random, NUMBERS + STRINGS + OTHERS + DEEP)
-            return [*(one for one in members if one[0] != "args"), ("args", args)]
+            return [*(member for member in members if member[0] != "args"), ("args", args)]
         case 4:
             return [(key, random.choice(TIMES) if key in ("ts", "dur") else value) for key, value in members]
         case _:  # it is something else
@@ -171,20 +171,20 @@ def _ladder(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _nest(random: Random, base: int) -> Iterator[list[Member]]:
-    """Slices as deep as stacks get."""
+    """Slices nested as deep as stacks."""
     for step in range(random.choice((3, 600))):
         yield _slice(base + step, 2000 - 2 * step)
 
 
 def _pairs(random: Random, base: int) -> Iterator[list[Member]]:
-    """Beginnings and ends that do not match."""
+    """Begin and end events that do not match."""
     for _ in range(random.choice((6, 300))):
         event = {"ph": random.choice("BE"), "pid": 1, "tid": random.randrange(3), "ts": base + random.randrange(50)}
         yield [(key, json.dumps(value)) for key, value in (event | {"name": random.choice("ab")}).items()]
 
 
 def _arrows(random: Random, base: int) -> Iterator[list[Member]]:
-    """Arrows whose ids come again, with ends that come first."""
+    """Arrows with repeated ids, and with ends before their starts."""
     for _ in range(random.choice((9, 400))):
         ts = base + random.randrange(40)
         yield _slice(ts, random.randrange(3), tid=random.randrange(3))
@@ -214,14 +214,14 @@ def _processes(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _garbage(random: Random, base: int) -> Iterator[list[Member]]:
-    """Metadata of anything."""
+    """Metadata with values of all kinds."""
     for _ in range(50):
         event = [("ph", '"M"'), ("name", json.dumps(random.choice(METADATA))), ("pid", random.choice(PLACES))]
         yield [*event, ("tid", random.choice(PLACES)), ("ts", str(base)), ("args", _object(random, STRINGS + OTHERS))]
 
 
 def _asynchronous(random: Random, base: int) -> Iterator[list[Member]]:
-    """Spans that no end ends, and ends of nothing."""
+    """Spans without ends, and ends without spans."""
     for _ in range(random.choice((9, 200))):
         event = {
             "ph": random.choice("bbne"),
@@ -235,7 +235,7 @@ def _asynchronous(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _counters(random: Random, base: int) -> Iterator[list[Member]]:
-    """Counters of no numbers."""
+    """Counters whose values are no numbers."""
     for _ in range(60):
         event = {
             "ph": "C",

@@ -1,4 +1,4 @@
-"""A trace's rendering, loaded by a real engine: what the engine says of it."""
+"""Loads renderings of traces into a real engine."""
 
 import asyncio
 from collections import Counter
@@ -10,15 +10,17 @@ from typing import Any
 import orjson
 
 from service.cutting.source import Source
-from service.engine import provision
-from service.engine.account import take_account
-from service.engine.process import EngineProcess
+from service.engine.load_report import LoadReport
 from service.engine.result import Cell
 from service.engine.session import EngineLimits, Load, Session
-from service.rendering.account import Rendered
-from service.rendering.document import rendering
+from service.engine.trace_processor import provision
+from service.engine.trace_processor.load_check import check_load
+from service.engine.trace_processor.process import TraceProcessor
+from service.rendering.document import render
+from service.rendering.render_report import RenderReport
 from service.settings import Settings
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.engine.conftest import all_rows
 
 LIMITS = EngineLimits(load_timeout_s=30.0, stop_s=1.0, max_result_bytes=1 << 30, stall_s=20.0)
@@ -32,59 +34,64 @@ Row = tuple[Cell, ...]
 
 
 @dataclass
-class Loaded:
-    """What was rendered of a trace, the account of its load, and the answers to what was asked."""
+class LoadResult:
+    """A rendered trace, the report on its load, and the rows of queries on it."""
 
     document: bytes
-    rendered: Rendered
-    account: dict[str, Any]
+    rendered: RenderReport
+    report: LoadReport
     answers: list[list[Row]]
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """Slices, flows and counters in the engine."""
-        slices, flows, counters = (self.account[kind]["engine"] for kind in ("slices", "flows", "counters"))
+        slices, flows, counters = (
+            count.engine for count in (self.report.slices, self.report.flows, self.report.counters)
+        )
         return slices, flows, counters
 
 
-def loaded(trace: Source, *statements: str, args: Args = "all", selection: Mapping[str, Any] | None = None) -> Loaded:
-    """Load a trace, or a selection of it, and ask about it."""
-    return asyncio.run(_loaded(trace, statements, args, selection))
+def load(trace: Source, *statements: str, args: Args = "all", selection: Mapping[str, Any] | None = None) -> LoadResult:
+    """Load a trace, or a selection of it, and run SQL on it."""
+    return asyncio.run(_load(trace, statements, args, selection))
 
 
-async def _loaded(trace: Source, statements: Iterable[str], args: Args, selection: Mapping[str, Any] | None) -> Loaded:
-    rendered = Rendered()
+async def _load(
+    trace: Source, statements: Iterable[str], args: Args, selection: Mapping[str, Any] | None
+) -> LoadResult:
+    rendered = RenderReport()
     chosen = None if selection is None else Selection.parsed(selection)
-    pieces = [*rendering(trace.columns, trace.summary, rendered, selection=chosen, args=args)]
-    accounts: list[dict[str, Any]] = []
+    pieces = [*render(trace.columns, trace.summary, rendered, selection=chosen, args=args)]
+    reports: list[LoadReport] = []
 
     async def source() -> AsyncGenerator[bytes]:
         for piece in pieces:
             yield piece
 
-    async def take(session: Session) -> None:
-        accounts.append(await take_account(session, orjson.loads(orjson.dumps(rendered))))
+    async def check(session: Session) -> None:
+        reports.append(await check_load(session, RenderReport.from_dict(orjson.loads(orjson.dumps(rendered)))))
 
     binary = provision.engine_path(Settings())
-    session = Session(Load("trace", source, args=args, after_load=take), lambda _: EngineProcess.start(binary), LIMITS)
+    document = Load("trace", source, args=args, after_load=check)
+    session = Session(document, lambda _: TraceProcessor.start(binary), LIMITS)
     try:
         assert await session.settled()
-        answers = [await all_rows(session.query(one, limit=None, timeout_s=30)) for one in statements]
+        answers = [await all_rows(session.query(sql, limit=None, timeout_s=30)) for sql in statements]
     finally:
         await session.close()
-    return Loaded(b"".join(pieces), rendered, accounts[0], answers)
+    return LoadResult(b"".join(pieces), rendered, reports[0], answers)
 
 
-# -- what it should be --------------------------------------------------------------------------------------------
+# -- expectations -- --------------------------------------------------------------------------------------------
 
 
 def nanoseconds(microseconds: Decimal | int) -> int:
-    """A time as columns have it."""
+    """Return a time in ns, rounded as in the columns."""
     return int((Decimal(microseconds) * 1000).to_integral_value(ROUND_FLOOR))
 
 
 def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
-    """The slices of a document, as `SLICES` tells them; times are integers or `Decimal`."""
+    """Return the slices of a document as rows of `SLICES`; times are integers or `Decimal`."""
     return Counter(
         (
             str(event["pid"]),
@@ -99,7 +106,7 @@ def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
 
 
 def flat(value: Any, key: str = "args") -> dict[str, Any]:
-    """Arguments as the engine has them: each under the way to it, integers that are too large as texts."""
+    """Return arguments as the engine has them: by their paths, with too large integers as texts."""
     match value:
         case dict():
             parts = {f"{key}.{name}": item for name, item in value.items()}
@@ -115,4 +122,4 @@ def flat(value: Any, key: str = "args") -> dict[str, Any]:
             return {key: str(value)}
         case _:
             return {key: value}
-    return {way: found for name, item in parts.items() for way, found in flat(item, name).items()}
+    return {path: leaf for name, item in parts.items() for path, leaf in flat(item, name).items()}

@@ -1,4 +1,4 @@
-"""On the real engine nothing of a trace is lost: no slice and none of its nanoseconds, no argument, no counter."""
+"""The real engine has all slices to the nanosecond, all arguments and all counters of a rendered trace."""
 
 import gzip
 import json
@@ -12,14 +12,15 @@ import pytest
 
 from service.cutting.merge import merge
 from service.cutting.source import Source
-from service.rendering.account import Rendered
-from service.rendering.document import rendering
+from service.rendering.document import render
+from service.rendering.render_report import RenderReport
 from service.trace.errors import SelectionError
-from service.trace.selection import Args, Selection
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
 from tests.conftest import DATA, SHARED
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import cut_text, ingested
-from tests.rendering.loads import SLICES, Loaded, Row, flat, loaded, nanoseconds, slices_of
+from tests.rendering.loads import SLICES, LoadResult, Row, flat, load, nanoseconds, slices_of
 from tests.traces import TraceShape, trace_chunks
 
 ARGS = """
@@ -37,7 +38,7 @@ Event = dict[str, Any]
 
 
 def events_of(text: str | bytes) -> list[Event]:
-    """The events of a document, by a reader that is not ours."""
+    """Return the events of a document, read by the standard library."""
     document = json.loads(text, parse_float=Decimal, strict=False)
     events: list[Event] = document["traceEvents"] if isinstance(document, dict) else document
     return events
@@ -56,9 +57,9 @@ def is_json(path: Path) -> bool:
     return True
 
 
-EVERY = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")])
-SOUND = [path for path in EVERY if path.parent.name != "malformed" or is_json(path)]
-DAMAGED = [path for path in EVERY if path not in SOUND]
+ALL = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")])
+SOUND = [path for path in ALL if path.parent.name != "malformed" or is_json(path)]
+DAMAGED = [path for path in ALL if path not in SOUND]
 FEW = [path for path in SOUND if path.name.startswith(("cpu_train", "cpu_stack", "h100_bert"))]
 
 
@@ -70,81 +71,82 @@ def trace_of(path: Path, folder: Path) -> Source:
     return ingested(path.read_bytes(), folder / name_of(path), path.name)
 
 
-def check(found: Loaded, events: list[Event]) -> None:
-    """The engine has all of these events, and has nothing to complain of."""
-    account = found.account
+def check(result: LoadResult, events: list[Event]) -> None:
+    """Check that the engine has all of these events, and that its importer has no issues."""
+    report = result.report
     timed = [event for event in events if event["ph"] != "M"]
-    assert account["complete"]
-    assert account["stats"] == []
-    assert account["events"] == len(events) - found.rendered.loose_ends
-    assert account["shown"] == account["events"]
-    assert account["slices"]["engine"] == sum(event["ph"] in SHOWN for event in timed)
-    assert account["counters"]["engine"] == sum(len(event["args"]) for event in timed if event["ph"] == "C")
-    slices, there = slices_of(timed), Counter(found.answers[0])
-    assert not slices - there
-    assert (there - slices).total() <= sum(event["ph"] == "i" for event in timed)
+    assert report.complete
+    assert report.stats == []
+    assert report.events == len(events) - result.rendered.loose_ends
+    assert report.shown == report.events
+    assert report.slices.engine == sum(event["ph"] in SHOWN for event in timed)
+    assert report.counters.engine == sum(len(event["args"]) for event in timed if event["ph"] == "C")
+    slices, in_engine = slices_of(timed), Counter(result.answers[0])
+    assert not slices - in_engine
+    assert (in_engine - slices).total() <= sum(event["ph"] == "i" for event in timed)
 
 
-def check_args(found: Loaded, chosen: list[Event], args: Args = "all") -> None:
-    """Slices have their arguments; the answers from the second on are to `args_of`."""
-    for one, rows in zip(chosen, found.answers[1:], strict=True):
-        keeps = args == "all" or (args == "essential" and "Collective name" in one["args"])
-        told = one["args"] if keeps else {key: one["args"][key] for key in ESSENTIAL & one["args"].keys()}
-        assert flat({} if args == "none" else told) in sets(rows)
+def check_args(result: LoadResult, chosen: list[Event], args: Args = "all") -> None:
+    """Check the arguments of slices; the result of `args_of` starts at the second query."""
+    for event, rows in zip(chosen, result.answers[1:], strict=True):
+        keeps = args == "all" or (args == "essential" and "Collective name" in event["args"])
+        expected = event["args"] if keeps else {key: event["args"][key] for key in ESSENTIAL & event["args"].keys()}
+        assert flat({} if args == "none" else expected) in args_by_slice(rows)
 
 
 def sample(events: list[Event], name: str) -> list[Event]:
-    """Some slices that have arguments."""
-    chosen = [one for one in events if one["ph"] == "X" and one.get("args")]
+    """Return some slices that have arguments."""
+    chosen = [event for event in events if event["ph"] == "X" and event.get("args")]
     return Random(name).sample(chosen, min(SAMPLES, len(chosen)))
 
 
 def args_of(events: list[Event]) -> list[str]:
-    """Statements that ask for the arguments of slices like these."""
-    slices = [next(iter(slices_of([one]))) for one in events]
-    return [ARGS.format(at, lasts, "'{}'".format(str(name).replace("'", "''"))) for _, _, at, lasts, name in slices]
+    """Return queries for the arguments of slices with the same start, duration and name."""
+    slices = [next(iter(slices_of([event]))) for event in events]
+    return [ARGS.format(ts, dur, "'{}'".format(str(name).replace("'", "''"))) for _, _, ts, dur, name in slices]
 
 
-def sets(rows: list[Row]) -> list[dict[str, Any]]:
-    """The arguments of each slice."""
-    return [{str(key): value for at, key, value in rows if at == one and key} for one in {row[0] for row in rows}]
+def args_by_slice(rows: list[Row]) -> list[dict[str, Any]]:
+    """Return the arguments of each slice."""
+    ids = {row[0] for row in rows}
+    return [{str(key): value for row_id, key, value in rows if row_id == slice_id and key} for slice_id in ids]
 
 
 # -- whole traces ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", SOUND, ids=name_of)
-def test_all_of_a_real_trace_arrives_to_the_nanosecond_with_its_arguments(path: Path, tmp_path: Path) -> None:
+def test_engine_has_all_events_and_arguments_of_a_real_trace(path: Path, tmp_path: Path) -> None:
     events = events_of(plain(path))
     chosen = sample(events, path.name)
-    found = loaded(trace_of(path, tmp_path), SLICES, *args_of(chosen))
-    check(found, events)
-    check_args(found, chosen)
+    result = load(trace_of(path, tmp_path), SLICES, *args_of(chosen))
+    check(result, events)
+    check_args(result, chosen)
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=name_of)
-def test_all_that_could_be_read_of_a_damaged_trace_arrives(path: Path, tmp_path: Path) -> None:
+def test_engine_has_all_readable_events_of_a_damaged_trace(path: Path, tmp_path: Path) -> None:
     trace = trace_of(path, tmp_path)
     counts = Counter[str]()
     for key, count in trace.summary["counts"].items():
         counts[key.split("|")[0]] += count
-    found = loaded(trace)
-    assert found.account["complete"]
-    assert found.account["shown"] == trace.summary["events"]["kept"] - found.rendered.loose_ends
-    assert found.account["slices"]["engine"] == sum(counts[phase] for phase in SHOWN) > 0
+    result = load(trace)
+    assert result.report.complete
+    assert result.report.shown == trace.summary["events"]["kept"] - result.rendered.loose_ends
+    assert result.report.slices.engine == sum(counts[phase] for phase in SHOWN) > 0
 
 
 @pytest.mark.parametrize("args", ["essential", "none"])
 @pytest.mark.parametrize("path", FEW, ids=name_of)
-def test_with_fewer_arguments_it_is_the_same_slices(path: Path, args: Args, tmp_path: Path) -> None:
+def test_fewer_arguments_keep_the_same_slices(path: Path, args: Args, tmp_path: Path) -> None:
     events = events_of(plain(path))
     chosen = sample(events, path.name)
-    found = loaded(trace_of(path, tmp_path), SLICES, *args_of(chosen), args=args)
-    check(found, events)
-    check_args(found, chosen, args)
+    result = load(trace_of(path, tmp_path), SLICES, *args_of(chosen), args=args)
+    check(result, events)
+    check_args(result, chosen, args)
 
 
-def test_allocations_and_collectives_keep_all_their_arguments_among_the_essential_ones(tmp_path: Path) -> None:
+def test_essential_arguments_include_all_of_allocations_and_collectives(tmp_path: Path) -> None:
     here = {"pid": 1, "tid": 1, "dur": 1, "ph": "X"}
     args = {"Addr": 5, "Total Allocated": 7, "note": "all"}
     events = [
@@ -155,9 +157,9 @@ def test_allocations_and_collectives_keep_all_their_arguments_among_the_essentia
         {**here, "name": "aten::mul", "ts": 5, "args": {"Input Dims": [[1]]}},
     ]
     sql = "SELECT slice.id, key, coalesce(string_value, int_value) FROM slice LEFT JOIN args USING (arg_set_id)"
-    found = loaded(ingested(text_of(*events), tmp_path / "trace"), sql, args="essential")
-    told = [flat(event["args"]) for event in events[:3]] + [{"args.correlation": 3}, {}]
-    assert sorted(map(str, sets(found.answers[0]))) == sorted(map(str, told))
+    result = load(ingested(text_of(*events), tmp_path / "trace"), sql, args="essential")
+    expected = [flat(event["args"]) for event in events[:3]] + [{"args.correlation": 3}, {}]
+    assert sorted(map(str, args_by_slice(result.answers[0]))) == sorted(map(str, expected))
 
 
 # -- selections -----------------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ def test_allocations_and_collectives_keep_all_their_arguments_among_the_essentia
 
 @pytest.mark.parametrize("straddle", ["keep", "clip"])
 @pytest.mark.parametrize("path", FEW, ids=name_of)
-def test_of_a_selection_the_engine_has_what_its_download_has(path: Path, straddle: str, tmp_path: Path) -> None:
+def test_engine_has_the_same_events_of_a_selection_as_its_download(path: Path, straddle: str, tmp_path: Path) -> None:
     trace = trace_of(path, tmp_path)
     steps = [step["number"] for step in trace.summary["steps"][:1]]
     times = sorted(nanoseconds(event["ts"]) for event in events_of(plain(path)) if event["ph"] == "X")
@@ -174,20 +176,20 @@ def test_of_a_selection_the_engine_has_what_its_download_has(path: Path, straddl
         chosen = selection | {"straddle": straddle}
         events = events_of(cut_text(trace, chosen))
         assert events
-        check(loaded(trace, SLICES, selection=chosen), events)
+        check(load(trace, SLICES, selection=chosen), events)
 
 
-def test_of_nothing_nothing_is_rendered(step_trace: Path, tmp_path: Path) -> None:
+def test_empty_selection_raises_before_the_first_piece(step_trace: Path, tmp_path: Path) -> None:
     trace = trace_of(step_trace, tmp_path)
-    pieces = rendering(trace.columns, trace.summary, Rendered(), selection=Selection(names=["there is none"]))
+    pieces = render(trace.columns, trace.summary, RenderReport(), selection=Selection(names=["there is none"]))
     with pytest.raises(SelectionError):
         next(pieces)
 
 
-def test_a_trace_without_events_is_an_empty_document(tmp_path: Path) -> None:
-    found = loaded(ingested('{"traceEvents": []}', tmp_path / "trace"))
-    assert json.loads(found.document) == {"traceEvents": []}
-    assert found.account["complete"]
+def test_trace_without_events_is_an_empty_document(tmp_path: Path) -> None:
+    result = load(ingested('{"traceEvents": []}', tmp_path / "trace"))
+    assert json.loads(result.document) == {"traceEvents": []}
+    assert result.report.complete
 
 
 # -- merged traces --------------------------------------------------------------------------------------------------
@@ -198,16 +200,16 @@ def merged(traces: list[Source], folder: Path) -> Source:
     return Source(folder / "merged", child.name, child.summary, child.id)
 
 
-def test_devices_of_merged_traces_are_told_apart_by_rank(tmp_path: Path) -> None:
+def test_devices_of_merged_traces_are_named_by_rank(tmp_path: Path) -> None:
     traces = [
         ingested(
             b"".join(trace_chunks(TraceShape(rank=rank, world_size=2, seed=rank))), tmp_path / str(rank), rank=rank
         )
         for rank in (0, 1)
     ]
-    found = loaded(merged(traces, tmp_path), SLICES, PROCESSES)
-    assert found.account["complete"]
-    names = {str(name): rank for name, rank in found.answers[1]}
+    result = load(merged(traces, tmp_path), SLICES, PROCESSES)
+    assert result.report.complete
+    names = {str(name): rank for name, rank in result.answers[1]}
     assert {name: rank for name, rank in names.items() if name.startswith("GPU")} == {
         "GPU 0 · rank 0": 0,
         "GPU 0 · rank 1": 1,
@@ -215,10 +217,10 @@ def test_devices_of_merged_traces_are_told_apart_by_rank(tmp_path: Path) -> None
     assert all(f"rank {rank!r}" in name for name, rank in names.items() if rank is not None)
 
 
-def test_real_ranks_that_are_merged_lose_nothing(tmp_path: Path) -> None:
+def test_merged_real_ranks_are_complete(tmp_path: Path) -> None:
     paths = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
-    found = loaded(merged([trace_of(path, tmp_path) for path in paths], tmp_path), PROCESSES)
+    result = load(merged([trace_of(path, tmp_path) for path in paths], tmp_path), PROCESSES)
     shown = sum(event["ph"] in SHOWN for path in paths for event in events_of(plain(path)))
-    assert found.account["complete"]
-    assert found.account["slices"]["engine"] == shown
-    assert {rank for _, rank in found.answers[0]} == {0, 1}
+    assert result.report.complete
+    assert result.report.slices.engine == shown
+    assert {rank for _, rank in result.answers[0]} == {0, 1}

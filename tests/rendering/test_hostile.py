@@ -1,4 +1,4 @@
-"""Whatever stands in a document, an engine loads it soon, and has each slice and each counter that there is."""
+"""The engine loads documents with any content, and has all their slices and counters."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from service.trace.selection import Args
+from service.trace.selection_fields import Args
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested
 from tests.rendering.hostile import document
-from tests.rendering.loads import Loaded, loaded
+from tests.rendering.loads import LoadResult, load
 
 BATCH = 20
 FEW, MANY = 60, 500
@@ -18,39 +18,38 @@ ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")
 
 
 def batches() -> list[object]:
-    """Seeds of documents, most of them for the long run."""
+    """Return seeds of documents; most of them are slow tests."""
     few = range(0, FEW, BATCH)
     return [pytest.param(first, marks=() if first in few else pytest.mark.slow) for first in range(0, MANY, BATCH)]
 
 
-def check(found: Loaded, name: object) -> None:
-    """The account tells of all events; nothing is missing but arrows to no slice, and ends of nothing."""
-    json.loads(found.document)
-    account, rendered = found.account, found.rendered
-    kinds = {kind: (account[kind]["engine"], account[kind]["expected"]) for kind in ("slices", "flows", "counters")}
-    notes = {note["code"]: note["count"] for note in account["notes"]}
-    stats = {stat["name"]: stat["value"] for stat in account["stats"]}
-    assert kinds["slices"][0] == kinds["slices"][1], name
-    assert kinds["counters"][0] == kinds["counters"][1], name
-    undrawn = max(kinds["flows"][1] - kinds["flows"][0], 0)
+def check(result: LoadResult, name: object) -> None:
+    """Check that the report covers all events, and that only arrows and ends without a counterpart are missing."""
+    json.loads(result.document)
+    report, rendered = result.report, result.rendered
+    notes = {note.code: note.count for note in report.notes}
+    stats = {stat.name: stat.value for stat in report.stats}
+    assert report.slices.engine == report.slices.expected, name
+    assert report.counters.engine == report.counters.expected, name
+    undrawn = report.flows.missing
     assert notes.get("undrawn_flows", 0) == undrawn, name
     assert all(code == "misplaced_end_event" or code.startswith("flow_") for code in stats), name
     unbegun = notes.get("unbegun", 0)
     assert unbegun <= rendered.phases["E"] + rendered.phases["e"], name
-    assert account["complete"] == (not undrawn and not unbegun), name
+    assert report.complete == (not undrawn and not unbegun), name
     shown = sum(rendered.phases.values()) + rendered.metadata - undrawn - unbegun
-    assert account["shown"] == shown, name
+    assert report.shown == shown, name
     assert rendered.events == sum(rendered.phases.values()) + rendered.metadata + rendered.untimed + rendered.loose_ends
 
 
 @pytest.mark.parametrize("first", batches())
-def test_hostile_documents_are_loaded_whole(first: int, tmp_path: Path) -> None:
+def test_hostile_documents_are_loaded_completely(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + BATCH):
         args = ARGS[seed % len(ARGS)]
         trace = ingested(document(Random(seed)).encode("utf-8", "surrogatepass"), tmp_path / str(seed))
-        found = loaded(trace, args=args)
-        assert found.rendered.events == trace.summary["events"]["kept"], seed
-        check(found, seed)
+        result = load(trace, args=args)
+        assert result.rendered.events == trace.summary["events"]["kept"], seed
+        check(result, seed)
 
 
 HERE = {"pid": 1, "tid": 1, "ph": "X", "ts": 1, "dur": 1, "name": "one"}
@@ -84,27 +83,27 @@ HERE = {"pid": 1, "tid": 1, "ph": "X", "ts": 1, "dur": 1, "name": "one"}
     ],
     ids=lambda value: value[:12],
 )
-def test_one_harmful_value_costs_nothing_else(member: str, value: str, tmp_path: Path) -> None:
+def test_harmful_value_affects_no_other_value(member: str, value: str, tmp_path: Path) -> None:
     text = text_of({**HERE, member: "@@"}, {**HERE, "ts": 5, "args": {"b": 1}}).replace('"@@"', value)
     trace = ingested(text, tmp_path / "trace")
-    found = loaded(trace, "SELECT key, int_value FROM args WHERE key = 'args.b'")
-    check(found, member)
-    assert found.account["complete"]
-    assert found.account["shown"] == trace.summary["events"]["kept"]  # what nests too deep is refused before
-    assert ("args.b", 1) in found.answers[0]
+    result = load(trace, "SELECT key, int_value FROM args WHERE key = 'args.b'")
+    check(result, member)
+    assert result.report.complete
+    assert result.report.shown == trace.summary["events"]["kept"]  # ingest refuses values that nest too deep
+    assert ("args.b", 1) in result.answers[0]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", '"text"', "[1]", "null", "true", "1e999", "9" * 400])
-def test_a_counter_without_a_number_is_told(value: str, tmp_path: Path) -> None:
+def test_counter_values_that_are_no_numbers_are_reported(value: str, tmp_path: Path) -> None:
     counter = {"ph": "C", "pid": 1, "name": "memory", "ts": 3, "args": {"good": 5, "bad": "@@"}}
     text = text_of(HERE, counter).replace('"@@"', value)
-    found = loaded(ingested(text, tmp_path / "trace"), "SELECT value FROM counter")
-    check(found, value)
-    assert found.answers[0] == [(5.0,)]
-    assert [note["count"] for note in found.account["notes"] if note["code"] == "no_numbers"] == [1]
+    result = load(ingested(text, tmp_path / "trace"), "SELECT value FROM counter")
+    check(result, value)
+    assert result.answers[0] == [(5.0,)]
+    assert [note.count for note in result.report.notes if note.code == "no_numbers"] == [1]
 
 
-def test_arrows_end_at_the_slice_that_begins_then(tmp_path: Path) -> None:
+def test_arrow_ends_at_the_slice_that_begins_then(tmp_path: Path) -> None:
     arrow = {"id": 1, "cat": "cpu_to_cuda", "pid": 1, "name": "launch"}
     events = [
         {**HERE, "name": "call"},
@@ -114,8 +113,8 @@ def test_arrows_end_at_the_slice_that_begins_then(tmp_path: Path) -> None:
         {**HERE, "name": "next", "tid": 2, "ts": 20},
     ]
     sql = "SELECT a.name, b.name FROM flow JOIN slice AS a ON a.id = slice_out JOIN slice AS b ON b.id = slice_in"
-    found = loaded(ingested(text_of(*events), tmp_path / "trace"), sql)
-    assert found.answers[0] == [("call", "kernel")]
+    result = load(ingested(text_of(*events), tmp_path / "trace"), sql)
+    assert result.answers[0] == [("call", "kernel")]
     events[3]["bp"] = "e"
-    found = loaded(ingested(text_of(*events), tmp_path / "said"), sql)
-    assert found.answers[0] == [("call", "kernel")]
+    result = load(ingested(text_of(*events), tmp_path / "bound"), sql)
+    assert result.answers[0] == [("call", "kernel")]

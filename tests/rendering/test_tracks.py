@@ -1,4 +1,4 @@
-"""Each track of a trace is one of the engine's, whatever its numbers are, and is told where it comes from."""
+"""Tracks of a trace as threads of the engine: distinct, named, and with their own numbers in `_torch_track`."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from service.rendering.tracks import MADE_UP, Shown, ShownTracks
+from service.rendering.render_report import EngineTrack
+from service.rendering.tracks import FIRST_ASSIGNED, TrackAssigner
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested
-from tests.rendering.loads import Loaded, loaded
+from tests.rendering.loads import LoadResult, load
 
 PLACES = """
 SELECT slice.name, place.pid, place.tid, place.rank, place.device, place.stream, place.lane, process.name, thread.name
@@ -30,58 +31,60 @@ def named(kind: str, name: str, pid: object, tid: object = 0) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name, "labels": name}}
 
 
-def shown(tmp_path: Path, *events: dict[str, Any], **around: Any) -> Loaded:
-    found = loaded(ingested(text_of(*events, **around), tmp_path / "trace"), PLACES)
-    assert found.account["complete"]
-    return found
+def complete_load(tmp_path: Path, *events: dict[str, Any], **around: Any) -> LoadResult:
+    result = load(ingested(text_of(*events, **around), tmp_path / "trace"), PLACES)
+    assert result.report.complete
+    return result
 
 
-def places(found: Loaded) -> dict[str, tuple[Any, ...]]:
-    return {str(name): tuple(place) for name, *place in found.answers[0]}
+def places(result: LoadResult) -> dict[str, tuple[Any, ...]]:
+    return {str(name): tuple(place) for name, *place in result.answers[0]}
 
 
 HARD = [
     (-1, 0), (-1, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, -1), (7, 7), ("Spans", "Profiler"), ("Traces", "a"), ("", ""),
     ("7", 7), (7, "7"), (1 << 32, 1), ((1 << 32) + 1, 1), (1 << 53, (1 << 53) + 1), (1, 1 << 32),
-    (999_999_999_999_999_999, 5), (MADE_UP, MADE_UP), (MADE_UP + 1, 3),
+    (999_999_999_999_999_999, 5), (FIRST_ASSIGNED, FIRST_ASSIGNED), (FIRST_ASSIGNED + 1, 3),
 ]  # fmt: skip
 
 
-def test_tracks_stay_apart_whatever_their_numbers_are(tmp_path: Path) -> None:
+def test_tracks_have_distinct_threads_for_all_numbers(tmp_path: Path) -> None:
     events = [op(f"{at:02}", pid, tid) for at, (pid, tid) in enumerate(HARD)]
-    found = shown(tmp_path, *events)
-    assert found.account["lanes"] == 0
-    told = [(row[1], row[2]) for row in found.answers[0]]
-    assert told == [(str(pid), str(tid)) for pid, tid in HARD]
-    utids = {(one.pid, one.tid) for one in found.rendered.tracks}
-    assert len(utids) == len(HARD)
-    assert all(0 <= one.pid < 1 << 32 and 0 < one.tid < 1 << 32 for one in found.rendered.tracks)
-    assert len({one.pid for one in found.rendered.tracks}) == len({pid for pid, _ in HARD})
+    result = complete_load(tmp_path, *events)
+    assert result.report.lanes == 0
+    rows = [(row[1], row[2]) for row in result.answers[0]]
+    assert rows == [(str(pid), str(tid)) for pid, tid in HARD]
+    threads = {(track.pid, track.tid) for track in result.rendered.tracks}
+    assert len(threads) == len(HARD)
+    assert all(0 <= track.pid < 1 << 32 and 0 < track.tid < 1 << 32 for track in result.rendered.tracks)
+    assert len({track.pid for track in result.rendered.tracks}) == len({pid for pid, _ in HARD})
 
 
-def test_numbers_that_the_engine_takes_are_kept(tmp_path: Path) -> None:
-    found = shown(tmp_path, op("a", 4194304, 17), op("b", 0, 1), op("c", 4194304, 1_999_999_999))
-    kept = {(one.pid, one.tid) for one in found.rendered.tracks}
+def test_numbers_that_the_engine_accepts_are_kept(tmp_path: Path) -> None:
+    result = complete_load(tmp_path, op("a", 4194304, 17), op("b", 0, 1), op("c", 4194304, 1_999_999_999))
+    kept = {(track.pid, track.tid) for track in result.rendered.tracks}
     assert kept == {(4194304, 17), (0, 1), (4194304, 1_999_999_999)}
 
 
-def test_a_process_and_a_device_of_one_number_stay_apart(tmp_path: Path) -> None:
-    found = places(
-        shown(tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), named("process_name", "python", 7))
+def test_process_and_device_of_one_number_are_distinct(tmp_path: Path) -> None:
+    result = places(
+        complete_load(
+            tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), named("process_name", "python", 7)
+        )
     )
-    assert found["gpu"] == ("7", "7", None, 7, 7, 1, "GPU 7", "stream 7")
-    assert found["host"] == ("7", "7", None, None, None, 1, "python", None)
-    assert found["other"] == ("7", "8", None, None, None, 1, "python", None)
+    assert result["gpu"] == ("7", "7", None, 7, 7, 1, "GPU 7", "stream 7")
+    assert result["host"] == ("7", "7", None, None, None, 1, "python", None)
+    assert result["other"] == ("7", "8", None, None, None, 1, "python", None)
 
 
-def test_the_device_keeps_its_number_where_no_process_has_it(tmp_path: Path) -> None:
-    found = shown(tmp_path, kernel("gpu", 2, 20), op("host", 100, 100))
-    assert {one.pid: one.device for one in found.rendered.tracks} == {2: 2, 100: None}
+def test_device_keeps_its_number_if_no_process_has_it(tmp_path: Path) -> None:
+    result = complete_load(tmp_path, kernel("gpu", 2, 20), op("host", 100, 100))
+    assert {track.pid: track.device for track in result.rendered.tracks} == {2: 2, 100: None}
 
 
-def test_threads_have_their_names_and_streams_are_called_so(tmp_path: Path) -> None:
-    found = places(
-        shown(
+def test_threads_and_streams_have_names(tmp_path: Path) -> None:
+    result = places(
+        complete_load(
             tmp_path,
             kernel("a", 0, 7),
             kernel("b", 0, 20),
@@ -93,7 +96,7 @@ def test_threads_have_their_names_and_streams_are_called_so(tmp_path: Path) -> N
             named("process_labels", "GPU 0", 0),
         )
     )
-    assert [place[-2:] for place in found.values()] == [
+    assert [place[-2:] for place in result.values()] == [
         ("GPU 0", "stream 7"),
         ("GPU 0", "stream 20"),
         (None, "main"),
@@ -101,12 +104,12 @@ def test_threads_have_their_names_and_streams_are_called_so(tmp_path: Path) -> N
     ]
 
 
-def test_lanes_beyond_the_first_say_so(tmp_path: Path) -> None:
+def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
     events = [kernel(f"{at}", 0, 7, at, 10) for at in (1, 2, 3)] + [op("4", 5, 6, 1, 5), op("5", 5, 6, 2, 5)]
-    found = shown(tmp_path, *events, named("thread_name", "stream 7 ", 0, 7))
-    assert found.account["lanes"] == 3
-    told = {name: (place[5], place[7]) for name, place in places(found).items()}
-    assert told == {
+    result = complete_load(tmp_path, *events, named("thread_name", "stream 7 ", 0, 7))
+    assert result.report.lanes == 3
+    rows = {name: (place[5], place[7]) for name, place in places(result).items()}
+    assert rows == {
         "1": (1, "stream 7"),
         "2": (2, "stream 7 · lane 2"),
         "3": (3, "stream 7 · lane 3"),
@@ -115,31 +118,31 @@ def test_lanes_beyond_the_first_say_so(tmp_path: Path) -> None:
     }
 
 
-def test_the_rank_of_a_trace_is_that_of_all_its_tracks(tmp_path: Path) -> None:
+def test_all_tracks_of_a_trace_have_its_rank(tmp_path: Path) -> None:
     events = [op("host", 9, 9), kernel("gpu", 0, 7), named("process_name", "python", 9)]
-    found = places(shown(tmp_path, *events, distributedInfo={"rank": 3, "world_size": 8}))
-    assert [found[name][2] for name in ("host", "gpu")] == [3, 3]
-    assert [found[name][6] for name in ("host", "gpu")] == ["python · rank 3", "GPU 0 · rank 3"]
+    result = places(complete_load(tmp_path, *events, distributedInfo={"rank": 3, "world_size": 8}))
+    assert [result[name][2] for name in ("host", "gpu")] == [3, 3]
+    assert [result[name][6] for name in ("host", "gpu")] == ["python · rank 3", "GPU 0 · rank 3"]
 
 
 @pytest.mark.parametrize("name", ["a\\u0000b", "\\ud83d", "\\ud83d\\ude00", "'; DROP TABLE slice --", "x" * 100_000])
-def test_names_do_no_harm(name: str, tmp_path: Path) -> None:
+def test_harmful_names_are_sanitized(name: str, tmp_path: Path) -> None:
     events = [op("a", 1, 1), named("thread_name", "NAME", 1, 1), named("process_name", "NAME", 1)]
     text = text_of(*events, op("b", "NAME", "NAME")).replace("NAME", name)
-    found = loaded(ingested(text, tmp_path / "trace"), PLACES)
-    assert found.account["complete"]
+    result = load(ingested(text, tmp_path / "trace"), PLACES)
+    assert result.report.complete
     plain = json.loads(f'"{name}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     plain = plain.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    assert places(found)["a"][-2:] == (plain, plain)
-    assert places(found)["b"][:2] == (plain, plain)
+    assert places(result)["a"][-2:] == (plain, plain)
+    assert places(result)["b"][:2] == (plain, plain)
 
 
-def test_no_two_tracks_are_given_one_number() -> None:
-    tracks = ShownTracks({"rank": None, "processes": [], "threads": []})
-    made: list[Shown] = [
-        tracks.show(pid, tid, lane, on_device=False)
-        for pid in (-1, 0, 1, MADE_UP, "a", "")
-        for tid in (-1, 0, 1, MADE_UP + 2, "a")
+def test_assigned_numbers_are_unique() -> None:
+    tracks = TrackAssigner({"rank": None, "processes": [], "threads": []})
+    assigned: list[EngineTrack] = [
+        tracks.assign(pid, tid, lane, on_device=False)
+        for pid in (-1, 0, 1, FIRST_ASSIGNED, "a", "")
+        for tid in (-1, 0, 1, FIRST_ASSIGNED + 2, "a")
         for lane in (1, 2)
     ]
-    assert len({(one.pid, one.tid) for one in made}) == len(made)
+    assert len({(track.pid, track.tid) for track in assigned}) == len(assigned)

@@ -1,4 +1,4 @@
-"""What the tests of the store share: a data folder, and a catalog with its jobs."""
+"""Fixtures of the store's tests: a data folder, and a catalog with its jobs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +12,17 @@ from service.store.jobs import Jobs
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    one = Folder(tmp_path / "data")
-    one.open()
-    yield one
-    one.close()
+    data_folder = Folder(tmp_path / "data")
+    data_folder.open()
+    yield data_folder
+    data_folder.close()
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    one = Catalog(tmp_path / "catalog.sqlite")
-    yield one
-    one.close()
+    open_catalog = Catalog(tmp_path / "catalog.sqlite")
+    yield open_catalog
+    open_catalog.close()
 
 
 @pytest.fixture

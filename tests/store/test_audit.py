@@ -1,4 +1,4 @@
-"""The audit log: a line for each change, whatever it says, in a file that does not grow for ever."""
+"""The audit log has one line for each change with any text, in files of bounded size."""
 
 import json
 from contextlib import closing
@@ -14,28 +14,28 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_note_is_one_line_whatever_it_says(tmp_path: Path) -> None:
+def test_note_is_one_line_for_any_text(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     with closing(Audit(path, rotate=True)):
         note("ci", did="upload", address="::1", trace='a"\n{"who": "root"}\u2028', job=None, status=201)
-    [told] = lines(path)
-    assert told.pop("at")
-    assert told == {
+    [line] = lines(path)
+    assert line.pop("at")
+    assert line == {
         "who": "ci", "did": "upload", "address": "::1", "trace": 'a"\n{"who": "root"}\u2028', "status": 201,
     }  # fmt: skip
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_what_was_noted_before_stays(tmp_path: Path) -> None:
+def test_earlier_notes_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    for who in ("a", "b"):
+    for actor in ("a", "b"):
         with closing(Audit(path, rotate=False)):
-            note(who, did="delete")
+            note(actor, did="delete")
     note("nobody", did="listens")
-    assert [told["who"] for told in lines(path)] == ["a", "b"]
+    assert [line["who"] for line in lines(path)] == ["a", "b"]
 
 
-def test_the_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "SIZE_MAX", 1000)
     with closing(Audit(tmp_path / "audit.log", rotate=True)):
         for number in range(100):

@@ -1,4 +1,4 @@
-"""The catalog: pages are complete, older ones become new ones, and a kill at any time loses nothing told."""
+"""The catalog: pages are complete, older versions are migrated, and a kill at any time loses no committed change."""
 
 import sqlite3
 import subprocess
@@ -25,7 +25,7 @@ def add(catalog: Catalog, trace_id: str = "", name: str = "t.json") -> Trace:
 
 
 def take(jobs: Jobs) -> Job:
-    job = jobs.take([INGEST])
+    job = jobs.claim([INGEST])
     assert job
     return job
 
@@ -33,46 +33,46 @@ def take(jobs: Jobs) -> Job:
 # -- removal ----------------------------------------------------------------------------------------------------
 
 
-def test_a_trace_goes_with_its_job(catalog: Catalog, jobs: Jobs) -> None:
+def test_removed_trace_cancels_its_job(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
 
     catalog.remove("a")
 
-    assert jobs.take([INGEST]) is None
+    assert jobs.claim([INGEST]) is None
     assert catalog.ids() == []
     with pytest.raises(UnknownTrace, match="'a'"):
         catalog.get("a")
 
 
-def test_traces_of_the_same_bytes_are_found_the_ready_ones_first(catalog: Catalog) -> None:
+def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) -> None:
     for trace_id in ("a", "b"):
         catalog.add(trace_id, name=f"{trace_id}.json", size=5, sha256="00")
     catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=asdict(SUMMARY))
     catalog.add("d", name="d.json", size=6, sha256="00")
 
-    assert [trace.id for trace in catalog.of_bytes("00", 5)] == ["c", "a", "b"]
-    assert catalog.like(sha256="00", size=5, name="b.json", group=None) == "b"
-    assert catalog.like(sha256="00", size=5, name="c.json", group="run") == "c"
-    assert catalog.like(sha256="00", size=5, name="c.json", group=None) is None
-    assert catalog.like(sha256="00", size=6, name="b.json", group=None) is None
+    assert [trace.id for trace in catalog.find_by_bytes("00", 5)] == ["c", "a", "b"]
+    assert catalog.find_like(sha256="00", size=5, name="b.json", group=None) == "b"
+    assert catalog.find_like(sha256="00", size=5, name="c.json", group="run") == "c"
+    assert catalog.find_like(sha256="00", size=5, name="c.json", group=None) is None
+    assert catalog.find_like(sha256="00", size=6, name="b.json", group=None) is None
 
 
-def test_a_trace_of_which_all_is_known_is_ready_without_a_job(catalog: Catalog) -> None:
+def test_trace_added_with_summary_is_ready_without_a_job(catalog: Catalog) -> None:
     trace = catalog.add("a", name="a.json", size=5, sha256="00", summary=asdict(SUMMARY))
 
     assert (trace.state, trace.summary, trace.job) == (State.READY, asdict(SUMMARY), None)
 
 
-def test_the_oldest_trace_that_may_go_is_settled_and_not_pinned(catalog: Catalog) -> None:
+def test_oldest_removable_trace_is_settled_and_not_pinned(catalog: Catalog) -> None:
     catalog.add("queued", name="n", size=1, sha256="")
     for trace_id in ("pinned", "busy", "old", "young"):
         catalog.add(trace_id, name="n", size=1, sha256="", summary=asdict(SUMMARY))
-    catalog.change("pinned", pinned=True)
+    catalog.update("pinned", pinned=True)
 
-    found = catalog.oldest_loose(before_ns=1 << 62, but=["busy"])
-    assert found
-    assert found.id == "old"
-    assert catalog.oldest_loose(before_ns=catalog.get("busy").created_ns) is None
+    oldest = catalog.oldest_removable(before_ns=1 << 62, excluding=["busy"])
+    assert oldest
+    assert oldest.id == "old"
+    assert catalog.oldest_removable(before_ns=catalog.get("busy").created_ns) is None
 
 
 def test_an_unknown_trace_cannot_be_removed(catalog: Catalog) -> None:
@@ -81,7 +81,7 @@ def test_an_unknown_trace_cannot_be_removed(catalog: Catalog) -> None:
 
 
 def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Catalog, jobs: Jobs) -> None:
-    for end in (lambda job: jobs.read(job, SUMMARY), lambda job: jobs.fail(job, {}), jobs.retry):
+    for end in (lambda job: jobs.finish_ingest(job, SUMMARY), lambda job: jobs.fail(job, {}), jobs.retry):
         add(catalog, "a")
         job = take(jobs)
         catalog.remove("a")
@@ -89,7 +89,7 @@ def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Ca
         end(job)
 
         assert catalog.ids() == []
-        assert jobs.take([INGEST]) is None
+        assert jobs.claim([INGEST]) is None
 
 
 # -- pages ------------------------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Ca
 
 def test_pages_are_newest_first_and_meet_without_gap_or_overlap(catalog: Catalog) -> None:
     added = [add(catalog).id for _ in range(11)]
-    found: list[Trace] = []
+    traces: list[Trace] = []
     after = None
     while page := catalog.page(limit=3, after=after):
         assert len(page) <= 3
-        found += page
+        traces += page
         after = page[-1].created_ns, page[-1].id
 
-    assert [trace.id for trace in found] == added[::-1]
+    assert [trace.id for trace in traces] == added[::-1]
 
 
 def test_traces_of_one_instant_are_paged_by_id(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +116,9 @@ def test_traces_of_one_instant_are_paged_by_id(catalog: Catalog, monkeypatch: py
     assert [trace.id for trace in catalog.page(limit=9, after=(7, "c"))] == ["b", "a"]
 
 
-def test_a_page_may_be_of_one_state(catalog: Catalog, jobs: Jobs) -> None:
+def test_page_is_filtered_by_state(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
-    jobs.read(take(jobs), SUMMARY)
+    jobs.finish_ingest(take(jobs), SUMMARY)
     add(catalog, "b")
 
     assert [trace.id for trace in catalog.page(limit=9, state=State.READY)] == ["a"]
@@ -138,9 +138,7 @@ def test_a_page_may_be_of_one_state(catalog: Catalog, jobs: Jobs) -> None:
         ("'", []),
     ],
 )
-def test_a_page_may_be_of_names_that_contain_a_text_taken_literally(
-    catalog: Catalog, part: str, names: list[str]
-) -> None:
+def test_page_is_filtered_by_literal_text_in_names(catalog: Catalog, part: str, names: list[str]) -> None:
     for name in ("50%of.json", "Über.json", "RANK_0.json", "50x_of.json", "50%_of.json"):
         add(catalog, name=name)
 
@@ -149,17 +147,17 @@ def test_a_page_may_be_of_names_that_contain_a_text_taken_literally(
 
 @given(names=st.lists(st.text(max_size=4), max_size=6), part=st.text(max_size=2))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_filter_finds_what_contains_it_in_any_case(tmp_path: Path, names: list[str], part: str) -> None:
+def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -> None:
     catalog = Catalog(Path(":memory:"))
     names = [name.replace("\0", "") for name in names]
     part = part.replace("\0", "")  # no plain name has one
     for name in names:
         add(catalog, name=name)
 
-    found = [trace.name for trace in catalog.page(limit=99, name=part)]
+    listed = [trace.name for trace in catalog.page(limit=99, name=part)]
 
     catalog.close()
-    assert found == [name for name in reversed(names) if part.casefold() in name.casefold()]
+    assert listed == [name for name in reversed(names) if part.casefold() in name.casefold()]
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------
@@ -204,25 +202,25 @@ INSERT INTO job VALUES (8, 'split', NULL, '{"trace":"c"}', 'done', 1, '["a"]', 4
 
 
 def of_version(path: Path, version: int, schema: str = OLD_SCHEMA) -> Catalog:
-    """What is made of a catalog that an earlier version left."""
+    """Open a catalog that an earlier version left."""
     with closing(sqlite3.connect(path)) as db:
         db.executescript(f"{schema} PRAGMA user_version = {version};")
     return Catalog(path)
 
 
-def test_traces_of_the_first_version_are_read_anew(tmp_path: Path) -> None:
+def test_traces_of_the_first_version_are_ingested_again(tmp_path: Path) -> None:
     with closing(of_version(tmp_path / "c", 1)) as now:
-        assert [(now.get(one).state, now.get(one).error) for one in "abc"] == [(State.QUEUED, None)] * 3
-        jobs = [Jobs(now.connection).take([INGEST]) for _ in range(4)]
+        assert [(now.get(trace_id).state, now.get(trace_id).error) for trace_id in "abc"] == [(State.QUEUED, None)] * 3
+        jobs = [Jobs(now.connection).claim([INGEST]) for _ in range(4)]
         assert [job.trace if job else None for job in jobs] == ["a", "b", "c", None]
 
 
 def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
     with closing(of_version(tmp_path / "c", 2)) as now:
-        assert [now.get(one).state for one in "abc"] == [State.READY, State.FAILED, State.QUEUED]
+        assert [now.get(trace_id).state for trace_id in "abc"] == [State.READY, State.FAILED, State.QUEUED]
         assert (now.get("a").parent, now.get("a").selection, now.get("a").has_original) == (None, None, True)
         jobs = Jobs(now.connection)
-        job = jobs.take([INGEST])
+        job = jobs.claim([INGEST])
         assert job
         assert (job.id, job.trace, job.attempts) == (7, "c", 2)
         assert jobs.add("split", {}).id == 8
@@ -241,13 +239,13 @@ def test_traces_and_jobs_of_the_third_version_stay(tmp_path: Path) -> None:
             0,
             None,
         )
-        taken = jobs.take([INGEST])
-        assert taken
-        assert (taken.id, taken.trace, taken.attempts) == (7, "c", 2)
+        claimed = jobs.claim([INGEST])
+        assert claimed
+        assert (claimed.id, claimed.trace, claimed.attempts) == (7, "c", 2)
     Catalog(tmp_path / "c").close()
 
 
-def test_a_catalog_of_another_version_is_refused_and_told(tmp_path: Path) -> None:
+def test_catalog_of_unknown_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c"
     first = Catalog(path)
     first.connection._db.execute("PRAGMA user_version = 7")
@@ -257,7 +255,7 @@ def test_a_catalog_of_another_version_is_refused_and_told(tmp_path: Path) -> Non
         Catalog(path)
 
 
-def test_a_catalog_without_room_says_so_and_works_again_with_room(catalog: Catalog, jobs: Jobs) -> None:
+def test_catalog_reports_a_full_disk_and_recovers(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
     pages = catalog.connection._db.execute("PRAGMA page_count").fetchone()[0]
     catalog.connection._db.execute(f"PRAGMA max_page_count = {pages}")
@@ -271,7 +269,7 @@ def test_a_catalog_without_room_says_so_and_works_again_with_room(catalog: Catal
     assert [take(jobs).trace for _ in range(2)] == ["a", "b"]
 
 
-def test_a_change_that_fails_half_way_is_undone(catalog: Catalog) -> None:
+def test_failed_transaction_is_rolled_back(catalog: Catalog) -> None:
     with pytest.raises(RuntimeError), catalog.connection.transaction() as db:  # noqa: PT012 - the order is the claim
         db.execute("INSERT INTO run_group VALUES ('a', 'n', NULL, 1)")
         db.execute(
@@ -283,22 +281,22 @@ def test_a_change_that_fails_half_way_is_undone(catalog: Catalog) -> None:
     add(catalog, "a")
 
 
-def test_threads_add_and_take_at_once_and_each_job_is_taken_once(catalog: Catalog, jobs: Jobs) -> None:
+def test_concurrent_threads_claim_each_job_once(catalog: Catalog, jobs: Jobs) -> None:
     def work(_: int) -> list[str]:
-        taken = []
+        claimed = []
         for _ in range(10):
             add(catalog)
-            if job := jobs.take([INGEST]):
-                jobs.read(job, SUMMARY)
-                taken.append(job.trace)
+            if job := jobs.claim([INGEST]):
+                jobs.finish_ingest(job, SUMMARY)
+                claimed.append(job.trace)
             catalog.page(limit=5)
-        return taken
+        return claimed
 
     with ThreadPoolExecutor(8) as pool:
-        taken = [trace_id for part in pool.map(work, range(8)) for trace_id in part]
+        claimed = [trace_id for part in pool.map(work, range(8)) for trace_id in part]
 
-    assert len(taken) == 80
-    assert sorted(taken) == sorted(catalog.ids())
+    assert len(claimed) == 80
+    assert sorted(claimed) == sorted(catalog.ids())
     assert all(trace.state is State.READY for trace in catalog.page(limit=100))
 
 
@@ -311,7 +309,7 @@ catalog = Catalog(Path(sys.argv[1]))
 for number in range(20):
     catalog.add(f"{number:02}", name="n", size=1, sha256="")
     print(number, flush=True)
-Jobs(catalog.connection).take(["ingest"])
+Jobs(catalog.connection).claim(["ingest"])
 with catalog.connection.transaction() as db:
     db.execute("UPDATE trace SET state = 'failed'")
     db.execute("DELETE FROM job")
@@ -320,28 +318,28 @@ with catalog.connection.transaction() as db:
 """
 
 
-def test_kill_9_inside_a_change_loses_that_change_and_nothing_else(tmp_path: Path) -> None:
+def test_kill_inside_a_transaction_loses_that_transaction_alone(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with subprocess.Popen(
         [sys.executable, "-c", WORK_UNTIL_KILLED, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as worker:
         assert worker.stdout
-        told = [line.strip() for line in iter(worker.stdout.readline, "inside\n")]
+        lines = [line.strip() for line in iter(worker.stdout.readline, "inside\n")]
         worker.kill()
 
     catalog = Catalog(path)
     jobs = Jobs(catalog.connection)
     jobs.requeue()
 
-    assert told == [str(number) for number in range(20)]
+    assert lines == [str(number) for number in range(20)]
     assert sorted(catalog.ids()) == [f"{number:02}" for number in range(20)]
     assert [take(jobs).trace for _ in range(20)] == [f"{number:02}" for number in range(20)]
     assert catalog.connection._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     catalog.close()
 
 
-def test_ids_are_twelve_hexadecimal_digits_and_never_twice_the_same() -> None:
+def test_ids_are_twelve_hexadecimal_digits_and_unique() -> None:
     ids = {new_trace_id() for _ in range(1000)}
 
     assert len(ids) == 1000
-    assert all(len(one) == 12 and int(one, 16) >= 0 for one in ids)
+    assert all(len(trace_id) == 12 and int(trace_id, 16) >= 0 for trace_id in ids)

@@ -24,7 +24,7 @@ TS = 1_712_195_495_000_000  # µs, on the epoch's clock
 
 
 def text_of(value: Any) -> str:
-    """The JSON text of a value; a `Decimal` is a number of just these digits."""
+    """JSON text of a value; a `Decimal` is a number with exactly its digits."""
     match value:
         case dict():
             return "{" + ", ".join(f"{json.dumps(key)}: {text_of(item)}" for key, item in value.items()) + "}"
@@ -45,7 +45,7 @@ def summary_of(folder: Path, text: str, name: str) -> Summary:
 
 @pytest.fixture
 def census(tmp_path: Path) -> Census:
-    """The summary of a document of those events."""
+    """Return the summary of a document of events."""
 
     def take(*events: Any, envelope: dict[str, Any] | None = None, name: str = "trace.json") -> Summary:
         return summary_of(tmp_path, text_of((envelope or {}) | {"traceEvents": list(events)}), name)
@@ -65,9 +65,9 @@ def launch(**more: Any) -> Event:
     return op(cat="cuda_runtime", name="cudaLaunchKernel", args={"correlation": 1}) | more
 
 
-def notes(summary: Summary, *, but: tuple[str, ...] = ("unknown_rank", "unknown_base")) -> dict[str, int]:
-    """How often each case was found; of most traces here it is of no interest that they tell no rank and no base."""
-    return {note["code"]: note["count"] for note in summary.health["notes"] if note["code"] not in but}
+def notes(summary: Summary, *, excluding: tuple[str, ...] = ("unknown_rank", "unknown_base")) -> dict[str, int]:
+    """Number of each note; the notes on rank and base, which most traces here lack, are excluded."""
+    return {note["code"]: note["count"] for note in summary.health["notes"] if note["code"] not in excluding}
 
 
 def examples(summary: Summary, code: str) -> list[str]:
@@ -79,10 +79,10 @@ def examples(summary: Summary, code: str) -> list[str]:
 
 
 def test_events_are_counted_by_phase_and_category(census: Census) -> None:
-    found = census(kernel(), kernel(), op(), {"ph": "M"}, {"ph": "s", "cat": "ac2g", "ts": 1}, {})
+    summary = census(kernel(), kernel(), op(), {"ph": "M"}, {"ph": "s", "cat": "ac2g", "ts": 1}, {})
 
-    assert found.counts == {"X|kernel": 2, "X|cpu_op": 1, "M|": 1, "s|ac2g": 1, "|": 1}
-    assert found.events == {"in": 6, "kept": 6, "refused": 0}
+    assert summary.counts == {"X|kernel": 2, "X|cpu_op": 1, "M|": 1, "s|ac2g": 1, "|": 1}
+    assert summary.events == {"in": 6, "kept": 6, "refused": 0}
 
 
 @pytest.mark.parametrize("odd", [None, 3, [], {}, ["X"], True, Decimal("1.5")])
@@ -90,60 +90,60 @@ def test_a_phase_or_category_that_is_no_text_counts_as_absent(census: Census, od
     assert census(op(ph=odd), op(cat=odd)).counts == {"|cpu_op": 1, "X|": 1}
 
 
-def test_elements_that_are_no_objects_are_refused_and_told_of(census: Census) -> None:
-    found = census(op(), None, 3, "x", ["ph"], True)
+def test_elements_that_are_no_objects_are_refused_and_reported(census: Census) -> None:
+    summary = census(op(), None, 3, "x", ["ph"], True)
 
-    assert found.events == {"in": 6, "kept": 1, "refused": 5}
-    assert found.health["refused"] == 5
-    assert notes(found) == {"not_an_event": 5}
+    assert summary.events == {"in": 6, "kept": 1, "refused": 5}
+    assert summary.health["refused"] == 5
+    assert notes(summary) == {"not_an_event": 5}
 
 
-def test_a_trace_without_events_is_one(census: Census) -> None:
-    found = census(envelope={"deviceProperties": [{"id": 0}]})
+def test_trace_without_events_has_a_summary(census: Census) -> None:
+    summary = census(envelope={"deviceProperties": [{"id": 0}]})
 
-    assert (found.counts, found.processes, found.threads, found.steps, found.streams) == ({}, [], [], [], [])
-    assert [one["events"] for one in found.devices] == [0]
-    assert notes(found, but=("unknown_rank",)) == {}
+    assert (summary.counts, summary.processes, summary.threads, summary.steps, summary.streams) == ({}, [], [], [], [])
+    assert [entry["events"] for entry in summary.devices] == [0]
+    assert notes(summary, excluding=("unknown_rank",)) == {}
 
 
 # -- time -----------------------------------------------------------------------------------------------------
 
 
 def test_bounds_reach_from_the_first_start_to_the_last_end(census: Census) -> None:
-    found = census(op(ts=Decimal("5.001"), dur=Decimal("1.5")), op(ts=3, dur=9), op(ts=Decimal("4.5"), dur=1))
+    summary = census(op(ts=Decimal("5.001"), dur=Decimal("1.5")), op(ts=3, dur=9), op(ts=Decimal("4.5"), dur=1))
 
-    assert found.bounds == {"start_ns": 3000, "end_ns": 12000}
+    assert summary.bounds == {"start_ns": 3000, "end_ns": 12000}
 
 
 def test_bounds_are_exact_beyond_a_double(census: Census) -> None:
-    found = census(op(ts=Decimal("1712195495505582.988"), dur=Decimal("0.001")))
+    summary = census(op(ts=Decimal("1712195495505582.988"), dur=Decimal("0.001")))
 
-    assert found.bounds == {"start_ns": 1712195495505582988, "end_ns": 1712195495505582989}
+    assert summary.bounds == {"start_ns": 1712195495505582988, "end_ns": 1712195495505582989}
 
 
 @pytest.mark.parametrize("phase", ["M", "s", "t", "f", "C"])
-def test_metadata_flows_and_counters_stretch_no_bounds(census: Census, phase: str) -> None:
+def test_metadata_flows_and_counters_do_not_extend_bounds(census: Census, phase: str) -> None:
     assert census(op(ts=10, dur=1), {"ph": phase, "ts": 99}, {"ph": phase, "ts": 0}).bounds == {
         "start_ns": 10_000,
         "end_ns": 11_000,
     }
 
 
-def test_an_instant_stretches_the_bounds_to_itself(census: Census) -> None:
+def test_instant_extends_the_bounds(census: Census) -> None:
     assert census({"ph": "i", "ts": 7}).bounds == {"start_ns": 7000, "end_ns": 7000}
 
 
-def test_a_negative_duration_lasts_for_no_time(census: Census) -> None:
+def test_negative_duration_counts_as_zero(census: Census) -> None:
     assert census(op(ts=10, dur=-5)).bounds == {"start_ns": 10_000, "end_ns": 10_000}
 
 
-def test_an_end_beyond_64_bits_is_none(census: Census) -> None:
-    found = census(op(ts=8_000_000_000_000_000, dur=8_000_000_000_000_000))
+def test_end_beyond_64_bits_is_ignored(census: Census) -> None:
+    summary = census(op(ts=8_000_000_000_000_000, dur=8_000_000_000_000_000))
 
-    assert found.bounds == {"start_ns": 8 * 10**18, "end_ns": 8 * 10**18}
+    assert summary.bounds == {"start_ns": 8 * 10**18, "end_ns": 8 * 10**18}
 
 
-def test_no_event_means_no_bounds(census: Census) -> None:
+def test_trace_without_events_has_no_bounds(census: Census) -> None:
     assert census({"ph": "M"}).bounds is None
 
 
@@ -153,42 +153,42 @@ def test_no_event_means_no_bounds(census: Census) -> None:
 @pytest.mark.parametrize(
     "category", ["kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"]
 )
-def test_work_on_a_device_is_told_by_its_category(census: Census, category: str) -> None:
-    found = census(kernel(cat=category, args={"device": 2, "stream": 20}))
+def test_device_work_is_recognised_by_its_category(census: Census, category: str) -> None:
+    summary = census(kernel(cat=category, args={"device": 2, "stream": 20}))
 
-    assert found.streams == ["2/20"]
-    assert found.devices == [
+    assert summary.streams == ["2/20"]
+    assert summary.devices == [
         {"id": 2, "name": None, "memory_bytes": None, "events": 1, "bounds": {"start_ns": 10_000, "end_ns": 15_000}}
     ]
 
 
 @pytest.mark.parametrize("category", ["cuda_sync", "gpu_user_annotation", "cuda_runtime", "overhead", None])
-def test_what_merely_stands_on_a_stream_is_no_work(census: Census, category: str | None) -> None:
-    found = census(kernel(cat=category, args={"device": 0, "stream": 7}))
+def test_event_with_a_stream_alone_is_no_work(census: Census, category: str | None) -> None:
+    summary = census(kernel(cat=category, args={"device": 0, "stream": 7}))
 
-    assert (found.streams, found.devices) == ([], [])
-
-
-def test_pid_and_tid_are_device_and_stream_where_args_tell_none(census: Census) -> None:
-    found = census(kernel(pid=3, tid=9), kernel(pid=3, tid=9, args=None), kernel(pid=3, tid=9, args=[]))
-
-    assert found.streams == ["3/9"]
+    assert (summary.streams, summary.devices) == ([], [])
 
 
-def test_the_format_of_2021_names_streams_in_the_tid(census: Census) -> None:
-    found = census(
+def test_pid_and_tid_are_device_and_stream_without_args(census: Census) -> None:
+    summary = census(kernel(pid=3, tid=9), kernel(pid=3, tid=9, args=None), kernel(pid=3, tid=9, args=[]))
+
+    assert summary.streams == ["3/9"]
+
+
+def test_format_of_2021_names_streams_in_the_tid(census: Census) -> None:
+    summary = census(
         kernel(cat="Kernel", tid="stream 7"),
         kernel(cat="Memset", tid="stream 7", args={"stream": 7}),
         kernel(cat="Memcpy", tid="stream 20"),
     )
 
-    assert found.streams == ["0/7", "0/20"]
+    assert summary.streams == ["0/7", "0/20"]
 
 
 def test_streams_are_in_the_order_of_their_numbers(census: Census) -> None:
-    found = census(*(kernel(args={"device": d, "stream": s}) for d, s in [(1, 7), (0, 20), (0, 7)]))
+    summary = census(*(kernel(args={"device": d, "stream": s}) for d, s in [(1, 7), (0, 20), (0, 7)]))
 
-    assert found.streams == ["0/7", "0/20", "1/7"]
+    assert summary.streams == ["0/7", "0/20", "1/7"]
 
 
 def test_work_without_a_time_is_counted_on_its_device(census: Census) -> None:
@@ -197,23 +197,23 @@ def test_work_without_a_time_is_counted_on_its_device(census: Census) -> None:
     assert (device["events"], device["bounds"]) == (1, None)
 
 
-def test_devices_have_the_names_and_memory_that_the_document_tells(census: Census) -> None:
-    told = [{"id": 0, "name": "NVIDIA A100", "totalGlobalMem": 85_097_971_712}, {"id": 1, "name": ""}, "x", {}]
+def test_devices_have_names_and_memory_from_the_document(census: Census) -> None:
+    properties = [{"id": 0, "name": "NVIDIA A100", "totalGlobalMem": 85_097_971_712}, {"id": 1, "name": ""}, "x", {}]
 
-    found = census(kernel(), envelope={"deviceProperties": told})
+    summary = census(kernel(), envelope={"deviceProperties": properties})
 
-    assert [(one["id"], one["name"], one["memory_bytes"], one["events"]) for one in found.devices] == [
+    assert [(entry["id"], entry["name"], entry["memory_bytes"], entry["events"]) for entry in summary.devices] == [
         (0, "NVIDIA A100", 85_097_971_712, 1),
         (1, None, None, 0),
     ]
-    assert found.devices[1]["bounds"] is None
+    assert summary.devices[1]["bounds"] is None
 
 
 # -- processes and threads ------------------------------------------------------------------------------------
 
 
 def test_tracks_are_counted_and_named(census: Census) -> None:
-    found = census(
+    summary = census(
         {"ph": "M", "name": "process_name", "pid": 42, "tid": 0, "args": {"name": "python"}},
         {"ph": "M", "name": "process_labels", "pid": 42, "tid": 0, "args": {"labels": "CPU"}},
         {"ph": "M", "name": "thread_name", "pid": 42, "tid": 42, "args": {"name": "thread 42 (python)"}},
@@ -222,17 +222,17 @@ def test_tracks_are_counted_and_named(census: Census) -> None:
         op(tid=43),
     )
 
-    assert found.processes == [{"pid": 42, "name": "python", "labels": "CPU", "events": 2}]
-    assert found.threads == [
+    assert summary.processes == [{"pid": 42, "name": "python", "labels": "CPU", "events": 2}]
+    assert summary.threads == [
         {"pid": 42, "tid": 42, "name": "thread 42 (python)", "events": 1, "device": None, "host": True},
         {"pid": 42, "tid": 43, "name": None, "events": 1, "device": None, "host": True},
     ]
 
 
-def test_a_track_shows_the_work_of_a_device_or_what_a_host_did_or_both(census: Census) -> None:
-    found = census(op(pid=7, tid=7), kernel(pid=7, tid=7), kernel(pid=0, tid=7), op(pid=1, tid=1))
+def test_track_may_show_device_work_host_work_or_both(census: Census) -> None:
+    summary = census(op(pid=7, tid=7), kernel(pid=7, tid=7), kernel(pid=0, tid=7), op(pid=1, tid=1))
 
-    assert [(one["pid"], one["device"], one["host"]) for one in found.threads] == [
+    assert [(entry["pid"], entry["device"], entry["host"]) for entry in summary.threads] == [
         (0, 0, False),
         (1, None, True),
         (7, 7, True),
@@ -246,22 +246,22 @@ def test_the_last_name_of_a_process_counts(census: Census) -> None:
 
 
 def test_the_name_of_a_process_is_not_that_of_its_events_without_a_thread(census: Census) -> None:
-    found = census(
+    summary = census(
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
         {"ph": "M", "name": "thread_name", "pid": 2, "args": {"name": "main"}},
         {"ph": "C", "pid": 1, "ts": 1},
         {"ph": "C", "pid": 2, "ts": 1},
     )
 
-    assert [one["name"] for one in found.threads] == [None, "main"]
-    assert [one["name"] for one in found.processes] == ["python", None]
+    assert [entry["name"] for entry in summary.threads] == [None, "main"]
+    assert [entry["name"] for entry in summary.processes] == ["python", None]
 
 
 @pytest.mark.parametrize("args", [None, [], {}, {"name": 3}, {"name": None}])
 def test_metadata_without_a_name_names_nothing(census: Census, args: Any) -> None:
-    found = census({"ph": "M", "name": "process_name", "pid": 42, "args": args}, op())
+    summary = census({"ph": "M", "name": "process_name", "pid": 42, "args": args}, op())
 
-    assert found.processes[0]["name"] is None
+    assert summary.processes[0]["name"] is None
 
 
 @pytest.mark.parametrize(
@@ -282,14 +282,14 @@ def test_metadata_without_a_name_names_nothing(census: Census, args: Any) -> Non
     ],
 )
 def test_a_pid_is_an_integer_or_text(census: Census, pid: Any, key: Any) -> None:
-    found = census(op(pid=pid, tid=pid))
+    summary = census(op(pid=pid, tid=pid))
 
-    assert found.processes == [{"pid": key, "name": None, "labels": None, "events": 1}]
-    assert [(one["pid"], one["tid"], one["events"]) for one in found.threads] == [(key, key, 1)]
+    assert summary.processes == [{"pid": key, "name": None, "labels": None, "events": 1}]
+    assert [(entry["pid"], entry["tid"], entry["events"]) for entry in summary.threads] == [(key, key, 1)]
 
 
 def test_an_integer_and_its_text_are_two_pids(census: Census) -> None:
-    assert [one["pid"] for one in census(op(pid="5"), op(pid=5)).processes] == [5, "5"]
+    assert [entry["pid"] for entry in census(op(pid="5"), op(pid=5)).processes] == [5, "5"]
 
 
 def test_a_number_and_the_string_of_it_are_one_thread(census: Census) -> None:
@@ -302,7 +302,7 @@ def test_a_number_and_the_string_of_it_are_one_thread(census: Census) -> None:
 
 
 def test_steps_are_those_on_the_host_in_order(census: Census) -> None:
-    found = census(
+    summary = census(
         op(cat="user_annotation", name="ProfilerStep#4", ts=20, dur=5),
         op(cat="user_annotation", name="ProfilerStep#3", ts=10, dur=5),
         op(cat="gpu_user_annotation", name="ProfilerStep#3", ts=12, dur=9),
@@ -310,7 +310,7 @@ def test_steps_are_those_on_the_host_in_order(census: Census) -> None:
         op(cat="Operator", name="ProfilerStep#5", ts=30, dur=5),
     )
 
-    assert found.steps == [
+    assert summary.steps == [
         {"number": 3, "name": "ProfilerStep#3", "start_ns": 10_000, "end_ns": 15_000, "pid": 42, "tid": 42},
         {"number": 4, "name": "ProfilerStep#4", "start_ns": 20_000, "end_ns": 25_000, "pid": 42, "tid": 42},
         {"number": 5, "name": "ProfilerStep#5", "start_ns": 30_000, "end_ns": 35_000, "pid": 42, "tid": 42},
@@ -321,15 +321,15 @@ def test_steps_are_those_on_the_host_in_order(census: Census) -> None:
     "name",
     ["ProfilerStep*", "ProfilerStep#", "ProfilerStep#x", "ProfilerStep#3 ", "ProfilerStep#" + "9" * 5000, 3, None],
 )
-def test_what_merely_reads_like_a_step_is_none(census: Census, name: Any) -> None:
+def test_lookalike_of_a_step_is_no_step(census: Census, name: Any) -> None:
     assert census(op(cat="user_annotation", name=name)).steps == []
 
 
 # -- what the envelope tells ----------------------------------------------------------------------------------
 
 
-def test_the_envelope_tells_host_group_and_clock(census: Census) -> None:
-    found = census(
+def test_host_group_and_clock_are_read_from_the_envelope(census: Census) -> None:
+    summary = census(
         op(),
         envelope={
             "host_name": "node-0",
@@ -338,91 +338,89 @@ def test_the_envelope_tells_host_group_and_clock(census: Census) -> None:
         },
     )
 
-    assert (found.host, found.base_ns, found.backend) == ("node-0", 1_735_689_600_000_000_000, "nccl")
-    assert (found.rank, found.world_size) == (3, 8)
-    assert found.health == {"repaired": 0, "refused": 0, "notes": []}
+    assert (summary.host, summary.base_ns, summary.backend) == ("node-0", 1_735_689_600_000_000_000, "nccl")
+    assert (summary.rank, summary.world_size) == (3, 8)
+    assert summary.health == {"repaired": 0, "refused": 0, "notes": []}
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_the_base_is_known_wherever_it_stands(tmp_path: Path, before: bool) -> None:
+def test_base_is_read_from_before_or_after_the_events(tmp_path: Path, before: bool) -> None:
     members = ['"baseTimeNanoseconds": 1735689600000000000', f'"traceEvents": [{text_of(op())}]']
 
-    found = summary_of(tmp_path, "{" + ", ".join(members if before else reversed(members)) + "}", "rank0.json")
+    summary = summary_of(tmp_path, "{" + ", ".join(members if before else reversed(members)) + "}", "rank0.json")
 
-    assert found.base_ns == 1_735_689_600_000_000_000
-    assert notes(found, but=()) == {}
+    assert summary.base_ns == 1_735_689_600_000_000_000
+    assert notes(summary, excluding=()) == {}
 
 
 @pytest.mark.parametrize("base", ["0", -1, 1 << 63, True, Decimal("1.5"), Decimal("1.7e18"), [], {}])
-def test_a_base_that_is_no_64_bit_count_is_unknown_and_says_so(census: Census, base: Any) -> None:
-    found = census(op(ts=TS), envelope={"baseTimeNanoseconds": base})
+def test_base_that_is_no_64_bit_integer_is_reported_as_unknown(census: Census, base: Any) -> None:
+    summary = census(op(ts=TS), envelope={"baseTimeNanoseconds": base})
 
-    assert found.base_ns is None
-    assert notes(found, but=("unknown_rank",)) == {"unknown_base": 1}
-    told = [] if isinstance(base, dict | list) else [f"baseTimeNanoseconds: {base}".lower()]
-    assert [text.lower() for text in examples(found, "unknown_base")] == told
+    assert summary.base_ns is None
+    assert notes(summary, excluding=("unknown_rank",)) == {"unknown_base": 1}
+    expected = [] if isinstance(base, dict | list) else [f"baseTimeNanoseconds: {base}".lower()]
+    assert [text.lower() for text in examples(summary, "unknown_base")] == expected
 
 
 @pytest.mark.parametrize(("ts", "unknown"), [(TS, {}), (4_458_676_388_068, {"unknown_base": 1})])
-def test_without_a_base_the_epochs_clock_is_known_and_another_is_not(
-    census: Census, ts: int, unknown: dict[str, int]
-) -> None:
-    assert notes(census(op(ts=ts)), but=("unknown_rank",)) == unknown
+def test_without_base_only_a_clock_since_1970_is_known(census: Census, ts: int, unknown: dict[str, int]) -> None:
+    assert notes(census(op(ts=ts)), excluding=("unknown_rank",)) == unknown
 
 
 @pytest.mark.parametrize(("name", "unknown"), [("trace.json", {"unknown_rank": 1}), ("rank3.json", {})])
-def test_a_rank_that_nothing_tells_is_noted(census: Census, name: str, unknown: dict[str, int]) -> None:
-    assert notes(census(op(ts=TS), name=name), but=()) == unknown
+def test_unknown_rank_is_noted(census: Census, name: str, unknown: dict[str, int]) -> None:
+    assert notes(census(op(ts=TS), name=name), excluding=()) == unknown
 
 
 # -- oddities -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ts", [None, "12", True, 1 << 70, Decimal("1e400")])
-def test_an_event_without_a_usable_time_is_kept_counted_and_told_of(census: Census, ts: Any) -> None:
-    found = census(op(), op(name="lost", ts=ts))
+def test_event_without_usable_time_is_kept_counted_and_reported(census: Census, ts: Any) -> None:
+    summary = census(op(), op(name="lost", ts=ts))
 
-    assert found.bounds == {"start_ns": 1000, "end_ns": 3000}
-    assert found.counts == {"X|cpu_op": 2}
-    assert notes(found) == {"no_time": 1}
-    assert examples(found, "no_time") == ["lost, dur 2000 ns"]
+    assert summary.bounds == {"start_ns": 1000, "end_ns": 3000}
+    assert summary.counts == {"X|cpu_op": 2}
+    assert notes(summary) == {"no_time": 1}
+    assert examples(summary, "no_time") == ["lost, dur 2000 ns"]
 
 
 @pytest.mark.parametrize("dur", [None, "5", [], 1 << 70])
-def test_a_slice_without_a_usable_duration_is_told_of(census: Census, dur: Any) -> None:
-    found = census(op(), op(ts=9, dur=dur), {"ph": "i", "ts": 5})
+def test_slice_without_usable_duration_is_reported(census: Census, dur: Any) -> None:
+    summary = census(op(), op(ts=9, dur=dur), {"ph": "i", "ts": 5})
 
-    assert found.bounds == {"start_ns": 1000, "end_ns": 9000}
-    assert notes(found) == {"no_duration": 1}
+    assert summary.bounds == {"start_ns": 1000, "end_ns": 9000}
+    assert notes(summary) == {"no_duration": 1}
 
 
 def test_metadata_needs_no_time(census: Census) -> None:
     assert notes(census(op(), {"ph": "M"}, {"ph": "M", "ts": 0})) == {}
 
 
-def test_times_before_zero_and_negative_durations_are_told_of(census: Census) -> None:
-    found = census(op(), op(name="early", ts=-5), op(name="backwards", dur=Decimal("-0.001")))
+def test_times_before_zero_and_negative_durations_are_reported(census: Census) -> None:
+    summary = census(op(), op(name="early", ts=-5), op(name="backwards", dur=Decimal("-0.001")))
 
-    assert notes(found) == {"negative_times": 1, "negative_durations": 1}
-    assert examples(found, "negative_times") == ["early, ts -5000 ns, dur 2000 ns"]
-    assert examples(found, "negative_durations") == ["backwards, ts 1000 ns, dur -1 ns"]
+    assert notes(summary) == {"negative_times": 1, "negative_durations": 1}
+    assert examples(summary, "negative_times") == ["early, ts -5000 ns, dur 2000 ns"]
+    assert examples(summary, "negative_durations") == ["backwards, ts 1000 ns, dur -1 ns"]
 
 
-def test_a_record_window_end_hours_after_the_rest_is_told_of(census: Census) -> None:
+def test_record_window_end_hours_after_the_rest_is_reported(census: Census) -> None:
     last = {"ph": "i", "name": "Record Window End", "ts": TS + 3 * 3600 * 10**6}
 
-    found = census(last, *(op(ts=TS + n * 1000) for n in range(300)))
+    summary = census(last, *(op(ts=TS + n * 1000) for n in range(300)))
 
-    assert notes(found) == {"outlier_times": 1}
-    assert examples(found, "outlier_times") == [f"Record Window End, ts {last['ts']}000 ns"]
+    assert notes(summary) == {"outlier_times": 1}
+    assert examples(summary, "outlier_times") == [f"Record Window End, ts {last['ts']}000 ns"]
 
 
-def test_events_long_before_the_rest_are_told_of(census: Census) -> None:
+def test_events_long_before_the_rest_are_reported(census: Census) -> None:
     early = [op(name=f"early {n}", ts=TS - 10**9 + n, dur=1) for n in range(2)]
 
-    found = census(*(op(ts=TS + n * 1000) for n in range(300)), *early)
+    summary = census(*(op(ts=TS + n * 1000) for n in range(300)), *early)
 
-    assert notes(found) == {"outlier_times": 2}
+    assert notes(summary) == {"outlier_times": 2}
 
 
 def test_a_pause_in_a_long_trace_is_no_oddity(census: Census) -> None:
@@ -437,12 +435,12 @@ def test_a_burst_after_a_slow_start_is_no_oddity(census: Census) -> None:
     assert notes(census(*slow, *fast)) == {}
 
 
-def test_half_the_events_at_time_zero_are_told_of(census: Census) -> None:
+def test_half_the_events_at_time_zero_are_reported(census: Census) -> None:
     end = {"ph": "i", "name": "Record Window End", "ts": TS + 3 * 3600 * 10**6}
 
-    found = census(*(op(ts=n % 2 * (TS + n)) for n in range(400)), end)
+    summary = census(*(op(ts=n % 2 * (TS + n)) for n in range(400)), end)
 
-    assert notes(found) == {"zero_times": 200, "outlier_times": 1}
+    assert notes(summary) == {"zero_times": 200, "outlier_times": 1}
 
 
 def test_a_trace_that_begins_at_zero_is_no_oddity(census: Census) -> None:
@@ -454,8 +452,8 @@ def test_a_kernel_is_linked_to_its_launch_by_the_correlation(census: Census, cat
     assert notes(census(launch(cat=category), kernel(args={"correlation": 1}))) == {}
 
 
-def test_work_whose_launch_is_not_there_is_told_of(census: Census) -> None:
-    found = census(
+def test_work_without_launch_is_reported(census: Census) -> None:
+    summary = census(
         launch(),
         op(args={"correlation": 2}),
         kernel(args={"correlation": 1}),
@@ -464,29 +462,29 @@ def test_work_whose_launch_is_not_there_is_told_of(census: Census) -> None:
         kernel(cat="gpu_memcpy", name="copy", args={"correlation": 3}),
     )
 
-    assert notes(found) == {"unlinked_kernels": 3}
-    assert examples(found, "unlinked_kernels") == [
+    assert notes(summary) == {"unlinked_kernels": 3}
+    assert examples(summary, "unlinked_kernels") == [
         f"{name}, ts 10000 ns, dur 5000 ns" for name in ("other", "none", "copy")
     ]
 
 
-def test_slices_that_overlap_and_ties_are_told_of(census: Census) -> None:
-    found = census(op(ts=1, dur=4), op(ts=3, dur=9), op(ts=20, dur=1), op(ts=20, dur=5))
+def test_overlapping_slices_and_ties_are_reported(census: Census) -> None:
+    summary = census(op(ts=1, dur=4), op(ts=3, dur=9), op(ts=20, dur=1), op(ts=20, dur=5))
 
-    assert notes(found) == {"overlaps": 1, "ties": 1}
+    assert notes(summary) == {"overlaps": 1, "ties": 1}
 
 
-def test_a_name_in_an_example_is_short_and_tells_no_secret(census: Census) -> None:
+def test_name_in_an_example_is_short_and_has_no_secret(census: Census) -> None:
     secret = "hf_" + "abcDEF0123456789" * 2
 
-    found = census(op(name=f"login {secret}", dur=-1), op(name="x" * 500, dur=-1))
+    summary = census(op(name=f"login {secret}", dur=-1), op(name="x" * 500, dur=-1))
 
-    first, second = examples(found, "negative_durations")
+    first, second = examples(summary, "negative_durations")
     assert secret[:12] not in first
     assert len(second) <= 120
 
 
-# -- storable, whatever came ----------------------------------------------------------------------------------
+# -- summaries of any events ----------------------------------------------------------------------------------
 
 scalars = (
     st.none()
@@ -520,19 +518,19 @@ envelopes = st.fixed_dictionaries(
 
 
 @given(st.lists(events | values, max_size=8), envelopes)
-def test_a_summary_of_anything_is_json_and_adds_up(elements: list[Any], envelope: dict[str, Any]) -> None:
+def test_summary_of_any_events_is_json_and_adds_up(elements: list[Any], envelope: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         try:
-            found = summary_of(Path(folder), text_of(envelope | {"traceEvents": elements}), "trace.json")
+            summary = summary_of(Path(folder), text_of(envelope | {"traceEvents": elements}), "trace.json")
         except NotATrace:
             assert elements
             assert not any(isinstance(element, dict) for element in elements)
             return
 
-    assert orjson.loads(orjson.dumps(asdict(found))) == asdict(found)
-    assert found.events["in"] == len(elements)
-    assert sum(found.counts.values()) == found.events["kept"]
-    assert sum(one["events"] for one in found.processes) == sum(one["events"] for one in found.threads)
-    assert len(set(found.streams)) == len(found.streams)
-    for bounds in (found.bounds, *(one["bounds"] for one in found.devices), *found.steps):
+    assert orjson.loads(orjson.dumps(asdict(summary))) == asdict(summary)
+    assert summary.events["in"] == len(elements)
+    assert sum(summary.counts.values()) == summary.events["kept"]
+    assert sum(entry["events"] for entry in summary.processes) == sum(entry["events"] for entry in summary.threads)
+    assert len(set(summary.streams)) == len(summary.streams)
+    for bounds in (summary.bounds, *(entry["bounds"] for entry in summary.devices), *summary.steps):
         assert bounds is None or bounds["start_ns"] <= bounds["end_ns"]

@@ -1,4 +1,4 @@
-"""The columns of a trace: sorted by time, cheap to look into, the same however they came about."""
+"""Columns are sorted by time, cheap to read in part, and the same for any batches and runs."""
 
 import resource
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ def _ts(time: int | None) -> str:
 
 
 def many(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
-    """A batch of many events, made of one."""
-    (one,) = READER.read(b'{"ph":"X","ts":1.5}]', 0, ELEMENT_OR_CLOSE, last=True).batches
-    batch = one.take(pa.array(np.zeros(len(times), np.int64)))
+    """Return a batch of copies of one event at different times."""
+    (single,) = READER.read(b'{"ph":"X","ts":1.5}]', 0, ELEMENT_OR_CLOSE, last=True).batches
+    batch = single.take(pa.array(np.zeros(len(times), np.int64)))
     return batch.set_column(SCHEMA.get_field_index("ts_ns"), SCHEMA.field("ts_ns"), pa.array(times))
 
 
 def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
-    """Write columns; what passes by meanwhile."""
+    """Write columns, and return the slabs."""
     passed: list[pa.Table] = []
     with ColumnsWriter(folder) as writer:
         for batch in batches:
@@ -55,8 +55,8 @@ def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
 
 
 def times_of(path: Path) -> list[int | None]:
-    found: list[int | None] = pq.read_table(path / EVENTS)["ts_ns"].to_pylist()
-    return found
+    times: list[int | None] = pq.read_table(path / EVENTS)["ts_ns"].to_pylist()
+    return times
 
 
 times = st.lists(st.none() | st.integers(-20, 20) | st.integers(-(10**18), 10**18), max_size=30)
@@ -64,22 +64,22 @@ times = st.lists(st.none() | st.integers(-20, 20) | st.integers(-(10**18), 10**1
 
 @given(st.lists(times.filter(bool), max_size=8), st.sampled_from([1, 3, 20, 1 << 18]), st.sampled_from([1, 2, 5]))
 @settings(max_examples=30)
-def test_rows_are_sorted_by_time_and_then_as_they_came(
-    tmp_path_factory: pytest.TempPathFactory, came: list[list[int | None]], run: int, batch: int
+def test_rows_are_sorted_by_time_and_then_by_position(
+    tmp_path_factory: pytest.TempPathFactory, original: list[list[int | None]], run: int, batch: int
 ) -> None:
     folder = tmp_path_factory.mktemp("columns")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "RUN_ROWS", run)
         patched.setattr(columns, "_BATCH_ROWS", batch)
         patched.setattr(columns, "_SLAB_ROWS", 2 * batch)
-        passed = write(folder, map(batch_of, came))
+        passed = write(folder, map(batch_of, original))
 
     table = pq.read_table(folder / EVENTS)
-    flat = [time for part in came for time in part]
+    flat = [time for part in original for time in part]
     order = sorted(range(len(flat)), key=lambda n: (flat[n] is None, flat[n] or 0, n))
     assert table["position"].to_pylist() == order
     assert table["ts_ns"].to_pylist() == [flat[n] for n in order]
-    names = [str(n % 7) for part in came for n in range(len(part))]
+    names = [str(n % 7) for part in original for n in range(len(part))]
     assert table["name"].to_pylist() == [names[n] for n in order]
     assert [position for slab in passed for position in slab["position"].to_pylist()] == order
     assert [path.name for path in folder.iterdir()] == [EVENTS]
@@ -100,19 +100,19 @@ def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypat
 
     whole, spilled = (pq.read_table(tmp_path / name / EVENTS) for name in ("whole", "spilled"))
     assert whole.equals(spilled)
-    found = list(rows_of([whole]))
-    assert [written_back(row) for row in sorted(found, key=lambda row: row["position"])] == [
+    rows = list(rows_of([whole]))
+    assert [written_back(row) for row in sorted(rows, key=lambda row: row["position"])] == [
         written_back(row) for row in rows_of([batch])
     ]
     expected = [row["position"] for row in oracle_rows(parsed(b"[" + text))]
-    assert [row["position"] for row in found] == expected
+    assert [row["position"] for row in rows] == expected
 
 
-def test_a_window_of_a_hundredth_of_a_trace_touches_about_a_hundredth_of_its_rows(tmp_path: Path) -> None:
+def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -> None:
     count = 1_000_000
     random = np.random.default_rng(0)
-    came = random.integers(0, 10**10, count)
-    halves = [np.sort(came[: count // 2]), came[count // 2 :]]  # host work in order, then the rest in none
+    original = random.integers(0, 10**10, count)
+    halves = [np.sort(original[: count // 2]), original[count // 2 :]]  # host work in order, then the rest in none
 
     write(tmp_path, [many(part) for half in halves for part in np.array_split(half, 8)])
 
@@ -129,11 +129,11 @@ def test_a_window_of_a_hundredth_of_a_trace_touches_about_a_hundredth_of_its_row
         )
         assert touched <= count // 100 + 2 * ROW_GROUP
     assert max(group.num_rows for group in groups) <= ROW_GROUP == 32_768
-    assert np.array_equal(np.sort(came), pq.read_table(tmp_path / EVENTS)["ts_ns"].to_numpy())
+    assert np.array_equal(np.sort(original), pq.read_table(tmp_path / EVENTS)["ts_ns"].to_numpy())
 
 
 @pytest.mark.parametrize("time", [None, 0])
-def test_events_of_one_time_never_stand_in_memory_together(
+def test_events_of_the_same_time_are_never_in_memory_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int | None
 ) -> None:
     monkeypatch.setattr(columns, "RUN_ROWS", 100)
@@ -143,11 +143,11 @@ def test_events_of_one_time_never_stand_in_memory_together(
     passed = write(tmp_path, (batch_of([n, *[time] * 18, -n]) for n in range(1, 101)))
 
     assert max(map(len, passed)) <= 200
-    came = [one for n in range(1, 101) for one in (n, *[time] * 18, -n)]
-    assert times_of(tmp_path) == sorted(came, key=lambda one: (one is None, one or 0))
+    original = [value for n in range(1, 101) for value in (n, *[time] * 18, -n)]
+    assert times_of(tmp_path) == sorted(original, key=lambda value: (value is None, value or 0))
 
 
-def test_the_file_tells_its_format(tmp_path: Path) -> None:
+def test_file_has_its_format_version_in_metadata(tmp_path: Path) -> None:
     write(tmp_path, [batch_of([1, None])])
 
     file = pq.ParquetFile(tmp_path / EVENTS)
@@ -156,14 +156,14 @@ def test_the_file_tells_its_format(tmp_path: Path) -> None:
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_a_trace_without_events_has_columns_too(tmp_path: Path) -> None:
+def test_trace_without_events_has_columns(tmp_path: Path) -> None:
     write(tmp_path, [])
 
     assert times_of(tmp_path) == []
     assert pq.ParquetFile(tmp_path / EVENTS).schema_arrow.names == SCHEMA.names
 
 
-def test_what_is_given_up_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aborted_writer_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "RUN_ROWS", 10)
 
     with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - what comes before it counts
@@ -175,7 +175,7 @@ def test_what_is_given_up_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("run", [10, 1 << 18])
-def test_no_room_on_the_disk_is_told_and_leaves_no_runs_behind(
+def test_full_disk_is_reported_and_leaves_no_runs_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int
 ) -> None:
     monkeypatch.setattr(columns, "RUN_ROWS", run)

@@ -1,4 +1,4 @@
-"""A document written from columns has the events that came: same keys, same values, same number text."""
+"""An exported document has the original events: same keys, same values, same number text."""
 
 import json
 import shutil
@@ -31,8 +31,8 @@ def exported(columns: Path, *, order: Order = "time", redact: bool = False) -> s
     return b"".join(document(columns, order=order, redact=redact)).decode()
 
 
-def same_events(found: Any, came: Any) -> bool:
-    return [*map(unordered, events_of(found))] == [*map(unordered, events_of(came))]
+def same_events(actual: Any, expected: Any) -> bool:
+    return [*map(unordered, events_of(actual))] == [*map(unordered, events_of(expected))]
 
 
 def lines_of(text: str) -> list[str]:
@@ -78,18 +78,18 @@ def documents(draw: st.DrawFn) -> str:
 
 
 @given(documents())
-def test_any_document_comes_back_in_any_order(text: str) -> None:
+def test_any_document_is_exported_unchanged_in_either_order(text: str) -> None:
     with TemporaryDirectory() as folder:
         columns = write_columns(Path(folder, "columns"), text)
         original, timely = exported(columns, order="original"), exported(columns)
-    came, found = parsed(text), parsed(original)
-    assert same_events(found, came)
-    assert envelope_of(found) == envelope_of(came)
+    expected, actual = parsed(text), parsed(original)
+    assert same_events(actual, expected)
+    assert envelope_of(actual) == envelope_of(expected)
     assert lines_of(timely) == lines_of(original)
 
 
 @given(st.integers(-(2**62), 2**62), st.sampled_from([0, 1, 2, 3]))
-def test_a_time_of_any_size_keeps_its_text(ns: int, digits: int) -> None:
+def test_time_of_any_size_keeps_its_text(ns: int, digits: int) -> None:
     unit = 10 ** (3 - digits)
     whole, part = divmod(abs(ns // unit), 10**digits)
     sign = "-" if ns // unit < 0 else ""
@@ -98,7 +98,7 @@ def test_a_time_of_any_size_keeps_its_text(ns: int, digits: int) -> None:
     assert duckdb.execute(sql).fetchall() == [(written_time,)]
 
 
-def test_an_event_is_a_line_whatever_its_layout(columns: WriteColumns) -> None:
+def test_event_of_any_layout_is_one_line(columns: WriteColumns) -> None:
     text = '{"traceEvents": [\r\n{"ph": "X", "ts": 1, "args":\n{"a":\n1}\r\n}, {"ts": 2,\n"name": "a\\nb"}\n]}'
     folder = columns(text)
     lines = exported(folder).splitlines()
@@ -114,18 +114,18 @@ def test_a_document_without_events_is_its_envelope(columns: WriteColumns, text: 
     assert json.loads(exported(folder)) == json.loads(text)
 
 
-def test_events_come_by_time_and_those_without_one_last(columns: WriteColumns) -> None:
+def test_events_are_sorted_by_time_with_untimed_ones_last(columns: WriteColumns) -> None:
     folder = columns('[{"ph": "M", "ts": 0}, {"ts": 2.5}, {"ts": -0.5}, {"ts": 1e3, "dur": 0.10}]')
     assert [event.get("ts") for event in json.loads(exported(folder), parse_float=str)] == ["-0.5", "2.5", "1e3", 0]
 
 
-def test_events_go_where_the_last_of_equal_keys_stands(columns: WriteColumns) -> None:
+def test_events_replace_the_last_of_equal_keys(columns: WriteColumns) -> None:
     folder = columns('[{"ph": "X"}]')
     (folder / "envelope.json").write_text('{"traceEvents": [], "a": "traceEvents", "b": [], "traceEvents": []}')
     assert json.loads(exported(folder)) == {"a": "traceEvents", "b": [], "traceEvents": [{"ph": "X"}]}
 
 
-def test_packed_it_is_one_gzip_of_the_same_bytes(columns: WriteColumns) -> None:
+def test_packed_document_is_one_gzip_of_the_same_bytes(columns: WriteColumns) -> None:
     folder = columns(b"".join(trace_chunks(TraceShape(steps=3))).decode())
     unpacked = zlib.decompressobj(31)
     assert unpacked.decompress(b"".join(packed(document(folder)))) == exported(folder).encode()
@@ -155,7 +155,7 @@ def test_a_redacted_document_hides_secrets_in_envelope_and_events_and_nothing_el
 # -- what can't be read --------------------------------------------------------------------------------------------
 
 
-def test_columns_that_are_gone_or_damaged_say_so(columns: WriteColumns) -> None:
+def test_missing_or_damaged_columns_are_reported(columns: WriteColumns) -> None:
     folder = columns('[{"ph": "X"}]')
     shutil.copy(folder / "events.parquet", folder / "whole")
     (folder / "events.parquet").write_bytes((folder / "whole").read_bytes()[:-100])
@@ -188,12 +188,12 @@ LARGE = "0123456789" * 4_500_000
 
 @pytest.mark.parametrize("order", ["time", "original"])
 @pytest.mark.parametrize("large", [[{"name": LARGE}], [{"cat": LARGE}], [{"args": {"x": LARGE}}] * 6])
-def test_events_of_many_megabytes_come_back(columns: WriteColumns, large: list[dict[str, Any]], order: Order) -> None:
+def test_large_events_are_exported_unchanged(columns: WriteColumns, large: list[dict[str, Any]], order: Order) -> None:
     small = [{"ph": "X", "name": "small", "pid": 1, "tid": 1, "ts": 5 - at, "dur": 1} for at in range(3)]
-    came = [
+    events = [
         *small,
         *({"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 9, "dur": 1, **more} for more in large),
         small[0],
     ]
-    found = json.loads(exported(columns(json.dumps({"traceEvents": came})), order=order))["traceEvents"]
-    assert found == (came if order == "original" else sorted(came, key=lambda event: event["ts"]))
+    actual = json.loads(exported(columns(json.dumps({"traceEvents": events})), order=order))["traceEvents"]
+    assert actual == (events if order == "original" else sorted(events, key=lambda event: event["ts"]))

@@ -1,4 +1,4 @@
-"""The data folder: one server at a time, files whole or not at all, and nothing left that nobody knows."""
+"""The data folder: one server at a time, atomic files, and no leftovers."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ sys.stdin.read()
 """
 
 
-def test_it_is_made_where_it_is_missing(tmp_path: Path) -> None:
+def test_missing_data_folder_is_created(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "a" / "b")
 
     folder.open()
@@ -38,7 +38,7 @@ def test_it_is_made_where_it_is_missing(tmp_path: Path) -> None:
     ]
 
 
-def test_a_second_server_is_refused_and_told_where(folder: Folder) -> None:
+def test_second_server_is_refused_with_the_path(folder: Folder) -> None:
     with pytest.raises(CatalogInUse, match=str(folder.root)):
         Folder(folder.root).open()
 
@@ -88,7 +88,7 @@ def test_a_failed_open_leaves_no_handle_behind(folder: Folder) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_the_sweep_removes_what_a_killed_analysis_has_spilled(folder: Folder) -> None:
+def test_sweep_removes_the_spill_of_a_killed_analysis(folder: Folder) -> None:
     spilled = spill_of(folder.incoming, 4711) / "duckdb_temp_storage.tmp"
     spilled.parent.mkdir()
     spilled.write_bytes(b"gigabytes")
@@ -96,7 +96,7 @@ def test_the_sweep_removes_what_a_killed_analysis_has_spilled(folder: Folder) ->
     assert not spilled.parent.exists()
 
 
-def test_the_sweep_removes_what_no_trace_owns_and_nothing_else(folder: Folder) -> None:
+def test_sweep_removes_exactly_the_files_without_a_trace(folder: Folder) -> None:
     for name in ("known", "unknown"):
         folder.original(name).write_bytes(b"x")
         folder.columns_of(name).mkdir()
@@ -112,7 +112,7 @@ def test_the_sweep_removes_what_no_trace_owns_and_nothing_else(folder: Folder) -
     assert list(folder.incoming.iterdir()) == []
 
 
-def test_removing_a_trace_removes_all_its_files_and_may_be_done_again(folder: Folder) -> None:
+def test_removal_of_a_trace_removes_all_its_files_and_is_repeatable(folder: Folder) -> None:
     folder.original("a").write_bytes(b"x")
     for columns in ("a", "a.partial"):
         folder.columns_of(columns).mkdir()
@@ -124,14 +124,14 @@ def test_removing_a_trace_removes_all_its_files_and_may_be_done_again(folder: Fo
     assert [*folder.originals.iterdir(), *folder.columns.iterdir()] == []
 
 
-def test_a_file_is_written_whole_over_the_one_before(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "f"
 
     write_whole(path, b"one")
     write_whole(path, b"two")
 
     assert path.read_bytes() == b"two"
-    assert [one.name for one in tmp_path.iterdir()] == ["f"]
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
 REWRITE = """
@@ -145,29 +145,29 @@ while True:
 """
 
 
-def test_a_writer_that_is_killed_leaves_all_of_one_file(tmp_path: Path) -> None:
+def test_killed_writer_leaves_one_complete_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     with subprocess.Popen([sys.executable, "-c", REWRITE, str(path)], stdout=subprocess.PIPE) as writer:
         assert writer.stdout
         assert writer.stdout.readline() == b"written\n"
-        seen = {path.read_bytes() for _ in range(200)}
+        contents = {path.read_bytes() for _ in range(200)}
         writer.kill()
 
-    assert seen | {path.read_bytes()} <= {b"a" * 100_000, b"b" * 100_000}
+    assert contents | {path.read_bytes()} <= {b"a" * 100_000, b"b" * 100_000}
 
 
-def test_no_room_is_told_apart() -> None:
+def test_full_disk_has_its_own_error() -> None:
     with pytest.raises(DiskFull, match="no room"), disk_errors(), Path("/dev/full").open("wb", buffering=0) as full:
         full.write(b"x")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_quotas_and_limits_are_no_room(number: int) -> None:
+def test_disk_quotas_and_limits_count_as_full_disk(number: int) -> None:
     with pytest.raises(DiskFull), disk_errors():
         raise OSError(number, os.strerror(number))
 
 
-def test_other_errors_of_the_disk_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_disk_errors_are_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), disk_errors():
         (tmp_path / "missing").read_bytes()
 
@@ -175,7 +175,7 @@ def test_other_errors_of_the_disk_stay_what_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "parts", [("events.parquet", "envelope.json", "attribution.parquet"), ("events.parquet", "envelope.json")]
 )
-def test_columns_are_shared_with_all_that_was_made_of_the_twin(folder: Folder, parts: tuple[str, ...]) -> None:
+def test_columns_are_shared_with_all_files_of_the_twin(folder: Folder, parts: tuple[str, ...]) -> None:
     twin = folder.columns_of("twin")
     twin.mkdir()
     for part in parts:
@@ -184,5 +184,5 @@ def test_columns_are_shared_with_all_that_was_made_of_the_twin(folder: Folder, p
     assert folder.share_columns("trace", "twin")
 
     shared = sorted(folder.columns_of("trace").iterdir())
-    assert [one.name for one in shared] == sorted(parts)
-    assert all(one.samefile(twin / one.name) for one in shared)
+    assert [file.name for file in shared] == sorted(parts)
+    assert all(file.samefile(twin / file.name) for file in shared)

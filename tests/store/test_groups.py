@@ -1,4 +1,4 @@
-"""Groups hold traces together by name; no two have one name, and a trace is in one at most."""
+"""Groups have unique names, and a trace is in one group at most."""
 
 import pytest
 
@@ -17,10 +17,10 @@ def add(catalog: Catalog, group: str | None = None, size: int = 5) -> str:
 
 
 def members(catalog: Catalog, group_id: str) -> set[str]:
-    return {one.id for one in catalog.page(limit=99, group=group_id)}
+    return {trace.id for trace in catalog.page(limit=99, group=group_id)}
 
 
-def test_the_first_trace_that_names_a_group_makes_it(catalog: Catalog, groups: Groups) -> None:
+def test_first_trace_that_names_a_group_creates_it(catalog: Catalog, groups: Groups) -> None:
     traces = {add(catalog, "run 7", size) for size in (5, 7)}
     add(catalog)
 
@@ -31,47 +31,47 @@ def test_the_first_trace_that_names_a_group_makes_it(catalog: Catalog, groups: G
     assert (trace.group_id, trace.group_name) == (group.id, "run 7")
 
 
-def test_a_group_is_made_of_traces_which_leave_their_old_one(catalog: Catalog, groups: Groups) -> None:
-    one, two = add(catalog, "old"), add(catalog)
+def test_new_group_moves_traces_from_their_old_groups(catalog: Catalog, groups: Groups) -> None:
+    first, second = add(catalog, "old"), add(catalog)
 
-    made = groups.add("new", run_id="job-17", traces=[one, two])
+    group = groups.add("new", run_id="job-17", traces=[first, second])
 
-    assert (made.run_id, made.traces) == ("job-17", 2)
-    assert members(catalog, made.id) == {one, two}
+    assert (group.run_id, group.traces) == ("job-17", 2)
+    assert members(catalog, group.id) == {first, second}
     assert {group.name: group.traces for group in groups.page(limit=9)} == {"new": 2, "old": 0}
 
 
-def test_a_name_is_given_once(catalog: Catalog, groups: Groups) -> None:
+def test_group_names_are_unique(catalog: Catalog, groups: Groups) -> None:
     first, second = groups.add("a"), groups.add("b")
 
     with pytest.raises(GroupExists) as refused:
         groups.add("a")
     assert refused.value.extra == {"group": first.id}
     with pytest.raises(GroupExists):
-        groups.change(second.id, name="a")
-    assert groups.change(first.id, name="a") == first
+        groups.update(second.id, name="a")
+    assert groups.update(first.id, name="a") == first
 
 
-def test_a_group_with_a_trace_that_there_is_not_is_not_made(groups: Groups) -> None:
+def test_group_with_an_unknown_trace_is_not_created(groups: Groups) -> None:
     with pytest.raises(UnknownTrace, match="nowhere"):
         groups.add("a", traces=["nowhere"])
 
     assert groups.page(limit=9) == []
 
 
-def test_a_group_changes_as_told_and_no_further(catalog: Catalog, groups: Groups) -> None:
-    one, two = add(catalog, "a"), add(catalog)
+def test_update_of_a_group_changes_only_given_fields(catalog: Catalog, groups: Groups) -> None:
+    first, second = add(catalog, "a"), add(catalog)
     (group,) = groups.page(limit=9)
 
-    assert groups.change(group.id, run_id="7").run_id == "7"
-    assert groups.change(group.id, name="b", traces=[two]).name == "b"
+    assert groups.update(group.id, run_id="7").run_id == "7"
+    assert groups.update(group.id, name="b", traces=[second]).name == "b"
 
-    assert members(catalog, group.id) == {two}
-    assert catalog.get(one).group_id is None
-    assert groups.change(group.id, run_id="").run_id is None
+    assert members(catalog, group.id) == {second}
+    assert catalog.get(first).group_id is None
+    assert groups.update(group.id, run_id="").run_id is None
 
 
-def test_a_group_goes_and_its_traces_stay(catalog: Catalog, groups: Groups) -> None:
+def test_removed_group_keeps_its_traces(catalog: Catalog, groups: Groups) -> None:
     trace = add(catalog, "a")
     groups.remove(str(catalog.get(trace).group_id))
 
@@ -79,8 +79,8 @@ def test_a_group_goes_and_its_traces_stay(catalog: Catalog, groups: Groups) -> N
     assert groups.page(limit=9) == []
 
 
-def test_a_group_that_there_is_not_is_unknown(groups: Groups) -> None:
-    for ask in (groups.get, groups.change, groups.remove):
+def test_missing_group_is_unknown(groups: Groups) -> None:
+    for ask in (groups.get, groups.update, groups.remove):
         with pytest.raises(UnknownGroup, match="'x'"):
             ask("x")
 
@@ -90,10 +90,10 @@ def test_pages_of_groups_are_complete_and_in_order(groups: Groups) -> None:
     for name in names:
         groups.add(name)
 
-    found, after = [], None
+    listed, after = [], None
     while page := groups.page(limit=3, after=after):
-        found += [group.name for group in page]
+        listed += [group.name for group in page]
         after = page[-1].created_ns, page[-1].id
 
-    assert found == names[::-1]
+    assert listed == names[::-1]
     assert [group.name for group in groups.page(limit=9, name="RUN 3")] == ["run 3"]

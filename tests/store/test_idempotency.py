@@ -1,15 +1,15 @@
-"""Keys of requests: what was answered is found again for a day, and what was made even if it was not answered."""
+"""Responses are found again by their key for a day, and created resources even without a response."""
 
 import sqlite3
 
 import pytest
 
 from service.store.catalog import Catalog
-from service.store.idempotency import KEPT_S, UNDER_WAY, Answer, Idempotency, Key, Known
+from service.store.idempotency import CURRENT_KEY, KEPT_S, Idempotency, Key, StoredRequest, StoredResponse
 from service.store.jobs import Jobs
 
 KEY = Key("k", "somebody")
-ANSWER = Answer(201, [("location", "/x"), ("content-type", "application/json")], b'{"id": "\xc3\xa4"}')
+ANSWER = StoredResponse(201, [("location", "/x"), ("content-type", "application/json")], b'{"id": "\xc3\xa4"}')
 
 
 @pytest.fixture
@@ -17,59 +17,59 @@ def keys(catalog: Catalog) -> Idempotency:
     return Idempotency(catalog.connection)
 
 
-def test_an_answer_is_found_again_as_it_was(keys: Idempotency) -> None:
+def test_response_is_found_again_unchanged(keys: Idempotency) -> None:
     assert keys.find(KEY) is None
     keys.begin(KEY, "digest")
-    assert keys.find(KEY) == Known("digest", None, None)
-    keys.answered(KEY, ANSWER)
-    assert keys.find(KEY) == Known("digest", ANSWER, None)
+    assert keys.find(KEY) == StoredRequest("digest", None, None)
+    keys.complete(KEY, ANSWER)
+    assert keys.find(KEY) == StoredRequest("digest", ANSWER, None)
 
 
-def test_each_caller_has_keys_of_its_own(keys: Idempotency) -> None:
+def test_each_caller_has_its_own_keys(keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
     assert keys.find(Key("k", "somebody else")) is None
 
 
-def test_what_a_request_makes_is_noted_with_its_key(catalog: Catalog, keys: Idempotency) -> None:
+def test_created_resource_is_recorded_with_its_key(catalog: Catalog, keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
     other = Jobs(catalog.connection).add("merge", {})  # of a request without a key
-    mark = UNDER_WAY.set(KEY)
+    mark = CURRENT_KEY.set(KEY)
     job = Jobs(catalog.connection).add("merge", {})
-    UNDER_WAY.reset(mark)
+    CURRENT_KEY.reset(mark)
     assert job.id != other.id
-    assert keys.find(KEY) == Known("digest", None, f"job/{job.id}")
+    assert keys.find(KEY) == StoredRequest("digest", None, f"job/{job.id}")
     keys.forget(KEY, refused=False)
     assert keys.find(KEY)
     keys.forget(KEY, refused=True)
     assert keys.find(KEY) is None
 
 
-def test_what_is_not_made_after_all_is_not_noted(catalog: Catalog, keys: Idempotency) -> None:
+def test_resource_of_a_failed_transaction_is_not_recorded(catalog: Catalog, keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
-    mark = UNDER_WAY.set(KEY)
+    mark = CURRENT_KEY.set(KEY)
     catalog.add("a", name="n", size=1, sha256="00")
     keys.begin(KEY, "digest")
     with pytest.raises(sqlite3.IntegrityError):
         catalog.add("a", name="n", size=1, sha256="00")
-    UNDER_WAY.reset(mark)
-    assert keys.find(KEY) == Known("digest", None, None)
+    CURRENT_KEY.reset(mark)
+    assert keys.find(KEY) == StoredRequest("digest", None, None)
 
 
-def test_what_comes_later_does_not_change_what_was_answered(catalog: Catalog, keys: Idempotency) -> None:
+def test_later_resources_do_not_change_the_response(catalog: Catalog, keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
-    mark = UNDER_WAY.set(KEY)
+    mark = CURRENT_KEY.set(KEY)
     catalog.add("a", name="n", size=1, sha256="00")
-    keys.answered(KEY, ANSWER)
+    keys.complete(KEY, ANSWER)
     catalog.add("b", name="n", size=1, sha256="00")
-    UNDER_WAY.reset(mark)
-    assert keys.find(KEY) == Known("digest", ANSWER, "trace/a")
+    CURRENT_KEY.reset(mark)
+    assert keys.find(KEY) == StoredRequest("digest", ANSWER, "trace/a")
 
 
-def test_after_a_day_a_key_is_new(keys: Idempotency, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_new_after_a_day(keys: Idempotency, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10**18
     monkeypatch.setattr("service.store.idempotency.time.time_ns", lambda: now)
     keys.begin(KEY, "digest")
-    keys.answered(KEY, ANSWER)
+    keys.complete(KEY, ANSWER)
     now += KEPT_S * 10**9 - 1
     assert keys.find(KEY)
     now += 1

@@ -1,4 +1,4 @@
-"""Orders to import, and what became of their files, outlive the server."""
+"""Import orders and the outcomes of their files survive a restart."""
 
 from contextlib import closing
 from pathlib import Path
@@ -14,19 +14,19 @@ from service.trace.errors import UnknownImport
 REQUEST = {"path": "a", "mode": "auto", "group": None, "name": None}
 
 
-def test_orders_and_files_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_orders_and_files_survive_a_restart(tmp_path: Path) -> None:
     with closing(Catalog(tmp_path / "c")) as first:
         orders = Imports(first.connection)
         watching, done = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
         orders.note(watching.id, File("a", "1", "t", None))
         orders.note(watching.id, File("b", "2", None, "why"))
         orders.note(watching.id, File("b", "3", "u", ARRIVING))
-        orders.worked_on(watching.id, 7)
+        orders.set_job(watching.id, 7)
 
     with closing(Catalog(tmp_path / "c")) as second:
         orders = Imports(second.connection)
-        (found,) = orders.watching()
-        assert (found.id, found.request, found.job, found.watches) == (watching.id, REQUEST, 7, True)
+        (order,) = orders.watching()
+        assert (order.id, order.request, order.job, order.watches) == (watching.id, REQUEST, 7, True)
         assert not orders.get(done.id).watches
         assert orders.file(watching.id, "b") == File("b", "3", "u", ARRIVING)
         assert orders.file(watching.id, "c") is None
@@ -38,7 +38,7 @@ def test_orders_and_files_are_there_after_a_restart(tmp_path: Path) -> None:
         assert orders.watching() == []
 
 
-def test_an_import_that_there_is_not_is_unknown(tmp_path: Path) -> None:
+def test_missing_import_is_unknown(tmp_path: Path) -> None:
     with closing(Catalog(tmp_path / "c")) as catalog:
         orders = Imports(catalog.connection)
         for ask in (orders.get, orders.end):
@@ -46,20 +46,18 @@ def test_an_import_that_there_is_not_is_unknown(tmp_path: Path) -> None:
                 ask("x")
 
 
-def test_the_oldest_orders_are_forgotten_with_their_files_but_not_those_that_watch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oldest_ended_orders_are_deleted_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "KEPT", 2)
     with closing(Catalog(tmp_path / "c")) as catalog:
         orders, jobs = Imports(catalog.connection), Jobs(catalog.connection)
         watching, old = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
         orders.note(old.id, File("a", "1", "t", None))
         job = jobs.add("import", {})
-        orders.worked_on(old.id, job.id)
+        orders.set_job(old.id, job.id)
         for _ in range(3):
             orders.add(REQUEST, watch=False)
         assert orders.get(old.id).job == job.id  # which is not over
-        jobs.done(job, {"traces": []})
+        jobs.finish(job, {"traces": []})
         orders.add(REQUEST, watch=False)
 
         with pytest.raises(UnknownImport):

@@ -1,4 +1,4 @@
-"""The queue: jobs and their traces change together, who waits goes first, and what is over stays so."""
+"""The queue: jobs and their traces change together, awaited jobs go first, and final states stay."""
 
 import sqlite3
 import time
@@ -21,12 +21,12 @@ def add(catalog: Catalog, trace_id: str = "", priority: Priority = Priority.INTE
 
 
 def take(jobs: Jobs, *kinds: str) -> Job:
-    job = jobs.take(kinds or [INGEST])
+    job = jobs.claim(kinds or [INGEST])
     assert job
     return job
 
 
-def made(trace_id: str, parent: str | None = "p") -> Trace:
+def child(trace_id: str, parent: str | None = "p") -> Trace:
     selection = {"steps": [1]}
     return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", asdict(SUMMARY), parent, selection)
 
@@ -36,22 +36,22 @@ def made(trace_id: str, parent: str | None = "p") -> Trace:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The time in nanoseconds, which a test may set."""
+    """Clock in nanoseconds, which a test may set."""
     clock = [1_700_000_000_000_000_000]
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
     return clock
 
 
 def sized(catalog: Catalog, trace_id: str, size: int, priority: Priority = Priority.INTERACTIVE) -> int:
-    """The id of the job that reads a new trace of so many bytes."""
+    """Add a trace of that size in bytes, and return the id of its job."""
     trace = catalog.add(trace_id, name="t.json", size=size, sha256="00", priority=priority)
     assert trace.job
     return trace.job
 
 
 def order(jobs: Jobs, **how: Any) -> list[str]:
-    """The traces of the jobs that wait, as they are taken."""
-    return [job.trace for job in iter(lambda: jobs.take([INGEST], **how), None) if job]
+    """Traces of the queued jobs, in the order in which they are claimed."""
+    return [job.trace for job in iter(lambda: jobs.claim([INGEST], **how), None) if job]
 
 
 def test_small_traces_go_before_large_ones(catalog: Catalog, jobs: Jobs, now: list[int]) -> None:
@@ -61,7 +61,7 @@ def test_small_traces_go_before_large_ones(catalog: Catalog, jobs: Jobs, now: li
     assert order(jobs) == ["small", "middle", "large"]
 
 
-def test_a_large_trace_is_overtaken_for_a_while_only(catalog: Catalog, jobs: Jobs, now: list[int]) -> None:
+def test_large_trace_is_overtaken_for_a_limited_time(catalog: Catalog, jobs: Jobs, now: list[int]) -> None:
     sized(catalog, "large", 2_710_000_000)
     for trace_id, after_s in (("soon", 10), ("within", 541), ("beyond", 543)):
         began, now[0] = now[0], now[0] + after_s * 1_000_000_000
@@ -104,40 +104,40 @@ def test_a_new_trace_is_queued_with_a_job(catalog: Catalog, jobs: Jobs) -> None:
     assert (job.id, job.kind, job.trace, job.attempts) == (trace.job, "ingest", "a", 1)
 
 
-def test_a_job_taken_is_ingesting_and_not_taken_again(catalog: Catalog, jobs: Jobs) -> None:
+def test_claimed_job_is_ingesting_and_not_claimed_again(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
 
     take(jobs)
 
     assert catalog.get("a").state is State.INGESTING
-    assert jobs.take([INGEST]) is None
+    assert jobs.claim([INGEST]) is None
 
 
-def test_the_job_of_one_trace_can_be_taken_before_its_turn(catalog: Catalog, jobs: Jobs) -> None:
+def test_job_of_a_given_trace_can_be_claimed_first(catalog: Catalog, jobs: Jobs) -> None:
     for trace_id in ("a", "b"):
         add(catalog, trace_id)
 
-    job = jobs.take([INGEST], trace="b")
+    job = jobs.claim([INGEST], trace="b")
 
     assert job
     assert job.trace == "b"
-    assert jobs.take([INGEST], trace="b") is None
+    assert jobs.claim([INGEST], trace="b") is None
     assert take(jobs).trace == "a"
 
 
-def test_an_ingest_that_is_done_makes_its_trace_ready(catalog: Catalog, jobs: Jobs) -> None:
+def test_finished_ingest_makes_its_trace_ready(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
     job = take(jobs)
 
-    jobs.read(job, SUMMARY)
+    jobs.finish_ingest(job, SUMMARY)
 
     trace, job = catalog.get("a"), jobs.get(job.id)
     assert (trace.state, trace.summary, trace.error) == (State.READY, asdict(SUMMARY), None)
     assert (job.state, job.result, job.events) == (JobState.DONE, {"traces": ["a"]}, 1)
-    assert jobs.take([INGEST]) is None
+    assert jobs.claim([INGEST]) is None
 
 
-def test_an_ingest_that_fails_fails_its_trace_with_the_reason(catalog: Catalog, jobs: Jobs) -> None:
+def test_failed_ingest_fails_its_trace_with_the_error(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
     job = take(jobs)
 
@@ -146,10 +146,10 @@ def test_an_ingest_that_fails_fails_its_trace_with_the_reason(catalog: Catalog, 
     trace, job = catalog.get("a"), jobs.get(job.id)
     assert (trace.state, trace.summary, trace.error) == (State.FAILED, None, {"code": "not_json", "offset": 7})
     assert (job.state, job.error) == (JobState.FAILED, trace.error)
-    assert jobs.take([INGEST]) is None
+    assert jobs.claim([INGEST]) is None
 
 
-def test_an_ingest_that_is_cancelled_fails_its_trace(catalog: Catalog, jobs: Jobs) -> None:
+def test_cancelled_ingest_fails_its_trace(catalog: Catalog, jobs: Jobs) -> None:
     trace = add(catalog, "a")
     assert trace.job
 
@@ -157,10 +157,10 @@ def test_an_ingest_that_is_cancelled_fails_its_trace(catalog: Catalog, jobs: Job
 
     trace = catalog.get("a")
     assert (trace.state, (trace.error or {})["code"]) == (State.FAILED, "cancelled")
-    assert jobs.take([INGEST]) is None
+    assert jobs.claim([INGEST]) is None
 
 
-def test_a_job_that_is_tried_again_counts_its_attempts(catalog: Catalog, jobs: Jobs) -> None:
+def test_retried_job_counts_its_attempts(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
 
     jobs.retry(take(jobs))
@@ -170,16 +170,16 @@ def test_a_job_that_is_tried_again_counts_its_attempts(catalog: Catalog, jobs: J
 
 
 @pytest.mark.parametrize(("state", "settled"), [(s, s in ("ready", "failed")) for s in State])
-def test_only_ready_and_failed_stay(state: State, settled: bool) -> None:
+def test_only_ready_and_failed_are_final_states(state: State, settled: bool) -> None:
     assert state.settled is settled
 
 
-def test_a_restart_puts_what_was_running_back_and_counts_no_attempt(tmp_path: Path) -> None:
+def test_restart_requeues_running_jobs_without_counting_the_attempt(tmp_path: Path) -> None:
     first = Catalog(tmp_path / "c")
     jobs = Jobs(first.connection)
     for trace_id in ("ready", "failed", "running", "queued"):
         add(first, trace_id)
-    jobs.read(take(jobs), SUMMARY)
+    jobs.finish_ingest(take(jobs), SUMMARY)
     jobs.fail(take(jobs), {})
     take(jobs)
     split = jobs.add("split", {})
@@ -198,17 +198,17 @@ def test_a_restart_puts_what_was_running_back_and_counts_no_attempt(tmp_path: Pa
     second.close()
 
 
-# -- who goes first ---------------------------------------------------------------------------------------------
+# -- order of claims --------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_taken_in_the_order_they_came(catalog: Catalog, jobs: Jobs) -> None:
+def test_jobs_are_claimed_in_order_of_arrival(catalog: Catalog, jobs: Jobs) -> None:
     for trace_id in ("c", "a", "b"):
         add(catalog, trace_id)
 
     assert [take(jobs).trace for _ in range(3)] == ["c", "a", "b"]
 
 
-def test_what_somebody_waits_for_goes_before_what_is_taken_by_the_dozen(catalog: Catalog, jobs: Jobs) -> None:
+def test_interactive_jobs_go_before_bulk_jobs(catalog: Catalog, jobs: Jobs) -> None:
     for trace_id in ("a", "b"):
         add(catalog, trace_id, Priority.BULK)
     for trace_id in ("c", "d"):
@@ -217,12 +217,12 @@ def test_what_somebody_waits_for_goes_before_what_is_taken_by_the_dozen(catalog:
     assert [take(jobs).trace for _ in range(4)] == ["c", "d", "a", "b"]
 
 
-def test_a_lane_takes_only_jobs_of_its_kinds(catalog: Catalog, jobs: Jobs) -> None:
+def test_claim_is_limited_to_given_kinds(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
     split, merge = jobs.add("split", {}, trace="a"), jobs.add("merge", {})
 
     assert [take(jobs, "split", "merge").id for _ in range(2)] == [split.id, merge.id]
-    assert jobs.take(["split", "merge"]) is None
+    assert jobs.claim(["split", "merge"]) is None
     assert catalog.get("a").state is State.QUEUED
     assert take(jobs).trace == "a"
 
@@ -230,39 +230,39 @@ def test_a_lane_takes_only_jobs_of_its_kinds(catalog: Catalog, jobs: Jobs) -> No
 # -- jobs that make traces --------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_done_has_made_its_traces(catalog: Catalog, jobs: Jobs) -> None:
+def test_finished_job_records_its_traces(catalog: Catalog, jobs: Jobs) -> None:
     job = jobs.add("split", {"trace": "p"}, trace="p")
     assert (job.state, job.attempts, job.result, job.started_ns) == (JobState.QUEUED, 0, None, None)
     job = take(jobs, "split")
     assert (job.state, job.attempts, job.ended_ns) == (JobState.RUNNING, 1, None)
 
-    jobs.done(job, {"traces": ["a", "b"]}, made=[made("a"), made("b", None)], events=8)
+    jobs.finish(job, {"traces": ["a", "b"]}, children=[child("a"), child("b", None)], events=8)
 
     job = jobs.get(job.id)
     assert (job.state, job.result, job.events) == (JobState.DONE, {"traces": ["a", "b"]}, 8)
     assert job.started_ns
     assert job.ended_ns
     assert job.created_ns <= job.started_ns <= job.ended_ns
-    assert catalog.get("a") == made("a")
+    assert catalog.get("a") == child("a")
     assert not catalog.get("a").has_original
     assert [trace.id for trace in catalog.page(limit=9, parent="p")] == ["a"]
 
 
-def test_of_a_job_that_fails_to_finish_no_trace_is_made(catalog: Catalog, jobs: Jobs) -> None:
+def test_job_that_fails_to_finish_records_no_trace(catalog: Catalog, jobs: Jobs) -> None:
     jobs.add("split", {})
     job = take(jobs, "split")
     with pytest.raises(sqlite3.IntegrityError):
-        jobs.done(job, {"traces": ["a"]}, made=[made("a"), made("a")], events=1)
+        jobs.finish(job, {"traces": ["a"]}, children=[child("a"), child("a")], events=1)
     assert catalog.ids() == []
-    assert [one.id for one in jobs.unfinished()] == [job.id]
+    assert [unfinished.id for unfinished in jobs.unfinished()] == [job.id]
 
 
-def test_a_job_that_was_cancelled_makes_nothing_any_more(catalog: Catalog, jobs: Jobs) -> None:
+def test_cancelled_job_records_nothing(catalog: Catalog, jobs: Jobs) -> None:
     jobs.add("split", {})
     job = take(jobs, "split")
     assert jobs.cancel(job)
     with pytest.raises(Cancelled):
-        jobs.done(job, {"traces": ["a"]}, made=[made("a")], events=1)
+        jobs.finish(job, {"traces": ["a"]}, children=[child("a")], events=1)
     jobs.fail(job, {"code": "late"})
     jobs.retry(job)
     assert not jobs.cancel(job)
@@ -270,7 +270,7 @@ def test_a_job_that_was_cancelled_makes_nothing_any_more(catalog: Catalog, jobs:
     assert (jobs.get(job.id).state, jobs.get(job.id).error) == (JobState.CANCELLED, None)
 
 
-def test_a_job_that_is_cancelled_or_failed_is_over(jobs: Jobs) -> None:
+def test_cancelled_or_failed_job_is_over(jobs: Jobs) -> None:
     job = jobs.add("merge", {"traces": ["a"]})
     jobs.fail(job, {"code": "nothing_selected"})
     assert (jobs.get(job.id).state, jobs.get(job.id).error) == (JobState.FAILED, {"code": "nothing_selected"})
@@ -280,7 +280,7 @@ def test_a_job_that_is_cancelled_or_failed_is_over(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 5, 1 << 70])
-def test_a_job_that_there_is_not_is_unknown(jobs: Jobs, job_id: int) -> None:
+def test_missing_job_is_unknown(jobs: Jobs, job_id: int) -> None:
     with pytest.raises(UnknownJob):
         jobs.get(job_id)
 
@@ -290,21 +290,21 @@ def test_a_job_that_there_is_not_is_unknown(jobs: Jobs, job_id: int) -> None:
 
 def test_pages_are_newest_first_and_meet_without_gap_or_overlap(jobs: Jobs) -> None:
     added = [jobs.add("merge", {}).id for _ in range(11)]
-    found: list[int] = []
-    while page := jobs.page(limit=3, before=found[-1] if found else None):
+    listed: list[int] = []
+    while page := jobs.page(limit=3, before=listed[-1] if listed else None):
         assert len(page) <= 3
-        found += [job.id for job in page]
-    assert found == added[::-1]
+        listed += [job.id for job in page]
+    assert listed == added[::-1]
 
 
-def test_a_page_may_be_of_states_of_a_kind_and_of_a_trace(catalog: Catalog, jobs: Jobs) -> None:
+def test_page_is_filtered_by_state_kind_and_trace(catalog: Catalog, jobs: Jobs) -> None:
     ingest = add(catalog, "a").job
     split = jobs.add("split", {"trace": "a"}, trace="a")
     merge = jobs.add("merge", {"traces": ["a", "b"]})
     jobs.add("split", {"trace": "c"}, trace="c")
     jobs.cancel(merge)
     take(jobs, "split")
-    jobs.done(split, {"traces": ["d"]}, made=[made("d", "a")])
+    jobs.finish(split, {"traces": ["d"]}, children=[child("d", "a")])
 
     assert [job.id for job in jobs.page(limit=9, trace="a")] == [merge.id, split.id, ingest]
     assert [job.id for job in jobs.page(limit=9, trace="d")] == [split.id]
@@ -316,7 +316,7 @@ def test_a_page_may_be_of_states_of_a_kind_and_of_a_trace(catalog: Catalog, jobs
     assert jobs.ended == {("merge", JobState.CANCELLED): 1, ("split", JobState.DONE): 1}
 
 
-def test_the_newest_of_those_that_are_over_stay(catalog: Catalog) -> None:
+def test_newest_ended_jobs_are_kept(catalog: Catalog) -> None:
     jobs = Jobs(catalog.connection, history=30)
     waiting = jobs.add("merge", {})
     over = [jobs.add("merge", {}) for _ in range(100)]

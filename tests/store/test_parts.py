@@ -1,4 +1,4 @@
-"""Columns are read part by part, but for what their statistics rule out; tracks mean the same in all parts."""
+"""Columns are read part by part, guided by their statistics; track numbers are the same in all parts."""
 
 from contextlib import closing
 from pathlib import Path
@@ -26,19 +26,19 @@ def moments(*times: int | None, **more: Any) -> list[dict[str, Any]]:
     return [{"ph": "X", "pid": 1, "tid": 1, **({} if at is None else {"ts": at}), **more} for at in times]
 
 
-def test_parts_come_in_order_each_with_its_rows() -> None:
+def test_parts_are_read_in_order_with_their_rows() -> None:
     with cut(text_of(*moments(*range(10))), row_group=4) as columns:
         read = [(part.index, part.rows, part.starts.tolist()) for part in columns.parts.read(["ts_ns"])]
-        some = [part.index for part in columns.parts.read(["ts_ns"], [2, 0])]
+        indexes = [part.index for part in columns.parts.read(["ts_ns"], [2, 0])]
         none = list(columns.parts.read(["ts_ns"], []))
 
     assert [(index, rows.start, rows.stop) for index, rows, _ in read] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
     assert [time for _, _, times in read for time in times] == [at * 1000 for at in range(10)]
-    assert some == [2, 0]
+    assert indexes == [2, 0]
     assert none == []
 
 
-def test_tables_hold_all_events_in_order_also_where_a_column_is_null_in_some_or_all_parts() -> None:
+def test_tables_hold_all_events_in_order_with_null_columns() -> None:
     events = [*moments(*range(100)), *moments(*range(100, 140), args={"correlation": 7})]
     with cut(text_of(*events), row_group=4) as columns:
         names = ["tid_text", "correlation", "ts_ns", "name", "device"]
@@ -55,7 +55,7 @@ def test_tables_hold_all_events_in_order_also_where_a_column_is_null_in_some_or_
 
 
 @pytest.mark.parametrize("untimed_apart", [True, False])
-def test_the_span_of_a_part_holds_all_its_events_and_what_has_no_time_is_before_all(untimed_apart: bool) -> None:
+def test_time_of_a_part_covers_its_events_with_untimed_ones_first(untimed_apart: bool) -> None:
     times = [*moments(3, 1, 5, 9), *moments(4, dur=100), *moments(None, None)]
     with cut(text_of(*times), row_group=3, untimed_apart=untimed_apart) as columns:
         for part in columns.parts.read(["ph", "ts_ns", "dur_ns"]):
@@ -66,7 +66,7 @@ def test_the_span_of_a_part_holds_all_its_events_and_what_has_no_time_is_before_
 
 
 @pytest.mark.parametrize(
-    ("times", "asked", "found"),
+    ("times", "parts", "expected"),
     [
         ((1, 2, 3, 4, 5, 6), [1], [1]),
         ((1, 2, 2, 3, 3, 4), [1], [0, 1, 2]),
@@ -77,19 +77,19 @@ def test_the_span_of_a_part_holds_all_its_events_and_what_has_no_time_is_before_
     ],
 )
 def test_parts_that_share_a_time_with_a_part_are_its_neighbours(
-    times: tuple[int | None, ...], asked: list[int], found: list[int]
+    times: tuple[int | None, ...], parts: list[int], expected: list[int]
 ) -> None:
     with cut(text_of(*moments(*times)), row_group=2) as columns:
-        assert columns.parts.with_neighbours(asked) == found
+        assert columns.parts.with_neighbours(parts) == expected
 
 
-def test_only_what_a_part_may_have_is_in_its_span() -> None:
+def test_span_of_a_part_holds_only_its_values() -> None:
     linked = [{"ph": "X", "ts": at, "args": {"correlation": at} if at < 4 else {}} for at in range(6)]
     with cut(text_of(*linked), row_group=2) as columns:
         assert [columns.parts.span(index, "correlation") for index in range(3)] == [(0, 1), (2, 3), None]
 
 
-def test_what_is_null_is_no_word() -> None:
+def test_null_is_no_word() -> None:
     with cut(text_of({"ts": 1}, {"ph": "X", "ts": 2}, {"ph": "M"})) as columns:
         slices = [flag for part in columns.parts.read(["ph"]) for flag in part.slices.tolist()]
         absent = [flag for part in columns.parts.read(["ph"]) for flag in part.which("ph", lambda word: word is None)]
@@ -105,18 +105,18 @@ def test_words_and_tracks_have_the_same_numbers_in_all_parts() -> None:
     with cut(text_of(*events), row_group=3) as columns:
         read = list(columns.parts.read(["cat", *TRACK]))
         categories = [number for part in read for number in words.of(part, "cat").tolist()]
-        told = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
+        keys = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
         again = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
         on_first = [flag for part in read for flag in tracks.where(part, (1, 1).__eq__).tolist()]
 
-    assert told == again == ids
-    assert on_first == [one == (1, 1) for one in ids]
+    assert keys == again == ids
+    assert on_first == [track == (1, 1) for track in ids]
     assert [categories.index(number) for number in categories] == [
         [str(tid) for _, tid in ids].index(str(tid)) for _, tid in ids
     ]
 
 
-def test_an_id_is_the_same_track_however_it_is_written() -> None:
+def test_notations_of_an_id_are_the_same_track() -> None:
     events = (
         '{"pid": 1, "tid": "a", "ts": 1}, {"pid": 1, "tid": "\\u0061", "ts": 2}, {"pid": 1, "ts": 3},'
         ' {"pid": 1, "tid": "", "ts": 4}, {"pid": 1, "tid": null, "ts": 5}'
@@ -130,7 +130,7 @@ def test_an_id_is_the_same_track_however_it_is_written() -> None:
 
 
 @given(pairs)
-def test_different_values_have_different_numbers(values: list[tuple[int, int]]) -> None:
+def test_different_values_have_different_hashes(values: list[tuple[int, int]]) -> None:
     columns = np.array(values, np.int64).reshape(-1, 2)
     for numbers in (mixed(columns[:, 0], columns[:, 1]), packed(columns[:, 0], columns[:, 1])):
         assert len({*values}) == len({*numbers.tolist()})
@@ -145,7 +145,7 @@ def test_packed_numbers_of_ordinary_values_are_in_their_order(values: list[tuple
     assert sorted(values) == [value for _, value in sorted(zip(numbers, values, strict=True))]
 
 
-def test_columns_that_can_t_be_read_are_told_of(tmp_path: Path) -> None:
+def test_unreadable_columns_are_reported(tmp_path: Path) -> None:
     (tmp_path / "events.parquet").write_bytes(b"PAR1 but no more")
 
     for name in ("events.parquet", "absent.parquet"):
@@ -153,12 +153,12 @@ def test_columns_that_can_t_be_read_are_told_of(tmp_path: Path) -> None:
             Parts(tmp_path / name)
 
 
-def test_so_are_those_that_break_off_later(tmp_path: Path) -> None:
+def test_columns_that_break_off_later_are_reported(tmp_path: Path) -> None:
     columns = ingested(text_of(*moments(*range(1000))), tmp_path / "trace").columns / EVENTS
-    told = pq.ParquetFile(columns).metadata.row_group(0).column(SCHEMA.names.index("ts_ns"))
+    chunk = pq.ParquetFile(columns).metadata.row_group(0).column(SCHEMA.names.index("ts_ns"))
     with columns.open("r+b") as file:
-        file.seek(told.data_page_offset)
-        file.write(b"\xff" * told.total_compressed_size)
+        file.seek(chunk.data_page_offset)
+        file.write(b"\xff" * chunk.total_compressed_size)
 
     with closing(Parts(columns)) as parts:
         for read in (parts.read, parts.tables):

@@ -1,4 +1,4 @@
-"""An upload in chunks: its offset is what lies on disk, and its digest that of what lies there."""
+"""A resumable upload: its offset and digest are those of the bytes on disk."""
 
 import hashlib
 import os
@@ -18,11 +18,11 @@ LIMIT = 1 << 30
 
 
 def begun(folder: Folder, length: int | None = None) -> Resumable:
-    return Resumable.begun(folder, Announced(ID, "a.json", length))
+    return Resumable.create(folder, Announced(ID, "a.json", length))
 
 
 def add(folder: Folder, upload: Resumable, content: bytes, promised: bytes | None = None) -> None:
-    """Add a chunk, which is to be what was promised."""
+    """Add a chunk with its expected checksum."""
     checksum = ("sha1", hashlib.sha1(promised).digest()) if promised is not None else None
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
     chunk.write(content)
@@ -33,7 +33,7 @@ steps = st.lists(st.tuples(st.binary(max_size=40), st.sampled_from(["plain", "ve
 
 
 @given(steps)
-def test_whatever_comes_the_digest_is_that_of_the_bytes_that_count(
+def test_digest_is_that_of_the_kept_bytes_for_any_chunks(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bytes, str]]
 ) -> None:
     folder = Folder(tmp_path_factory.mktemp("data"))
@@ -42,7 +42,7 @@ def test_whatever_comes_the_digest_is_that_of_the_bytes_that_count(
 
     for content, how in [*steps, (b"end", "plain")]:
         if how == "restart":
-            upload = Resumable.found(folder, ID)
+            upload = Resumable.reopen(folder, ID)
         elif how == "damaged":
             with pytest.raises(ChecksumMismatch):
                 add(folder, upload, content, content + b" ")
@@ -57,17 +57,17 @@ def test_whatever_comes_the_digest_is_that_of_the_bytes_that_count(
     folder.close()
 
 
-def test_it_is_whole_once_all_bytes_are_there(folder: Folder) -> None:
+def test_upload_is_whole_once_all_bytes_are_received(folder: Folder) -> None:
     upload = begun(folder)
     add(folder, upload, b"0123")
     assert not upload.whole
     upload.announce(6)
     add(folder, upload, b"45")
     assert upload.whole
-    assert Resumable.found(folder, ID).announced == Announced(ID, "a.json", 6)
+    assert Resumable.reopen(folder, ID).announced == Announced(ID, "a.json", 6)
 
 
-def test_no_more_is_taken_than_was_announced(folder: Folder) -> None:
+def test_bytes_beyond_the_announced_length_are_refused(folder: Folder) -> None:
     upload = begun(folder, 6)
     add(folder, upload, b"0123")
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
@@ -81,7 +81,7 @@ def test_no_more_is_taken_than_was_announced(folder: Folder) -> None:
     assert upload.offset == 5
 
 
-def test_a_chunk_that_is_left_early_counts_unless_it_was_to_be_verified(folder: Folder) -> None:
+def test_chunk_that_ends_early_counts_unless_it_must_be_verified(folder: Folder) -> None:
     upload = begun(folder)
     for checksum, counts in ((None, 4), (("md5", b""), 4)):
         chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
@@ -90,7 +90,7 @@ def test_a_chunk_that_is_left_early_counts_unless_it_was_to_be_verified(folder: 
         assert (upload.offset, folder.received(ID).stat().st_size) == (counts, counts)
 
 
-def test_a_chunk_that_was_not_verified_when_the_server_died_does_not_count(folder: Folder) -> None:
+def test_chunk_unverified_at_a_crash_does_not_count(folder: Folder) -> None:
     upload = begun(folder)
     add(folder, upload, b"0123")
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=("md5", b""))
@@ -99,11 +99,11 @@ def test_a_chunk_that_was_not_verified_when_the_server_died_does_not_count(folde
 
     folder.sweep([])
 
-    assert Resumable.found(folder, ID).offset == 4
+    assert Resumable.reopen(folder, ID).offset == 4
     assert sorted(path.name for path in folder.incoming.iterdir()) == [ID, f"{ID}.upload"]
 
 
-def test_a_full_disk_keeps_what_came(folder: Folder) -> None:
+def test_full_disk_keeps_received_bytes(folder: Folder) -> None:
     upload, content = begun(folder), os.urandom(1 << 17)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel's own refusal to write more
@@ -121,16 +121,16 @@ def test_a_full_disk_keeps_what_came(folder: Folder) -> None:
     assert upload.keep().sha256 == hashlib.sha256(content).hexdigest()
 
 
-def test_an_upload_of_no_bytes_is_no_trace(folder: Folder) -> None:
+def test_empty_upload_does_not_become_a_trace(folder: Folder) -> None:
     with pytest.raises(EmptyBody):
         begun(folder).keep()
 
 
-def test_what_could_not_be_recorded_goes_back(folder: Folder) -> None:
+def test_upload_that_could_not_be_recorded_is_restored(folder: Folder) -> None:
     upload = begun(folder, 4)
     add(folder, upload, b"0123")
     first = upload.keep()
-    upload.take_back()
+    upload.undo_keep()
     assert folder.received(ID).read_bytes() == b"0123"
     assert upload.keep() == first
 
@@ -138,7 +138,7 @@ def test_what_could_not_be_recorded_goes_back(folder: Folder) -> None:
 # -- from start to start -----------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_leaves_what_can_be_resumed(folder: Folder) -> None:
+def test_sweep_keeps_resumable_uploads(folder: Folder) -> None:
     add(folder, begun(folder, 10), b"0123")
     (folder.incoming / "aaaaaaaaaaaa").write_bytes(b"of a PUT")
     (folder.incoming / f".{ID}.upload.partial").write_bytes(b"half a note")
@@ -147,23 +147,23 @@ def test_a_sweep_leaves_what_can_be_resumed(folder: Folder) -> None:
     assert sorted(path.name for path in folder.incoming.iterdir()) == [ID, f"{ID}.upload"]
 
 
-def test_a_sweep_tells_what_was_recorded_from_what_was_not(folder: Folder) -> None:
+def test_sweep_distinguishes_recorded_and_unrecorded_uploads(folder: Folder) -> None:
     upload = begun(folder, 4)
     add(folder, upload, b"0123")
     upload.keep()
 
     folder.sweep([])
-    assert Resumable.found(folder, ID).whole
+    assert Resumable.reopen(folder, ID).whole
     assert not folder.original(ID).exists()
 
-    Resumable.found(folder, ID).keep()
+    Resumable.reopen(folder, ID).keep()
     folder.sweep([ID])
     assert folder.original(ID).exists()
     assert finished(folder, ID).name == "a.json"
     assert unfinished(folder) == []
 
 
-def test_what_is_done_is_known_for_a_while(folder: Folder) -> None:
+def test_finished_upload_is_known_for_a_while(folder: Folder) -> None:
     upload = begun(folder, 4)
     add(folder, upload, b"0123")
     upload.keep()
@@ -171,7 +171,7 @@ def test_what_is_done_is_known_for_a_while(folder: Folder) -> None:
     forget_old(folder, 60)
     assert finished(folder, ID).length == 4
     with pytest.raises(UnknownUpload):
-        Resumable.found(folder, ID)
+        Resumable.reopen(folder, ID)
 
     age(folder)
     forget_old(folder, 60)
@@ -179,22 +179,22 @@ def test_what_is_done_is_known_for_a_while(folder: Folder) -> None:
         finished(folder, ID)
 
 
-def test_what_has_expired_is_gone_for_a_while(folder: Folder) -> None:
+def test_expired_upload_is_reported_as_gone_for_a_while(folder: Folder) -> None:
     begun(folder, 4).expire()
     forget_old(folder, 60)
     with pytest.raises(UploadGone):
-        Resumable.found(folder, ID)
+        Resumable.reopen(folder, ID)
 
     age(folder)
-    forget_old(folder, 60, but=[ID])
+    forget_old(folder, 60, excluding=[ID])
     with pytest.raises(UploadGone):
-        Resumable.found(folder, ID)
+        Resumable.reopen(folder, ID)
     forget_old(folder, 60)
     with pytest.raises(UnknownUpload):
-        Resumable.found(folder, ID)
+        Resumable.reopen(folder, ID)
 
 
-def test_what_is_removed_leaves_nothing(folder: Folder) -> None:
+def test_removed_upload_leaves_nothing(folder: Folder) -> None:
     upload = begun(folder, 4)
     add(folder, upload, b"0123")
     upload.remove()
@@ -202,9 +202,9 @@ def test_what_is_removed_leaves_nothing(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["../catalog", "", "9F2C41D07A3B", "9f2c41d07a3b0"])
-def test_what_is_no_id_is_unknown(folder: Folder, name: str) -> None:
+def test_invalid_upload_id_is_unknown(folder: Folder, name: str) -> None:
     with pytest.raises(UnknownUpload):
-        Resumable.found(folder, name)
+        Resumable.reopen(folder, name)
 
 
 def age(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""What may be imported is found below the roots, by file, folder and pattern; nothing leads out of them."""
+"""Files to import are expected below the roots by file, folder and pattern; links can't lead out."""
 
 import os
 import socket
@@ -6,32 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from service.store.roots import Found, Roots
+from service.store.roots import ImportCandidate, Roots
 from service.trace.errors import ImportRefused, NothingToImport
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    one = tmp_path.resolve() / "runs"
+    folder = tmp_path.resolve() / "runs"
     for name in ("a.json", "deep/b.json.gz", "deep/er/c.pt.trace.json", "deep/notes.txt", "deep/d.json.tmp", ".h.json"):
-        path = one / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     (tmp_path / "outside.json").write_text("{}")
-    return one
+    return folder
 
 
 @pytest.fixture
 def roots(root: Path) -> Roots:
-    return Roots([root], but=root.parent / "data")
+    return Roots([root], excluding=root.parent / "data")
 
 
-def names(root: Path, found: list[Found]) -> list[str]:
-    return [str(one.path.relative_to(root)) for one in found if not one.why]
+def names(root: Path, candidates: list[ImportCandidate]) -> list[str]:
+    return [str(file.path.relative_to(root)) for file in candidates if not file.reason]
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("requested", "expected"),
     [
         ("a.json", ["a.json"]),
         (".", ["a.json", "deep/b.json.gz", "deep/er/c.pt.trace.json"]),
@@ -44,17 +44,17 @@ def names(root: Path, found: list[Found]) -> list[str]:
         ("deep/[ab].json.gz", ["deep/b.json.gz"]),
     ],
 )
-def test_a_path_means_a_file_a_folder_or_a_pattern(roots: Roots, root: Path, asked: str, found: list[str]) -> None:
-    assert sorted(names(root, list(roots.find(asked)))) == sorted(found)
-    assert sorted(names(root, list(roots.find(str(root / asked))))) == sorted(found)
+def test_path_may_be_file_folder_or_pattern(roots: Roots, root: Path, requested: str, expected: list[str]) -> None:
+    assert sorted(names(root, list(roots.find(requested)))) == sorted(expected)
+    assert sorted(names(root, list(roots.find(str(root / requested))))) == sorted(expected)
 
 
-def test_what_a_folder_has_beside_traces_is_told_with_the_reason(roots: Roots, root: Path) -> None:
-    told = {str(one.path.relative_to(root)): one.why for one in roots.find(".") if one.why}
+def test_other_files_of_a_folder_are_reported_with_the_reason(roots: Roots, root: Path) -> None:
+    reasons = {str(file.path.relative_to(root)): file.reason for file in roots.find(".") if file.reason}
 
-    assert told.keys() == {"deep/notes.txt", "deep/d.json.tmp", ".h.json"}
-    assert "named like a trace" in str(told["deep/notes.txt"])
-    assert "still being written" in str(told["deep/d.json.tmp"])
+    assert reasons.keys() == {"deep/notes.txt", "deep/d.json.tmp", ".h.json"}
+    assert "named like a trace" in str(reasons["deep/notes.txt"])
+    assert "still being written" in str(reasons["deep/d.json.tmp"])
 
 
 def test_a_name_may_look_like_a_pattern(roots: Roots, root: Path) -> None:
@@ -64,37 +64,35 @@ def test_a_name_may_look_like_a_pattern(roots: Roots, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["../outside.json", "deep/../a.json", "/etc/passwd", "/", "", "a\0.json", "..", "{root}/../outside.json",
+    "path", ["../outside.json", "deep/../a.json", "/etc/passwd", "/", "", "a\0.json", "..", "{root}/../outside.json",
               "/etc/*", "{root}2/x.json"],
 )  # fmt: skip
-def test_a_path_that_leads_out_is_refused_whether_anything_is_there_or_not(
-    roots: Roots, root: Path, asked: str
-) -> None:
+def test_path_that_leads_out_is_refused_even_if_missing(roots: Roots, root: Path, path: str) -> None:
     with pytest.raises(ImportRefused):
-        list(roots.find(asked.replace("{root}", str(root))))
+        list(roots.find(path.replace("{root}", str(root))))
     with pytest.raises(ImportRefused):
-        roots.check(asked.replace("{root}", str(root)))
+        roots.check(path.replace("{root}", str(root)))
 
 
-def test_a_link_that_leads_out_is_refused_and_not_taken_along(roots: Roots, root: Path) -> None:
+def test_link_that_leads_out_is_refused_and_skipped_in_folders(roots: Roots, root: Path) -> None:
     (root / "out.json").symlink_to(root.parent / "outside.json")
     (root / "folder").symlink_to(root.parent)
     (root / "gone.json").symlink_to(root / "nowhere")
     (root / "loop.json").symlink_to(root / "loop.json")
 
-    for asked in ("out.json", "folder", "folder/outside.json", "folder/*.json"):
+    for requested in ("out.json", "folder", "folder/outside.json", "folder/*.json"):
         with pytest.raises(ImportRefused):
-            list(roots.find(asked))
-    told = {one.path.name: one.why for one in roots.find("*.json") if one.why}
-    assert "leads out" in str(told["out.json"])
-    assert "to nowhere" in str(told["gone.json"])
-    assert "to nowhere" in str(told["loop.json"])
+            list(roots.find(requested))
+    reasons = {file.path.name: file.reason for file in roots.find("*.json") if file.reason}
+    assert "leads out" in str(reasons["out.json"])
+    assert "to nowhere" in str(reasons["gone.json"])
+    assert "to nowhere" in str(reasons["loop.json"])
     assert sorted(names(root, list(roots.find("*.json")))) == [".h.json", "a.json"]
     with pytest.raises(NothingToImport):
         list(roots.find("**/outside.json"))
 
 
-def test_a_link_within_the_roots_stands_for_what_it_leads_to(roots: Roots, root: Path) -> None:
+def test_link_within_the_roots_is_followed(roots: Roots, root: Path) -> None:
     (root / "again.json").symlink_to(root / "a.json")
     (root / "shallow").symlink_to(root / "deep" / "er")
 
@@ -102,23 +100,23 @@ def test_a_link_within_the_roots_stands_for_what_it_leads_to(roots: Roots, root:
     assert names(root, list(roots.find("shallow"))) == ["deep/er/c.pt.trace.json"]
 
 
-def test_what_is_no_plain_file_is_refused(roots: Roots, root: Path) -> None:
+def test_special_file_is_refused(roots: Roots, root: Path) -> None:
     os.mkfifo(root / "pipe.json")
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(root / "s.json"))
     (root / "null.json").symlink_to("/dev/null")
 
-    for asked in ("pipe.json", "s.json", "null.json"):
+    for requested in ("pipe.json", "s.json", "null.json"):
         with pytest.raises(ImportRefused):
-            list(roots.find(asked))
-    told = {one.path.name: one.why for one in roots.find("*.json") if one.why}
-    assert told.keys() == {"pipe.json", "s.json", "null.json"}
+            list(roots.find(requested))
+    reasons = {file.path.name: file.reason for file in roots.find("*.json") if file.reason}
+    assert reasons.keys() == {"pipe.json", "s.json", "null.json"}
 
 
 def test_the_data_folder_is_no_source_even_within_a_root(root: Path) -> None:
     (root / "data" / "originals").mkdir(parents=True)
     (root / "data" / "originals" / "x.json").write_text("{}")
-    roots = Roots([root], but=root / "data")
+    roots = Roots([root], excluding=root / "data")
 
     with pytest.raises(ImportRefused):
         list(roots.find("data/originals/x.json"))
@@ -129,25 +127,25 @@ def test_a_root_may_itself_be_a_link_and_a_path_counts_from_each(root: Path) -> 
     (root.parent / "other").mkdir()
     (root.parent / "other" / "a.json").write_text("[]")
     (root.parent / "way").symlink_to(root.parent / "other")
-    roots = Roots.of(f"{root}, {root.parent / 'way'},", but=root.parent / "data")
+    roots = Roots.of(f"{root}, {root.parent / 'way'},", excluding=root.parent / "data")
 
-    assert [one.path for one in roots.find("a.json")] == [root / "a.json", root.parent / "other" / "a.json"]
-    assert [one.path for one in roots.find(str(root.parent / "way" / "a.json"))] == [root.parent / "other" / "a.json"]
+    assert [file.path for file in roots.find("a.json")] == [root / "a.json", root.parent / "other" / "a.json"]
+    assert [file.path for file in roots.find(str(root.parent / "way" / "a.json"))] == [root.parent / "other" / "a.json"]
 
 
-def test_names_that_are_no_text_or_too_long_are_met_calmly(roots: Roots, root: Path) -> None:
+def test_names_that_are_no_text_or_too_long_are_handled(roots: Roots, root: Path) -> None:
     (root / os.fsdecode(b"caf\xe9.json")).write_text("{}")
 
-    assert sorted(one.key for one in roots.find("c*.json")) == [f"{root}/caf\\udce9.json"]
-    for asked in ("x" * 300, "x/" * 2000, "[" * 300):
+    assert sorted(file.key for file in roots.find("c*.json")) == [f"{root}/caf\\udce9.json"]
+    for requested in ("x" * 300, "x/" * 2000, "[" * 300):
         with pytest.raises(NothingToImport):
-            list(roots.find(asked))
+            list(roots.find(requested))
 
 
-def test_nothing_is_told_apart_from_refused(roots: Roots, root: Path) -> None:
-    for asked in ("nothing.json", "*.zst", "deep/none/*.json"):
+def test_no_match_is_distinguished_from_a_refusal(roots: Roots, root: Path) -> None:
+    for requested in ("nothing.json", "*.zst", "deep/none/*.json"):
         with pytest.raises(NothingToImport):
-            list(roots.find(asked))
+            list(roots.find(requested))
     roots.check("*.zst")
     with pytest.raises(ImportRefused, match="TRACEDOCK_IMPORT_ROOTS"):
-        list(Roots([], but=root).find("a.json"))
+        list(Roots([], excluding=root).find("a.json"))

@@ -1,4 +1,4 @@
-"""Tokens: made, known, revoked; on disk there is nothing with which one could log in."""
+"""Tokens are created, recognised and revoked; the file on disk holds no secret."""
 
 import subprocess
 import sys
@@ -19,8 +19,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tokens(path: Path) -> Iterator[Tokens]:
-    with closing(Tokens(path)) as one:
-        yield one
+    with closing(Tokens(path)) as open_tokens:
+        yield open_tokens
 
 
 def test_a_token_is_known_by_its_secret_alone(tokens: Tokens) -> None:
@@ -49,7 +49,7 @@ def test_the_file_holds_no_secret_and_is_its_owners_alone(tokens: Tokens, path: 
     assert repr(tokens.all()[0].digest) not in repr(tokens.all())
 
 
-def test_what_another_process_changes_is_seen_at_once(tokens: Tokens, path: Path) -> None:
+def test_changes_by_another_process_are_seen_at_once(tokens: Tokens, path: Path) -> None:
     def elsewhere(change: str) -> None:
         script = f"from service.store.tokens import *; {change}"
         subprocess.run([sys.executable, "-c", script, path], check=True, timeout=30)
@@ -61,7 +61,7 @@ def test_what_another_process_changes_is_seen_at_once(tokens: Tokens, path: Path
     assert tokens.all() == ()
 
 
-def test_its_own_changes_are_seen_and_outlive_it(tokens: Tokens, path: Path) -> None:
+def test_own_changes_are_seen_and_persistent(tokens: Tokens, path: Path) -> None:
     for name in ("b", "a"):
         tokens.add(name, Scope.READ)
         assert name in [token.name for token in tokens.all()]
@@ -71,7 +71,7 @@ def test_its_own_changes_are_seen_and_outlive_it(tokens: Tokens, path: Path) -> 
         assert another.all() == tokens.all()
 
 
-def test_a_name_is_had_once(tokens: Tokens) -> None:
+def test_token_names_are_unique(tokens: Tokens) -> None:
     secret = tokens.add("ci", Scope.READ)
     with pytest.raises(TokenExists, match="ci"):
         tokens.add("ci", Scope.WRITE)
@@ -85,6 +85,6 @@ def test_a_name_that_would_not_fit_a_line_of_a_log_is_refused(tokens: Tokens, na
         tokens.add(name, Scope.READ)
 
 
-def test_who_is_unknown_can_not_be_revoked(tokens: Tokens) -> None:
+def test_unknown_token_can_not_be_revoked(tokens: Tokens) -> None:
     with pytest.raises(UnknownToken, match="nobody"):
         tokens.remove("nobody")

@@ -1,4 +1,4 @@
-"""An upload becomes an original when it is whole and what was promised, and otherwise leaves nothing."""
+"""An upload becomes an original once it is complete and verified, and otherwise leaves nothing."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ def files(folder: Folder) -> list[Path]:
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1).filter(any))
-def test_the_original_is_the_bytes_that_came(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
+def test_original_equals_the_received_bytes(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
     folder = Folder(tmp_path_factory.mktemp("data"))
     folder.open()
 
@@ -61,7 +61,7 @@ def test_leaving_early_leaves_nothing(folder: Folder, error: type[BaseException]
     assert files(folder) == []
 
 
-def test_what_was_kept_but_could_not_be_recorded_is_removed(folder: Folder) -> None:
+def test_original_that_could_not_be_recorded_is_removed(folder: Folder) -> None:
     with pytest.raises(DiskFull), Upload(folder, ID, limit=100) as upload:  # noqa: PT012 - the order is the claim
         upload.write(CONTENT)
         upload.keep()
@@ -70,7 +70,7 @@ def test_what_was_kept_but_could_not_be_recorded_is_removed(folder: Folder) -> N
     assert files(folder) == []
 
 
-def test_an_id_in_use_is_not_written_over(folder: Folder) -> None:
+def test_upload_with_an_id_in_use_is_refused(folder: Folder) -> None:
     with Upload(folder, ID, limit=100) as first:
         first.write(CONTENT)
         with pytest.raises(FileExistsError), Upload(folder, ID, limit=100):
@@ -80,7 +80,7 @@ def test_an_id_in_use_is_not_written_over(folder: Folder) -> None:
     assert folder.original(ID).read_bytes() == CONTENT
 
 
-def test_an_upload_of_no_bytes_is_refused(folder: Folder) -> None:
+def test_empty_upload_is_refused(folder: Folder) -> None:
     with pytest.raises(EmptyBody), Upload(folder, ID, limit=100) as upload:  # noqa: PT012 - the order is the claim
         upload.write(b"")
         upload.keep()
@@ -91,7 +91,7 @@ def test_an_upload_of_no_bytes_is_refused(folder: Folder) -> None:
 # -- limits -----------------------------------------------------------------------------------------------------
 
 
-def test_the_limit_may_be_reached_and_not_passed(folder: Folder) -> None:
+def test_upload_may_reach_but_not_exceed_the_limit(folder: Folder) -> None:
     with Upload(folder, ID, limit=10) as upload:
         upload.write(b"x" * 4)
         upload.write(b"x" * 6)
@@ -106,7 +106,7 @@ def test_the_limit_may_be_reached_and_not_passed(folder: Folder) -> None:
     assert folder.original(ID).read_bytes() == b"x" * 10
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(folder: Folder) -> None:
+def test_full_disk_is_reported_and_leaves_nothing(folder: Folder) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # the kernel's own refusal to write more
     try:
@@ -130,7 +130,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(root)], check=True)
 
 
-def test_a_disk_that_runs_full_is_told_and_has_its_room_back(tiny_disk: Path) -> None:
+def test_disk_that_runs_full_is_reported_and_freed_again(tiny_disk: Path) -> None:
     folder = Folder(tiny_disk)
     folder.open()
 
@@ -147,7 +147,7 @@ def test_a_disk_that_runs_full_is_told_and_has_its_room_back(tiny_disk: Path) ->
 # -- digests ----------------------------------------------------------------------------------------------------
 
 
-def test_promised_digests_are_held_to(folder: Folder) -> None:
+def test_expected_digests_are_verified(folder: Folder) -> None:
     promised = {name: hashlib.new(name, CONTENT).digest() for name in ("sha256", "sha512")}
 
     with Upload(folder, ID, limit=100, digests=promised) as upload:
@@ -157,7 +157,7 @@ def test_promised_digests_are_held_to(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["sha256", "sha512"])
-def test_other_bytes_than_promised_are_refused_and_removed(folder: Folder, name: str) -> None:
+def test_bytes_with_another_digest_are_refused_and_removed(folder: Folder, name: str) -> None:
     promised = hashlib.new(name, CONTENT).digest()
 
     with Upload(folder, ID, limit=100, digests={name: promised}) as upload:
@@ -165,8 +165,8 @@ def test_other_bytes_than_promised_are_refused_and_removed(folder: Folder, name:
         with pytest.raises(DigestMismatch) as caught:
             upload.keep()
 
-    found = hashlib.new(name, CONTENT + b" ").hexdigest()
-    assert caught.value.extra == {"expected": promised.hex(), "found": found}
+    actual = hashlib.new(name, CONTENT + b" ").hexdigest()
+    assert caught.value.extra == {"expected": promised.hex(), "found": actual}
     assert files(folder) == []
 
 
@@ -176,7 +176,7 @@ def test_other_bytes_than_promised_are_refused_and_removed(folder: Folder, name:
 @pytest.mark.parametrize(
     "name", ["rank0.pt.trace.json.gz", "Ünïcode 名前.json", "a b.json", ".hidden", "-rf", "a..b", "%2e", "x" * 255]
 )
-def test_a_plain_name_stays_as_it_is(name: str) -> None:
+def test_plain_name_is_unchanged(name: str) -> None:
     assert plain_name(name) == name
 
 
@@ -207,14 +207,14 @@ def test_a_name_that_is_a_path_or_cannot_be_shown_is_refused(name: str) -> None:
 
 
 @given(st.text(max_size=300) | st.text("./\\a\0\n", max_size=5))
-def test_a_name_that_is_taken_makes_one_file_in_its_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_accepted_name_makes_one_file_in_its_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     with suppress(BadName):
-        taken = plain_name(name)
+        accepted = plain_name(name)
         folder = tmp_path_factory.getbasetemp() / "names"
         folder.mkdir(exist_ok=True)
-        (folder / taken).write_bytes(b"x")
+        (folder / accepted).write_bytes(b"x")
 
         assert [path.name for path in folder.iterdir()] == [name]
         assert name.isprintable()
         assert len(name.encode()) <= NAME_MAX_BYTES
-        (folder / taken).unlink()
+        (folder / accepted).unlink()

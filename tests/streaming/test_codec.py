@@ -1,4 +1,4 @@
-"""Compressed bytes become plain ones: told by magic bytes, in bounded pieces, and damage never passes for content."""
+"""Codecs detect compression by magic bytes, decompress in bounded pieces, and never pass damage as content."""
 
 import bz2
 import gzip
@@ -17,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.streaming import codec
-from service.streaming.codec import PIECE_SIZE, Decoder, Format, GzipDecoder, PlainDecoder, ZstdDecoder, plain_chunks
+from service.streaming.codec import (
+    PIECE_SIZE,
+    Compression,
+    Decoder,
+    GzipDecoder,
+    PlainDecoder,
+    ZstdDecoder,
+    plain_chunks,
+)
 from service.trace.errors import BadCompression, IngestError, NotJson, Truncated
 from tests.columns import events_of, parsed
 from tests.events import read_chunks
@@ -42,9 +50,9 @@ def gzip_member(plain: bytes) -> bytes:
     return gzip.compress(plain, mtime=0)
 
 
-PACKERS: dict[Format, Callable[[bytes], bytes]] = {Format.GZIP: gzip_member, Format.ZSTD: zstd_frame}
-MAKERS: dict[Format, Callable[[], Decoder]] = {Format.GZIP: GzipDecoder, Format.ZSTD: ZstdDecoder}
-packed_formats = pytest.mark.parametrize("packed", PACKERS)
+PACKERS: dict[Compression, Callable[[bytes], bytes]] = {Compression.GZIP: gzip_member, Compression.ZSTD: zstd_frame}
+MAKERS: dict[Compression, Callable[[], Decoder]] = {Compression.GZIP: GzipDecoder, Compression.ZSTD: ZstdDecoder}
+each_compression = pytest.mark.parametrize("packed", PACKERS)
 
 
 @pytest.fixture
@@ -80,19 +88,19 @@ def cut(content: bytes, size: int) -> Iterator[bytes]:
 Read = Callable[[bytes], bytes]
 
 
-def test_plain_bytes_come_as_they_are(read: Read) -> None:
+def test_plain_bytes_are_unchanged(read: Read) -> None:
     assert read(TEXT) == TEXT
     assert read(b"") == b""
 
 
-@packed_formats
-def test_packed_bytes_come_plain(read: Read, packed: Format) -> None:
+@each_compression
+def test_compressed_bytes_are_decompressed(read: Read, packed: Compression) -> None:
     assert read(PACKERS[packed](TEXT)) == TEXT
     assert read(PACKERS[packed](b"")) == b""
 
 
-@packed_formats
-def test_concatenated_members_come_as_one(read: Read, packed: Format) -> None:
+@each_compression
+def test_concatenated_members_are_read_as_one(read: Read, packed: Compression) -> None:
     pack = PACKERS[packed]
 
     assert read(pack(TEXT[:100]) + pack(b"") + pack(TEXT[100:101]) + pack(TEXT[101:])) == TEXT
@@ -123,8 +131,8 @@ def test_zstd_may_hold_skippable_frames_and_begin_with_one(read: Read) -> None:
     size=st.integers(1, 50),
     piece=st.integers(1, 200),
 )
-def test_any_chunking_and_any_bound_on_pieces_gives_the_same_bytes(
-    plain: bytes, packed: Format, members: int, size: int, piece: int
+def test_chunk_and_piece_sizes_do_not_change_the_bytes(
+    plain: bytes, packed: Compression, members: int, size: int, piece: int
 ) -> None:
     content = PACKERS[packed](plain) * members
 
@@ -134,29 +142,33 @@ def test_any_chunking_and_any_bound_on_pieces_gives_the_same_bytes(
         assert decoded(MAKERS[packed](), cut(content, size)) == plain * members
 
 
-def test_reads_are_told_as_they_happen(tmp_path: Path) -> None:
+def test_progress_is_reported_after_each_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b" " * (codec.READ_SIZE * 2 + 5))
-    told: list[int] = []
+    sizes: list[int] = []
 
     with path.open("rb") as file:
-        for _ in plain_chunks(file, told.append):
-            assert told[-1] == file.tell()
+        for _ in plain_chunks(file, sizes.append):
+            assert sizes[-1] == file.tell()
 
-    assert told[-1] == codec.READ_SIZE * 2 + 5
+    assert sizes[-1] == codec.READ_SIZE * 2 + 5
 
 
-# -- the format is told by the magic bytes ----------------------------------------------------------------------
+# -- compression is detected by magic bytes ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.json.zst", "t", "t.zip"])
-def test_the_name_does_not_matter(tmp_path: Path, name: str) -> None:
+def test_file_name_does_not_matter(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    for content, told in [(TEXT, Format.JSON), (gzip_member(TEXT), Format.GZIP), (zstd_frame(TEXT), Format.ZSTD)]:
+    for content, compression in [
+        (TEXT, Compression.NONE),
+        (gzip_member(TEXT), Compression.GZIP),
+        (zstd_frame(TEXT), Compression.ZSTD),
+    ]:
         path.write_bytes(content)
 
         with path.open("rb") as file:
-            assert codec.format_of(file) is told
+            assert codec.compression_of(codec.file_head(file)) is compression
             assert b"".join(plain_chunks(file)) == TEXT
 
 
@@ -172,7 +184,7 @@ def test_the_name_does_not_matter(tmp_path: Path, name: str) -> None:
         ("\ufeff{}".encode("utf-16-be"), "UTF-16"),
     ],
 )
-def test_a_file_of_another_known_format_is_refused_by_its_name(read: Read, content: bytes, what: str) -> None:
+def test_known_foreign_format_is_refused_and_named(read: Read, content: bytes, what: str) -> None:
     with pytest.raises(NotJson, match=what) as caught:
         read(content)
 
@@ -182,9 +194,9 @@ def test_a_file_of_another_known_format_is_refused_by_its_name(read: Read, conte
 # -- damage ---------------------------------------------------------------------------------------------------
 
 
-@packed_formats
+@each_compression
 @pytest.mark.parametrize("members", [1, 2])
-def test_every_cut_is_told(packed: Format, members: int) -> None:
+def test_every_cut_is_reported(packed: Compression, members: int) -> None:
     content = PACKERS[packed](TEXT) * members
     whole = len(content) // members
     for end in range(1, len(content)):
@@ -196,43 +208,43 @@ def test_every_cut_is_told(packed: Format, members: int) -> None:
         assert caught.value.extra == {"offset": end}
 
 
-@packed_formats
-def test_what_came_before_a_cut_was_given_out(packed: Format) -> None:
+@each_compression
+def test_bytes_before_a_cut_are_yielded(packed: Compression) -> None:
     plain = random.Random(1).randbytes(1 << 20)
     content = PACKERS[packed](plain)
-    decoder, found = MAKERS[packed](), bytearray()
+    decoder, plain_part = MAKERS[packed](), bytearray()
 
     with pytest.raises(Truncated):  # noqa: PT012 - the loop is what the reader does
         for chunk in cut(content[: len(content) // 2], 1 << 16):
             for piece in decoder.decode(chunk):
-                found += piece
+                plain_part += piece
         decoder.flush()
 
-    assert len(found) > len(plain) // 3
-    assert plain.startswith(found)
+    assert len(plain_part) > len(plain) // 3
+    assert plain.startswith(plain_part)
 
 
-@packed_formats
-def test_a_flipped_bit_anywhere_is_told_or_changes_nothing(tmp_path: Path, packed: Format) -> None:
+@each_compression
+def test_flipped_bit_is_reported_or_changes_nothing(tmp_path: Path, packed: Compression) -> None:
     whole = PACKERS[packed](TEXT)
     path = tmp_path / "t"
-    told = 0
+    reported = 0
     for at in range(len(whole)):
         for bit in range(8):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
             try:
-                found = read_chunks([plain(path)])
+                reading = read_chunks([plain(path)])
             except IngestError:
-                told += 1
+                reported += 1
                 continue
-            assert found.events == events_of(parsed(TEXT))
-            assert found.members == {"schemaVersion": 1}
-    assert told > len(whole) * 7  # only fields that tell no content may change: times, flags, window size
+            assert reading.events == events_of(parsed(TEXT))
+            assert reading.members == {"schemaVersion": 1}
+    assert reported > len(whole) * 7  # only fields that carry no content may change: times, flags, window size
 
 
-@packed_formats
+@each_compression
 @pytest.mark.parametrize("garbage", [b"x", b"{}", b"\x1f\x8c", b"\x28\xb5\x2f\xfe", b"\x01" * 600])
-def test_what_follows_and_is_no_member_is_told_with_its_place(packed: Format, garbage: bytes) -> None:
+def test_garbage_after_a_member_is_reported_with_its_offset(packed: Compression, garbage: bytes) -> None:
     content = PACKERS[packed](TEXT)
 
     with pytest.raises((BadCompression, Truncated)) as caught:
@@ -241,7 +253,7 @@ def test_what_follows_and_is_no_member_is_told_with_its_place(packed: Format, ga
     assert len(content) <= caught.value.extra["offset"] <= len(content + garbage)
 
 
-def test_damage_in_the_middle_is_told_near_its_place() -> None:
+def test_damage_in_the_middle_is_reported_near_its_offset() -> None:
     content = bytearray(gzip_member(random.Random(2).randbytes(1 << 20)))
     content[500_000:500_100] = zlib.compress(b"x" * 100)[:100].ljust(100, b"\xff")
 
@@ -265,7 +277,7 @@ def zeros_zstd() -> bytes:
 
 
 @pytest.mark.parametrize("bomb", [zeros_gzip, zeros_zstd])
-def test_a_bomb_comes_in_bounded_pieces_and_bounded_memory(tmp_path: Path, bomb: Callable[[], bytes]) -> None:
+def test_bomb_is_decompressed_in_bounded_pieces_and_memory(tmp_path: Path, bomb: Callable[[], bytes]) -> None:
     path = tmp_path / "bomb"
     path.write_bytes(bomb())
     assert path.stat().st_size < 1 << 18
@@ -283,7 +295,7 @@ def test_a_bomb_comes_in_bounded_pieces_and_bounded_memory(tmp_path: Path, bomb:
     assert peak < 4 << 20
 
 
-def test_a_plain_file_comes_in_bounded_pieces(tmp_path: Path) -> None:
+def test_plain_file_is_read_in_bounded_pieces(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b" " * (PIECE_SIZE * 3 + 1))
 
@@ -294,5 +306,5 @@ def test_a_plain_file_comes_in_bounded_pieces(tmp_path: Path) -> None:
     assert max(sizes) <= PIECE_SIZE
 
 
-def test_plain_bytes_have_no_wrong_end() -> None:
+def test_plain_bytes_may_end_anywhere() -> None:
     assert decoded(PlainDecoder(), iter([b"[", b"1"])) == b"[1"

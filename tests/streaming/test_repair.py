@@ -1,4 +1,4 @@
-"""Damaged JSON becomes sound JSON by the smallest change that is evident, or is refused; sound JSON is left alone."""
+"""Damaged JSON becomes valid JSON by the smallest evident change, or is refused; valid JSON is unchanged."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.streaming.repair import DEPTH_MAX, REPAIRS_MAX, Mended, Unmendable, mend
+from service.streaming.repair import DEPTH_MAX, REPAIRS_MAX, Repaired, Unrepairable, repair_json
 from tests.conftest import SHARED, needs_shared
 
 MALFORMED = SHARED / "malformed"
@@ -22,16 +22,16 @@ def refuse(constant: str) -> None:
 
 
 def read(text: bytes) -> Any:
-    """The value of strictly sound JSON; numbers are their texts, so that none is too large."""
+    """Parse strictly valid JSON; numbers stay texts, so that none is too large."""
     return json.loads(text.decode(), parse_constant=refuse, parse_int=str, parse_float=str)
 
 
 def damages(piece: bytes) -> list[tuple[str, int]]:
-    return [(repair.damage.value, repair.offset) for repair in mend(piece).repairs]
+    return [(change.damage.value, change.offset) for change in repair_json(piece).repairs]
 
 
 def only_value(piece: bytes) -> bytes:
-    (value,) = mend(piece).values
+    (value,) = repair_json(piece).values
     read(value)
     return value
 
@@ -112,9 +112,9 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("piece", "mended", "expected"), CASES.values(), ids=CASES)
-def test_damage_is_mended_to_exactly_this(piece: bytes, mended: bytes | None, expected: Any) -> None:
-    assert only_value(piece) == (piece if mended is None else mended)
+@pytest.mark.parametrize(("piece", "repaired", "expected"), CASES.values(), ids=CASES)
+def test_damage_is_repaired_to_exact_text(piece: bytes, repaired: bytes | None, expected: Any) -> None:
+    assert only_value(piece) == (piece if repaired is None else repaired)
     if isinstance(expected, str):
         assert {damage for damage, _ in damages(piece)} == {expected}
     else:
@@ -162,7 +162,7 @@ def twice(name: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("place", [after, before, inside, deep])
-def test_a_string_with_stray_quotes_ends_where_it_did(name: str, place: Callable[[bytes], bytes]) -> None:
+def test_string_with_stray_quotes_keeps_its_end(name: str, place: Callable[[bytes], bytes]) -> None:
     piece = place(name.encode())
     assert only_value(piece) == place(name.replace('"', r"\"").encode())
     assert [damage for damage, _ in damages(piece)] == ["unescaped_quote"]
@@ -171,23 +171,23 @@ def test_a_string_with_stray_quotes_ends_where_it_did(name: str, place: Callable
 
 @pytest.mark.parametrize("place", [after, before, inside, deep])
 @pytest.mark.parametrize("behind", [0, 1, 100])
-def test_a_string_of_much_json_ends_where_it_did(place: Callable[[bytes], bytes], behind: int) -> None:
+def test_string_of_much_json_keeps_its_end(place: Callable[[bytes], bytes], behind: int) -> None:
     name = json.dumps({f"key {n}": {"f(x)": ["a", "b"], "g": "h"} if n % 9 else "text" for n in range(500)})
     piece = b",\n".join([place(name.encode())] + [after(b"x")] * behind)
     sound = [place(name.replace('"', r"\"").encode())] + [after(b"x")] * behind
-    assert (mend(piece).values, damages(piece)[1:]) == (sound, [])
+    assert (repair_json(piece).values, damages(piece)[1:]) == (sound, [])
 
 
 @pytest.mark.parametrize("name", UNPAIRED)
-def test_a_string_with_a_quote_or_bracket_alone_ends_where_it_did_in_a_long_text_too(name: str) -> None:
+def test_string_with_single_quote_or_bracket_keeps_its_end_in_long_text(name: str) -> None:
     piece = b",\n".join([after(name.encode())] + [after(b"x")] * 100)
-    assert mend(piece).values == [after(name.replace('"', r"\"").encode())] + [after(b"x")] * 100
+    assert repair_json(piece).values == [after(name.replace('"', r"\"").encode())] + [after(b"x")] * 100
 
 
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if name.count("(") + name.count("{") == name.count(")") + name.count("}")]
 )
-def test_two_strings_with_stray_quotes_don_t_run_into_one(name: str) -> None:
+def test_two_strings_with_stray_quotes_stay_two(name: str) -> None:
     assert only_value(twice(name.encode())) == twice(name.replace('"', r"\"").encode())
 
 
@@ -216,7 +216,7 @@ def test_escaped_quotes_stay_as_they_are_among_stray_ones() -> None:
     ],
 )
 def test_a_piece_may_hold_any_number_of_values(piece: bytes, values: list[bytes], expected: Any) -> None:
-    assert mend(piece).values == values
+    assert repair_json(piece).values == values
     assert expected is None or {damage for damage, _ in damages(piece)} == ({expected} if expected else set())
 
 
@@ -237,41 +237,41 @@ def test_a_piece_may_hold_any_number_of_values(piece: bytes, values: list[bytes]
         (b'["\xff", }x', 6),
     ],
 )
-def test_what_can_t_be_told_is_refused_with_its_place(piece: bytes, offset: int) -> None:
-    with pytest.raises(Unmendable, match=r"\.$") as refused:
-        mend(piece)
+def test_ambiguous_damage_is_refused_with_its_offset(piece: bytes, offset: int) -> None:
+    with pytest.raises(Unrepairable, match=r"\.$") as refused:
+        repair_json(piece)
     assert (refused.value.offset, refused.value.reason) == (offset, str(refused.value))
 
 
 @pytest.mark.parametrize("piece", [b'{"a": 1', b'{"a": {"b": 1},', b'{"a": {"b": [1}', b'{"a": "x'])
-def test_what_is_cut_at_the_end_of_the_document_is_refused(piece: bytes) -> None:
-    with pytest.raises(Unmendable):
-        mend(piece, at_end=True)
+def test_values_cut_off_at_document_end_are_refused(piece: bytes) -> None:
+    with pytest.raises(Unrepairable):
+        repair_json(piece, at_end=True)
 
 
-def test_what_is_whole_at_the_end_of_the_document_is_mended() -> None:
-    assert mend(b'{"a": NaN}', at_end=True).values == [b'{"a": "NaN"}']
+def test_complete_values_at_document_end_are_repaired() -> None:
+    assert repair_json(b'{"a": NaN}', at_end=True).values == [b'{"a": "NaN"}']
 
 
 def test_nesting_is_read_to_its_limit_and_refused_beyond() -> None:
     deepest = b"[" * DEPTH_MAX + b"]" * DEPTH_MAX
-    assert mend(deepest) == ([deepest], [])
-    with pytest.raises(Unmendable, match="nested"):
-        mend(b"[%b]" % deepest)
-    with pytest.raises(Unmendable, match="nested"):
-        mend(b'{"a":' * MEGABYTE)
+    assert repair_json(deepest) == ([deepest], [])
+    with pytest.raises(Unrepairable, match="nested"):
+        repair_json(b"[%b]" % deepest)
+    with pytest.raises(Unrepairable, match="nested"):
+        repair_json(b'{"a":' * MEGABYTE)
 
 
-def test_more_damage_than_can_be_trusted_is_refused() -> None:
-    assert len(mend(b"[" + b"NaN," * (REPAIRS_MAX - 1) + b"1,]").repairs) == REPAIRS_MAX
+def test_too_many_repairs_are_refused() -> None:
+    assert len(repair_json(b"[" + b"NaN," * (REPAIRS_MAX - 1) + b"1,]").repairs) == REPAIRS_MAX
     for damaged in (b"NaN,", b'"\xff",', b",", b"\x00,"):
-        with pytest.raises(Unmendable, match="places"):
-            mend(b"[" + damaged * (REPAIRS_MAX + 1) + b"1]")
+        with pytest.raises(Unrepairable, match="places"):
+            repair_json(b"[" + damaged * (REPAIRS_MAX + 1) + b"1]")
 
 
-def test_a_sound_string_of_any_number_of_escapes_is_sound() -> None:
+def test_valid_string_with_any_number_of_escapes_is_unchanged() -> None:
     piece = b'{"%b": ["%b"]}' % (rb"\n" * 10_000, rb"\"" * 10_000)
-    assert mend(piece) == ([piece], [])
+    assert repair_json(piece) == ([piece], [])
 
 
 QUOTED = [
@@ -306,16 +306,16 @@ UNQUOTED = [
 
 
 @pytest.mark.parametrize("start", [b"", b'{"a":', b'["C:\\x '])
-def test_time_is_proportional_to_length_whatever_the_piece(start: bytes) -> None:
-    """It is seconds in all; were it more than proportional, it would be hours."""
+def test_time_is_proportional_to_length_for_any_piece(start: bytes) -> None:
+    """This takes seconds; in more than proportional time it would take hours."""
     for pattern in QUOTED + UNQUOTED:
         piece = start + (pattern * MEGABYTE)[: MEGABYTE // 4]
         for end in (b"", b'"]'):
             try:
-                mended = mend(piece + end)
-            except Unmendable:
+                repaired = repair_json(piece + end)
+            except Unrepairable:
                 continue
-            assert all(json.loads(b"[%b]" % value) for value in mended.values if len(value) < 100)
+            assert all(json.loads(b"[%b]" % value) for value in repaired.values if len(value) < 100)
 
 
 # Any JSON value.
@@ -329,13 +329,13 @@ objects = st.dictionaries(texts, values, max_size=6)
 
 @st.composite
 def dumped(draw: st.DrawFn, wanted: st.SearchStrategy[Any] = values) -> bytes:
-    """A value as any writer of JSON may write it."""
+    """JSON text of a value as any writer may write it."""
     indent, separators = draw(st.sampled_from([(None, None), (2, None), (None, (",", ":")), (None, (" ,\n", "\t: "))]))
     return json.dumps(draw(wanted), ensure_ascii=draw(st.booleans()), indent=indent, separators=separators).encode()
 
 
 def write(value: Any, string: Callable[[str], str], comma: Callable[[], str] = lambda: ", ", last: str = "") -> bytes:
-    """The value as JSON, but with strings and commas of one's own, and something before each end."""
+    """JSON text of a value with custom strings and commas, and with text before each closing bracket."""
 
     def parts(value: Any) -> str:
         if isinstance(value, str):
@@ -354,14 +354,14 @@ def write(value: Any, string: Callable[[str], str], comma: Callable[[], str] = l
 
 
 @given(dumped())
-def test_sound_json_comes_back_as_it_is(piece: bytes) -> None:
-    assert mend(piece) == ([piece], [])
+def test_valid_json_is_returned_unchanged(piece: bytes) -> None:
+    assert repair_json(piece) == ([piece], [])
 
 
 @given(st.lists(dumped(objects), max_size=4))
-def test_sound_values_come_back_as_they_are_without_what_stands_between_them(pieces: list[bytes]) -> None:
-    assert mend(b" ,\n".join(pieces)) == (pieces, [])
-    assert mend(b",".join([*pieces, b" "]) if pieces else b"") == (pieces, [])
+def test_valid_values_are_returned_unchanged_without_separators(pieces: list[bytes]) -> None:
+    assert repair_json(b" ,\n".join(pieces)) == (pieces, [])
+    assert repair_json(b",".join([*pieces, b" "]) if pieces else b"") == (pieces, [])
 
 
 @given(values)
@@ -388,7 +388,7 @@ def test_escapes_of_nothing_keep_their_text_and_other_escapes_their_meaning(valu
 
 
 @given(values, st.randoms(use_true_random=False))
-def test_commas_too_many_keep_the_value(value: Any, chance: random.Random) -> None:
+def test_surplus_commas_keep_the_value(value: Any, chance: random.Random) -> None:
     piece = write(value, json.dumps, lambda: chance.choice([",", ", ,", " ,, ,"]), last=chance.choice(["", ",", ", ,"]))
     assert json.loads(only_value(piece)) == value
 
@@ -400,20 +400,20 @@ def test_lost_commas_keep_the_value(value: Any, chance: random.Random) -> None:
 
 
 @given(values, st.integers(0, 20))
-def test_lost_ends_keep_the_value(value: Any, lost: int) -> None:
+def test_lost_closing_brackets_keep_the_value(value: Any, lost: int) -> None:
     piece = json.dumps(value).encode()
     ends = len(piece) - len(piece.rstrip(b"]}"))
     cut = piece[: len(piece) - min(lost, ends)]
     try:
-        mended = only_value(cut)
-    except Unmendable:
+        repaired = only_value(cut)
+    except Unrepairable:
         assert cut.endswith((b"[", b"{"))
     else:
-        assert mended == piece
+        assert repaired == piece
 
 
 @given(objects, st.binary(min_size=1, max_size=8))
-def test_bytes_that_are_no_utf8_become_what_python_makes_of_them(value: dict[str, Any], raw: bytes) -> None:
+def test_invalid_utf8_is_replaced_as_python_replaces_it(value: dict[str, Any], raw: bytes) -> None:
     raw = b"".join(b"\\u%04x" % byte if byte < 0x20 or byte in b'"\\' else bytes([byte]) for byte in raw)
     piece = json.dumps({"name": "|", **value, "last": "|"}).encode().replace(b"|", raw)
     assert only_value(piece) == piece.decode(errors="replace").encode()
@@ -438,7 +438,7 @@ fragments = bits | st.sampled_from([b"\n", b"\x00", b"\xff", b"\xe2\x82", b" "])
 
 @st.composite
 def mutilated(draw: st.DrawFn) -> bytes:
-    """Sound JSON with a few bytes put in or taken out."""
+    """Valid JSON with a few bytes inserted or removed."""
     text = bytearray(draw(dumped()))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
@@ -447,17 +447,17 @@ def mutilated(draw: st.DrawFn) -> bytes:
 
 
 @given(st.binary() | st.lists(fragments, max_size=40).map(b"".join) | mutilated(), st.booleans())
-def test_whatever_comes_is_refused_or_becomes_sound_json(piece: bytes, at_end: bool) -> None:
+def test_any_bytes_are_refused_or_become_valid_json(piece: bytes, at_end: bool) -> None:
     try:
-        mended = mend(piece, at_end=at_end)
-    except Unmendable as refused:
-        mended, offsets = Mended([], []), [refused.offset]
+        repaired = repair_json(piece, at_end=at_end)
+    except Unrepairable as refused:
+        repaired, offsets = Repaired([], []), [refused.offset]
     else:
-        offsets = [repair.offset for repair in mended.repairs]
-    for value in mended.values:
+        offsets = [change.offset for change in repaired.repairs]
+    for value in repaired.values:
         read(value)
         assert value.strip() == value
-        assert mend(value, at_end=True) == ([value], [])
+        assert repair_json(value, at_end=True) == ([value], [])
     assert offsets == sorted(offsets)
     assert all(0 <= offset <= len(piece) for offset in offsets)
 
@@ -489,9 +489,9 @@ def malformed(name: str) -> bytes:
 
 @needs_shared
 @pytest.mark.parametrize("name", OTHERS)
-def test_real_traces_that_are_sound_are_left_alone(name: str) -> None:
+def test_valid_real_traces_are_returned_unchanged(name: str) -> None:
     piece = malformed(name)
-    assert mend(piece) == ([piece.strip()], [])
+    assert repair_json(piece) == ([piece.strip()], [])
 
 
 @needs_shared
@@ -509,7 +509,7 @@ def test_names_that_broke_real_traces_are_kept(name: str) -> None:
 
 @needs_shared
 def test_metadata_that_broke_a_real_trace_are_kept() -> None:
-    """The slashes stand for backslashes, before torch wrote them: what is lost there is not guessed at."""
+    """The slashes stand for lost backslashes, which torch did not write: they are not guessed."""
     piece = malformed("metadata_bad")
     document = json.loads(only_value(piece))
     assert document["str_md"] == 'a /"quoted/" / valuenl'

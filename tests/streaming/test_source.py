@@ -1,4 +1,4 @@
-"""A file that grows reads like one that is whole: reads wait for bytes, and end where the file does."""
+"""A growing file reads like a complete one: reads wait for bytes, and end at the end of the file."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.streaming.codec import Format, format_of, plain_chunks
+from service.streaming import codec
+from service.streaming.codec import plain_chunks
 from service.streaming.source import HEAD_SIZE, GrowingFile
 from tests.traces import Compression, TraceShape, write_trace
 
@@ -26,10 +27,10 @@ class Growing:
         self.file: BufferedReader = BufferedReader(self.raw)
         self._thread = ThreadPoolExecutor(1)
 
-    def write(self, content: bytes, *, told: bool = True) -> None:
+    def write(self, content: bytes, *, reported: bool = True) -> None:
         with self._path.open("ab") as file:
             file.write(content)
-        if told:
+        if reported:
             self.raw.grow(self._path.stat().st_size)
 
     def read(self, size: int = 1 << 16) -> "Future[bytes]":
@@ -54,7 +55,7 @@ def waits(reading: "Future[bytes]") -> bool:
     return True
 
 
-def test_a_read_gives_what_is_there_and_the_next_waits(growing: Growing) -> None:
+def test_read_returns_available_bytes_and_the_next_waits(growing: Growing) -> None:
     growing.write(b"x" * 100)
 
     assert growing.read().result(ENDS_S) == b"x" * 100
@@ -64,15 +65,15 @@ def test_a_read_gives_what_is_there_and_the_next_waits(growing: Growing) -> None
     assert reading.result(ENDS_S) == b"y"
 
 
-def test_bytes_that_were_not_told_of_are_not_read(growing: Growing) -> None:
+def test_unreported_bytes_are_not_read(growing: Growing) -> None:
     growing.write(b"x" * 100)
-    growing.write(b"y" * 100, told=False)
+    growing.write(b"y" * 100, reported=False)
 
     assert growing.read().result(ENDS_S) == b"x" * 100
     assert waits(growing.read())
 
 
-def test_it_ends_only_when_it_is_complete(growing: Growing) -> None:
+def test_growing_file_ends_only_when_complete(growing: Growing) -> None:
     growing.write(b"x" * 100)
     growing.read().result(ENDS_S)
     reading = growing.read()
@@ -83,15 +84,15 @@ def test_it_ends_only_when_it_is_complete(growing: Growing) -> None:
     assert reading.result(ENDS_S) == b""
 
 
-def test_a_complete_file_is_read_to_its_end_whatever_was_told(growing: Growing) -> None:
-    growing.write(b"x" * 100, told=False)
+def test_complete_file_is_read_to_its_end_regardless_of_reports(growing: Growing) -> None:
+    growing.write(b"x" * 100, reported=False)
     growing.raw.finish()
 
     assert growing.read().result(ENDS_S) == b"x" * 100
     assert growing.read().result(ENDS_S) == b""
 
 
-def test_the_magic_bytes_come_in_one_piece(growing: Growing) -> None:
+def test_magic_bytes_arrive_in_one_piece(growing: Growing) -> None:
     growing.write(b"SQLite")
     reading = growing.read()
     assert waits(reading)
@@ -101,7 +102,7 @@ def test_the_magic_bytes_come_in_one_piece(growing: Growing) -> None:
     assert reading.result(ENDS_S).startswith(b"SQLite format 3")
 
 
-def test_it_may_be_renamed_while_it_is_read(growing: Growing, tmp_path: Path) -> None:
+def test_growing_file_may_be_renamed_while_read(growing: Growing, tmp_path: Path) -> None:
     growing.write(b"x" * 100)
     (tmp_path / "growing").rename(tmp_path / "kept")
     growing.raw.finish()
@@ -110,16 +111,20 @@ def test_it_may_be_renamed_while_it_is_read(growing: Growing, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("compress", "told"), [("none", Format.JSON), ("gzip", Format.GZIP), ("zstd", Format.ZSTD)], ids=str
+    ("compress", "expected"),
+    [("none", codec.Compression.NONE), ("gzip", codec.Compression.GZIP), ("zstd", codec.Compression.ZSTD)],
+    ids=str,
 )
-def test_its_plain_bytes_are_those_of_the_whole(
-    growing: Growing, tmp_path: Path, compress: Compression, told: Format
+def test_growing_compressed_file_decompresses_like_a_complete_one(
+    growing: Growing, tmp_path: Path, compress: Compression, expected: codec.Compression
 ) -> None:
     plain = write_trace(tmp_path / "plain", TraceShape(steps=20)).read_bytes()
     packed = write_trace(tmp_path / "packed", TraceShape(steps=20), compress=compress).read_bytes()
-    reading = growing._thread.submit(lambda: (format_of(growing.file), b"".join(plain_chunks(growing.file))))
+    reading = growing._thread.submit(
+        lambda: (codec.compression_of(codec.file_head(growing.file)), b"".join(plain_chunks(growing.file)))
+    )
     for at in range(0, len(packed), 777):
         growing.write(packed[at : at + 777])
     growing.raw.finish()
 
-    assert reading.result(ENDS_S) == (told, plain)
+    assert reading.result(ENDS_S) == (expected, plain)

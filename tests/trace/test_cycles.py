@@ -1,4 +1,4 @@
-"""Cycles: which traces of a run were written in one turn of the profiler's schedule."""
+"""Cycles: traces of a run from the same repetition of the profiler's schedule."""
 
 from typing import Any
 
@@ -22,44 +22,42 @@ def summary(
     }
 
 
-def test_without_two_traces_of_a_rank_there_is_one_cycle() -> None:
+def test_traces_of_distinct_ranks_are_one_cycle() -> None:
     assert cycles_of([summary(0, (3,)), summary(1, (9,), 50), summary(None)]) == Cycles([0, 0, 0], "rank")
     assert cycles_of([summary(None), summary(None)]) == Cycles([0, 0], "rank")
     assert cycles_of([]).count == 0
 
 
-def test_steps_tell_cycles_even_where_a_rank_lacks_the_first() -> None:
+def test_steps_separate_cycles_if_a_rank_lacks_the_first() -> None:
     traces = [summary(0, (3, 4)), summary(0, (13, 14)), summary(1, (13, 14)), summary(2, (3,))]
     assert cycles_of(traces) == Cycles([0, 1, 1, 0], "steps")
 
 
-def test_times_since_the_epoch_tell_cycles_where_steps_do_not() -> None:
+def test_times_separate_cycles_if_steps_do_not() -> None:
     steps = (3, 4)
     traces = [summary(0, steps, 0, base=1000), summary(1, steps, 505), summary(0, steps, 500), summary(1, steps, 1002)]
     assert cycles_of(traces) == Cycles([1, 0, 0, 1], "time")
 
 
-def test_the_order_tells_cycles_where_nothing_is_apart() -> None:
+def test_order_separates_cycles_if_steps_and_times_overlap() -> None:
     traces = [summary(0, (), 8), summary(1, (), 5), summary(0, (), 0), summary(1, (), 9)]
     assert cycles_of(traces) == Cycles([1, 0, 0, 1], "order")
 
 
 @pytest.mark.parametrize(("host", "numbers"), [("node1", [0, 1]), (None, [0, 0])])
-def test_a_process_without_a_rank_is_known_by_its_host_and_pid(host: str | None, numbers: list[int]) -> None:
+def test_process_without_a_rank_is_identified_by_host_and_pid(host: str | None, numbers: list[int]) -> None:
     assert cycles_of([summary(None, (1,), host=host), summary(None, (2,), host=host)]).numbers == numbers
 
 
 @given(st.sets(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1), st.booleans(), st.randoms())
-def test_each_trace_is_in_the_cycle_in_which_it_was_made(
-    made: set[tuple[int, int]], has_steps: bool, random: Any
-) -> None:
-    traces = sorted(made)
+def test_traces_belong_to_the_cycle_that_wrote_them(pairs: set[tuple[int, int]], has_steps: bool, random: Any) -> None:
+    traces = sorted(pairs)
     random.shuffle(traces)
-    found = cycles_of([
+    cycles = cycles_of([
         summary(rank, (10 * cycle + 2, 10 * cycle + 3) if has_steps else (), 100 * cycle + rank)
         for rank, cycle in traces
     ])  # fmt: skip
     several = len({rank for rank, _ in traces}) < len(traces)
     order = sorted({cycle for _, cycle in traces}) if several else []
-    assert found.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
-    assert found.told_by == (("steps" if has_steps else "time") if several else "rank")
+    assert cycles.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
+    assert cycles.told_by == (("steps" if has_steps else "time") if several else "rank")

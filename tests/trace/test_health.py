@@ -1,4 +1,4 @@
-"""A report says what was found, the worst first, with the first few places of each."""
+"""Health reports list defects, worst first, with the first examples of each."""
 
 import orjson
 import pytest
@@ -9,15 +9,15 @@ from service.trace.health import CASES, EXAMPLES_MAX, TEXT_MAX, Health, Kind
 TOKEN = "hf_" + "abcDEF0123456789" * 2
 
 
-def health(*codes: str) -> Health:
-    one = Health()
+def health_with(*codes: str) -> Health:
+    health = Health()
     for offset, code in enumerate(codes):
-        one.add(code, offset=offset)
-    return one
+        health.add(code, offset=offset)
+    return health
 
 
-def test_what_was_refused_stands_before_repairs_and_these_before_oddities() -> None:
-    report = health("overlaps", "bad_escape", "cut", "unreadable_event", "invalid_utf8").as_dict(refused=2)
+def test_report_lists_refusals_then_repairs_then_oddities() -> None:
+    report = health_with("overlaps", "bad_escape", "cut", "unreadable_event", "invalid_utf8").as_dict(refused=2)
 
     assert [(note["kind"], note["code"]) for note in report["notes"]] == [
         ("refused", "unreadable_event"),
@@ -30,15 +30,15 @@ def test_what_was_refused_stands_before_repairs_and_these_before_oddities() -> N
     assert orjson.loads(orjson.dumps(report)) == report
 
 
-def test_a_note_has_its_count_and_its_first_examples() -> None:
-    one = Health()
-    one.add("bad_escape", count=5, offset=7, text="C:\\data")
+def test_note_has_a_count_and_the_first_examples() -> None:
+    health = Health()
+    health.add("bad_escape", count=5, offset=7, text="C:\\data")
     for offset in range(10):
-        one.add("bad_escape", offset=offset)
+        health.add("bad_escape", offset=offset)
 
-    (note,) = one.as_dict(refused=0)["notes"]
+    (note,) = health.as_dict(refused=0)["notes"]
 
-    assert note["count"] == one.count("bad_escape") == 15
+    assert note["count"] == health.count("bad_escape") == 15
     assert note["detail"] == CASES["bad_escape"].detail
     assert note["examples"] == [
         {"offset": 7, "text": "C:\\data"},
@@ -47,14 +47,14 @@ def test_a_note_has_its_count_and_its_first_examples() -> None:
     ]
 
 
-def test_what_was_found_nowhere_in_particular_has_no_example() -> None:
-    assert health().as_dict(refused=0) == {"repaired": 0, "refused": 0, "notes": []}
-    one = Health()
-    one.add("unknown_rank")
-    assert one.as_dict(refused=0)["notes"][0]["examples"] == []
+def test_note_without_a_place_or_text_has_no_example() -> None:
+    assert health_with().as_dict(refused=0) == {"repaired": 0, "refused": 0, "notes": []}
+    health = Health()
+    health.add("unknown_rank")
+    assert health.as_dict(refused=0)["notes"][0]["examples"] == []
 
 
-def test_reports_of_pieces_join_in_their_order() -> None:
+def test_reports_of_pieces_join_in_order() -> None:
     whole = Health()
     for start in (0, 100):
         piece = Health()
@@ -72,15 +72,15 @@ def test_reports_of_pieces_join_in_their_order() -> None:
 @pytest.mark.parametrize(
     "text", [TOKEN, f"{'x' * (TEXT_MAX - 10)} {TOKEN}", f'"env": {{"PASSWORD": "{TOKEN}"}}', f'{{"HF_TOKEN": "{TOKEN}']
 )
-def test_examples_are_short_and_tell_no_secret(text: str) -> None:
-    one = Health()
-    one.add("bad_escape", offset=0, text=text)
+def test_examples_are_truncated_and_redacted(text: str) -> None:
+    health = Health()
+    health.add("bad_escape", offset=0, text=text)
 
-    shown = one.as_dict(refused=0)["notes"][0]["examples"][0]["text"]
+    shown = health.as_dict(refused=0)["notes"][0]["examples"][0]["text"]
 
     assert len(shown) <= TEXT_MAX
     assert TOKEN[:8] not in shown
 
 
-def test_every_repair_is_a_case() -> None:
+def test_every_repair_has_a_case() -> None:
     assert {str(damage) for damage in Damage} <= {code for code, case in CASES.items() if case.kind is Kind.REPAIRED}

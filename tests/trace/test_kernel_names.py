@@ -1,4 +1,4 @@
-"""Kernel names: which communicate, which use matrix cores, and in which precision."""
+"""Classification of kernels by name: communication, matrix cores and precision."""
 
 import re
 import sqlite3
@@ -147,39 +147,39 @@ UNKNOWN = ("my_kernel", "_topk_forward", "triton_tem_fused_mm_3", "fused_gemm_of
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_names_of_libraries_that_communicate(name: str) -> None:
+def test_kernel_names_of_communication_libraries_communicate(name: str) -> None:
     assert communicates(name)
 
 
 @pytest.mark.parametrize("name", COMPUTING)
-def test_names_of_kernels_that_only_compute(name: str) -> None:
+def test_kernel_names_of_computation_do_not_communicate(name: str) -> None:
     assert not communicates(name)
 
 
-@pytest.mark.parametrize(("name", "known"), MATRICES)
-def test_products_of_matrices_use_matrix_cores_in_a_precision(name: str, known: str | None) -> None:
+@pytest.mark.parametrize(("name", "expected"), MATRICES)
+def test_matrix_kernels_use_matrix_cores_in_a_precision(name: str, expected: str | None) -> None:
     assert uses_matrix_cores(name) is True
-    assert precision(name) == known
+    assert precision(name) == expected
     assert not communicates(name)
 
 
-@pytest.mark.parametrize(("name", "known"), OTHERS)
-def test_other_known_kernels_do_not_use_matrix_cores(name: str, known: str | None) -> None:
+@pytest.mark.parametrize(("name", "expected"), OTHERS)
+def test_other_known_kernels_do_not_use_matrix_cores(name: str, expected: str | None) -> None:
     assert uses_matrix_cores(name) is False
-    assert precision(name) == known
+    assert precision(name) == expected
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_names_that_no_pattern_knows_are_unknown(name: str) -> None:
+def test_unmatched_kernel_names_are_unknown(name: str) -> None:
     assert uses_matrix_cores(name) is None
     assert precision(name) is None
 
 
-def test_each_pattern_says_what_libraries_it_is_of_and_stands_once() -> None:
+def test_patterns_are_unique_and_name_their_libraries() -> None:
     for patterns in (
-        [(one.glob, one.source) for one in COMMUNICATING],
-        [(one.pattern, one.source) for one in MATRIX_CORES],
-        [(one.pattern, one.source) for one in PRECISIONS],
+        [(entry.glob, entry.source) for entry in COMMUNICATING],
+        [(entry.pattern, entry.source) for entry in MATRIX_CORES],
+        [(entry.pattern, entry.source) for entry in PRECISIONS],
     ):
         assert all(source for _, source in patterns)
         assert len({pattern for pattern, _ in patterns}) == len(patterns)
@@ -187,23 +187,23 @@ def test_each_pattern_says_what_libraries_it_is_of_and_stands_once() -> None:
 
 @pytest.fixture(scope="module")
 def globbed() -> Callable[[str], bool]:
-    """What SQLite's GLOB says of the same patterns."""
+    """Return the match of the same patterns by SQLite's GLOB."""
     db = sqlite3.connect(":memory:")
-    globs = " OR ".join(f"lower(:name) GLOB '{one.glob}'" for one in COMMUNICATING)
-    asked = f"SELECT ({globs}) AND NOT lower(:name) GLOB '{NOT_COMMUNICATING}'"
-    return lambda name: bool(db.execute(asked, {"name": name}).fetchone()[0])
+    globs = " OR ".join(f"lower(:name) GLOB '{entry.glob}'" for entry in COMMUNICATING)
+    query = f"SELECT ({globs}) AND NOT lower(:name) GLOB '{NOT_COMMUNICATING}'"
+    return lambda name: bool(db.execute(query, {"name": name}).fetchone()[0])
 
 
-_PIECES = re.findall(r"[a-z_]+", " ".join([NOT_COMMUNICATING, *(one.glob for one in COMMUNICATING)]))
+_PIECES = re.findall(r"[a-z_]+", " ".join([NOT_COMMUNICATING, *(entry.glob for entry in COMMUNICATING)]))
 
 
 @given(st.lists(st.sampled_from([*_PIECES, "x", "\n", "İ", "K", "_POI_", "."]) | st.text("aKkİ_*?[]^\n", max_size=4)))
-def test_patterns_say_the_same_in_python_and_in_sql(globbed: Callable[[str], bool], pieces: list[str]) -> None:
+def test_patterns_agree_in_python_and_sql(globbed: Callable[[str], bool], pieces: list[str]) -> None:
     for name in ("".join(pieces), "".join(pieces).upper()):
         assert communicates(name) == globbed(name), name
 
 
-def test_the_sql_package_has_the_same_patterns() -> None:
+def test_sql_package_has_the_same_patterns() -> None:
     code = (PACKAGE / "collectives.sql").read_text()
     globs = re.findall(r"lower\(name\) GLOB '([^']*)'", code)
-    assert globs == [*(one.glob for one in COMMUNICATING), NOT_COMMUNICATING]
+    assert globs == [*(entry.glob for entry in COMMUNICATING), NOT_COMMUNICATING]

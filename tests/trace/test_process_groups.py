@@ -1,4 +1,4 @@
-"""What is known of process groups from what a trace lists of them."""
+"""Process groups from the list in a trace."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ def listed(*groups: dict[str, Any], world_size: Any = 8) -> ProcessGroups:
     return ProcessGroups.listed({"distributedInfo": {"pg_config": [*groups]}}, 0, world_size)
 
 
-def test_a_group_is_known_by_its_name() -> None:
+def test_process_group_is_found_by_name() -> None:
     groups = listed({"pg_name": "tp", "pg_desc": "tensor", "pg_size": 2, "ranks": [0, 1]}, {"pg_name": 1, "ranks": [0]})
     assert groups.of("tp", any_told=True) == ProcessGroup(2, "tensor", "[0, 1]")
     assert groups.of("1", any_told=True) == ProcessGroup(1, None, "[0]")
     assert groups.of("dp", any_told=True) == ProcessGroup()
 
 
-def test_without_a_name_it_is_one_of_the_listed() -> None:
+def test_unnamed_process_group_has_the_size_of_the_listed_ones() -> None:
     assert listed({"pg_name": "0", "pg_size": 4}).of(None, any_told=True) == ProcessGroup(4)
     assert (
         listed({"pg_name": "0", "pg_size": 4}, {"pg_name": "1", "pg_size": 2}).of(None, any_told=False)
@@ -26,13 +26,13 @@ def test_without_a_name_it_is_one_of_the_listed() -> None:
     )
 
 
-def test_where_none_is_listed_or_told_it_is_assumed_to_be_the_job() -> None:
+def test_unnamed_process_group_is_assumed_to_be_the_job_without_a_list() -> None:
     assert listed().of(None, any_told=False) == ProcessGroup(8, assumed=True)
     assert listed().of(None, any_told=True) == ProcessGroup()
     assert listed(world_size=None).of(None, any_told=False) == ProcessGroup()
 
 
-def test_of_a_merged_trace_each_rank_lists_its_own() -> None:
+def test_merged_trace_has_process_groups_for_each_rank() -> None:
     own = {"distributedInfo": {"pg_config": [{"pg_name": "0", "pg_size": 2}]}}
     groups = ProcessGroups.listed({"envelopes": {"5": own}, "distributedInfo": {}}, 5, 8)
     assert groups.of("0", any_told=True) == ProcessGroup(2)
@@ -42,12 +42,12 @@ def test_of_a_merged_trace_each_rank_lists_its_own() -> None:
     "info",
     [None, 7, [], {"pg_config": 5}, {"pg_config": [None, 3]}, {"pg_config": [{"pg_size": "2", "ranks": "[0]"}]}],
 )
-def test_what_is_odd_tells_nothing(info: Any) -> None:
+def test_malformed_process_groups_are_ignored(info: Any) -> None:
     groups = ProcessGroups.listed({"distributedInfo": info}, 0, "many")
     assert groups.of("0", any_told=False) == ProcessGroup()
     assert groups.of(None, any_told=False) == ProcessGroup()
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), -1, 0, 1e300])
-def test_a_size_that_is_none_is_unknown(size: float) -> None:
+def test_malformed_group_size_is_unknown(size: float) -> None:
     assert listed({"pg_name": "0", "pg_size": size, "ranks": [size]}).of("0", any_told=True).size in (None, 1)

@@ -1,4 +1,4 @@
-"""A rank is what the document or the name tells; the unknown stays unknown, and never becomes rank 0."""
+"""Ranks come from the document or the file name; an unknown rank never becomes rank 0."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from service.trace.rank import rank_of, world_size_of
         ("trace-rank-0005.json", 5),
     ],
 )
-def test_a_file_name_tells_the_rank(name: str, rank: int) -> None:
+def test_file_name_contains_the_rank(name: str, rank: int) -> None:
     assert rank_of({}, name) == rank
 
 
@@ -28,7 +28,7 @@ def test_a_file_name_tells_the_rank(name: str, rank: int) -> None:
     "name",
     [
         "trace.json",
-        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # where it stands in each dimension, not which of all it is
+        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # ranks of each dimension, not the global rank
         "local_rank0.json",  # which on its machine
         "local-rank-2.json",
         "localrank1.json",
@@ -41,22 +41,22 @@ def test_a_file_name_tells_the_rank(name: str, rank: int) -> None:
         "",
     ],
 )
-def test_a_name_that_tells_no_rank_leaves_it_unknown(name: str) -> None:
+def test_file_name_without_a_rank_leaves_it_unknown(name: str) -> None:
     assert rank_of({}, name) is None
 
 
-def test_distributed_info_outweighs_the_name() -> None:
+def test_distributed_info_takes_precedence_over_the_file_name() -> None:
     assert rank_of({"distributedInfo": {"rank": 5}}, "rank0.json") == 5
     assert rank_of({"distributedInfo": {"rank": 0}}, "rank7.json") == 0
 
 
 @pytest.mark.parametrize("info", [None, [], "nccl", 3, {}, *({"rank": r} for r in (None, -1, "0", True, 1 << 63, 0.0))])
-def test_distributed_info_that_tells_no_rank_is_passed_over(info: Any) -> None:
+def test_distributed_info_without_a_valid_rank_is_ignored(info: Any) -> None:
     assert rank_of({"distributedInfo": info}, "trace.json") is None
     assert rank_of({"distributedInfo": info}, "rank7.json") == 7
 
 
-@pytest.mark.parametrize(("told", "size"), [(8, 8), (None, None), ("8", None), (-1, None), (1 << 64, None)])
-def test_the_world_size_is_a_whole_number_or_unknown(told: Any, size: int | None) -> None:
-    assert world_size_of({"distributedInfo": {"world_size": told}}) == size
+@pytest.mark.parametrize(("value", "size"), [(8, 8), (None, None), ("8", None), (-1, None), (1 << 64, None)])
+def test_world_size_is_an_integer_or_unknown(value: Any, size: int | None) -> None:
+    assert world_size_of({"distributedInfo": {"world_size": value}}) == size
     assert world_size_of({}) is None

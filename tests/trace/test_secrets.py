@@ -1,4 +1,4 @@
-"""Secrets are hidden where they stand, and nothing else is."""
+"""Secrets, and nothing else, are redacted."""
 
 import json
 import re
@@ -46,7 +46,7 @@ ENVIRONMENTS = ["env", "ENV", "environ", "Environment", "environment_variables",
 
 
 @pytest.mark.parametrize("secret", LOOKS, ids=lambda secret: secret[:6])
-def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(secret: str) -> None:
+def test_secret_forms_are_redacted_anywhere(secret: str) -> None:
     assert redacted_text(secret) == REDACTED
     assert redacted_text(f"push with {secret}, please") == f"push with {REDACTED}, please"
     value = {"a": [f"({secret})", 1, None], secret: None}
@@ -77,7 +77,7 @@ def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(secret: str) -> N
         ('"env": {"HOME": "/home/me", "US', '"env": {"HOME": "[redacted]", "[redacted]"'),
     ],
 )
-def test_of_a_longer_text_only_the_secret_is_hidden(text: str, hidden: str) -> None:
+def test_only_the_secret_in_a_text_is_redacted(text: str, hidden: str) -> None:
     assert redacted_text(text) == hidden
     assert redacted_text(hidden) == hidden
 
@@ -92,12 +92,12 @@ def test_of_a_longer_text_only_the_secret_is_hidden(text: str, hidden: str) -> N
         "--max-tokens 128", '["--max-token", "128"]', '["--token", "--lr"]', "task_live_0123456789", "sig=short",
     ],
 )  # fmt: skip
-def test_other_texts_stay(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert redacted_text(text) == text
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_the_value_of_a_key_that_names_a_secret_is_hidden(key: str) -> None:
+def test_value_of_a_secret_key_is_redacted(key: str) -> None:
     value = {key: "open sesame", "n": {key: ["a", {"b": "c"}], "d": "e"}, "none": {key: None}}
     hidden = {key: REDACTED, "n": {key: [REDACTED, {"b": REDACTED}], "d": "e"}, "none": {key: None}}
     assert redacted(value) == hidden
@@ -105,7 +105,7 @@ def test_the_value_of_a_key_that_names_a_secret_is_hidden(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [*OTHER_KEYS, "env", "environ"])
-def test_the_value_of_another_key_stays(key: str) -> None:
+def test_value_of_another_key_is_unchanged(key: str) -> None:
     value = {key: "production", "n": {key: 1.5}}
     assert redacted(value) == value
     assert redacted_json(json.dumps(value)) == json.dumps(value)
@@ -121,23 +121,23 @@ def test_the_value_of_another_key_stays(key: str) -> None:
         ('{"HOME": "/me"}', REDACTED),
     ],
 )
-def test_every_value_of_an_environment_is_hidden(key: str, dump: Any, hidden: Any) -> None:
+def test_every_value_of_an_environment_is_redacted(key: str, dump: Any, hidden: Any) -> None:
     assert redacted({"a": {key: dump}, "b": "c"}) == {"a": {key: hidden}, "b": "c"}
     assert json.loads(redacted_json(json.dumps({"a": {key: dump}, "b": "c"}))) == {"a": {key: hidden}, "b": "c"}
 
 
-def test_a_number_is_hidden_as_a_password_but_not_as_a_token_which_may_be_a_models() -> None:
+def test_number_is_redacted_as_a_password_but_not_as_a_token() -> None:
     assert redacted({"password": 1234, "token": 1234}) == {"password": REDACTED, "token": 1234}
     assert redacted_json('{"password": 1.50, "token": 1.50}') == f'{{"password": "{REDACTED}", "token": 1.50}}'
 
 
-def test_what_is_not_hidden_stays_to_the_byte() -> None:
+def test_text_around_redactions_is_unchanged_to_the_byte() -> None:
     text = '{ "a":1.50,"b" : [1e5, -0.0, 1180591620717411303424, NaN],\t"\\u0061": "\\/\\ud800\\u00e9",\n"a":{}} '
     assert redacted_json(text) == text
     assert redacted_json(text[:-2] + ',"HF_TOKEN" : "x"}') == text[:-2] + f',"HF_TOKEN" : "{REDACTED}"}}'
 
 
-def test_an_escaped_secret_is_hidden_too() -> None:
+def test_escaped_secret_is_redacted() -> None:
     assert redacted_json('{"\\u0070assword": "x", "u": "https:\\/\\/me:pass\\u0040host"}') == (
         f'{{"\\u0070assword": "{REDACTED}", "u": "https://{REDACTED}@host"}}'
     )
@@ -152,7 +152,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans())
-def test_text_and_value_are_redacted_alike_and_what_changes_is_suspect(value: Any, escaped: bool) -> None:
+def test_text_and_value_are_redacted_alike_and_suspect_matches_changes(value: Any, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped)
     hidden = redacted_json(text)
     assert json.loads(hidden) == json.loads(json.dumps(redacted(value)))
@@ -163,7 +163,7 @@ def test_text_and_value_are_redacted_alike_and_what_changes_is_suspect(value: An
 
 
 @given(st.text(alphabet="\"\\{}[]:, a='\ud800eyJ", max_size=30))
-def test_any_text_can_be_redacted(text: str) -> None:
+def test_redaction_accepts_any_text(text: str) -> None:
     redacted_text(text)
     redacted_json(text)
 
@@ -172,14 +172,14 @@ def test_any_text_can_be_redacted(text: str) -> None:
     "piece",
     ['"', "\\", '"\\', "{", '[{"a":', "eyJ-", "://", ":", "sk-", "bearer ", "wandb ", "token'", "token=", '"env":'],
 )
-def test_no_text_takes_more_than_its_length_of_time(piece: str) -> None:
+def test_redaction_takes_linear_time(piece: str) -> None:
     began = time.process_time()
     redacted_text(f'"k": ://{piece * (200_000 // len(piece))}')
     assert time.process_time() - began < 10  # what grows with the square takes minutes
 
 
 @pytest.mark.parametrize("flag", ["--token", "--hf-token", "-password", "--api_key", "--s3.key", "--db-pass"])
-def test_the_value_behind_a_flag_that_names_a_secret_is_hidden(flag: str) -> None:
+def test_value_after_a_secret_flag_is_redacted(flag: str) -> None:
     value = {"argv": ["train.py", flag, "open sesame", "--lr", "0.1", ["x"]]}
     hidden = {"argv": ["train.py", flag, REDACTED, "--lr", "0.1", ["x"]]}
     assert redacted(value) == hidden
@@ -188,13 +188,13 @@ def test_the_value_behind_a_flag_that_names_a_secret_is_hidden(flag: str) -> Non
 
 
 @pytest.mark.parametrize("key", ["launch_env", "workerEnv", "runtime.environ"])
-def test_dumps_of_environments_are_known_by_their_last_word(key: str) -> None:
+def test_environment_dump_is_recognised_by_the_last_word_of_its_key(key: str) -> None:
     value = {key: {"HOME": "/me"}}
     assert redacted(value) == {key: {"HOME": REDACTED}}
     assert json.loads(redacted_json(json.dumps(value))) == {key: {"HOME": REDACTED}}
 
 
 @pytest.mark.parametrize("value", ["forward", "backward", "bwd", "prefill", "2", 3, None, True])
-def test_a_pass_of_a_model_is_no_password(value: object) -> None:
+def test_pass_of_a_model_is_not_a_password(value: object) -> None:
     assert redacted({"pass": value}) == {"pass": value}
     assert redacted_json(json.dumps({"pass": value})) == json.dumps({"pass": value})

@@ -1,4 +1,4 @@
-"""A selection is what a client sends, or says what is wrong with it; intervals are sets of moments."""
+"""Selections keep what a client sends or name its faults; intervals are sets of moments."""
 
 import json
 from typing import Any
@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from service.trace.errors import BadSelection
 from service.trace.selection import (
     ALWAYS,
-    VALUES_MAX,
     Closure,
     Interval,
     Selection,
-    common,
+    difference,
+    intersection,
     share_of_time,
-    united,
-    without,
+    union,
 )
+from service.trace.selection_fields import VALUES_MAX
 
 ALL = {
     "window": {"from": "a", "end_ns": 9, "relative": True},
@@ -44,8 +44,8 @@ def moments(spans: list[Interval]) -> set[int]:
     return {moment for start, end in spans for moment in range(start, end)}
 
 
-def are_united(spans: list[Interval]) -> bool:
-    """Whether intervals are in order and apart, and none is empty."""
+def is_union(spans: list[Interval]) -> bool:
+    """Return whether intervals are sorted, apart and not empty."""
     edges = [edge for span in spans for edge in span]
     return edges == sorted(set(edges))
 
@@ -54,54 +54,54 @@ def are_united(spans: list[Interval]) -> bool:
 
 
 @given(intervals)
-def test_united_intervals_hold_the_same_moments_and_lie_apart(spans: list[Interval]) -> None:
-    made = united(spans)
+def test_union_has_the_moments_of_its_intervals_and_joins_them(spans: list[Interval]) -> None:
+    joined = union(spans)
 
-    assert are_united(made)
-    assert moments(made) == moments(spans)
-
-
-@given(intervals, intervals)
-def test_what_is_common_is_in_both(ones: list[Interval], others: list[Interval]) -> None:
-    made = common(united(ones), united(others))
-
-    assert are_united(made)
-    assert moments(made) == moments(ones) & moments(others)
+    assert is_union(joined)
+    assert moments(joined) == moments(spans)
 
 
 @given(intervals, intervals)
-def test_what_is_without_others_is_in_the_first_alone(ones: list[Interval], others: list[Interval]) -> None:
-    made = without(united(ones), united(others))
+def test_intersection_has_the_moments_of_both(first: list[Interval], second: list[Interval]) -> None:
+    shared = intersection(union(first), union(second))
 
-    assert are_united(made)
-    assert moments(made) == moments(ones) - moments(others)
+    assert is_union(shared)
+    assert moments(shared) == moments(first) & moments(second)
 
 
-def test_all_time_has_two_open_ends() -> None:
-    assert without([ALWAYS], [(3, 5), (5, 7)]) == [(ALWAYS[0], 3), (7, ALWAYS[1])]
-    assert without([ALWAYS], []) == [ALWAYS]
-    assert without([ALWAYS], [ALWAYS]) == []
-    assert common([ALWAYS], [(3, 5)]) == [(3, 5)]
-    assert without([ALWAYS], [(ALWAYS[0], 3)]) == [(3, ALWAYS[1])]
+@given(intervals, intervals)
+def test_difference_has_the_moments_of_the_first_alone(first: list[Interval], second: list[Interval]) -> None:
+    rest = difference(union(first), union(second))
+
+    assert is_union(rest)
+    assert moments(rest) == moments(first) - moments(second)
+
+
+def test_difference_from_all_time_has_open_ends() -> None:
+    assert difference([ALWAYS], [(3, 5), (5, 7)]) == [(ALWAYS[0], 3), (7, ALWAYS[1])]
+    assert difference([ALWAYS], []) == [ALWAYS]
+    assert difference([ALWAYS], [ALWAYS]) == []
+    assert intersection([ALWAYS], [(3, 5)]) == [(3, 5)]
+    assert difference([ALWAYS], [(ALWAYS[0], 3)]) == [(3, ALWAYS[1])]
 
 
 # -- the model --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("told", [{}, ALL, *({key: value} for key, value in ALL.items())], ids=" ".join)
-def test_a_selection_is_the_same_json_again(told: dict[str, Any]) -> None:
-    assert Selection.parsed(told).as_dict() == told
-    assert Selection.parsed(json.dumps(told)) == Selection.parsed(told)
+@pytest.mark.parametrize("value", [{}, ALL, *({key: value} for key, value in ALL.items())], ids=" ".join)
+def test_selection_round_trips_through_json(value: dict[str, Any]) -> None:
+    assert Selection.parsed(value).as_dict() == value
+    assert Selection.parsed(json.dumps(value)) == Selection.parsed(value)
 
 
-def test_nothing_said_means_all_of_the_closure() -> None:
+def test_closure_is_complete_by_default() -> None:
     assert Selection.parsed({}).closure == Closure(
         metadata=True, flows=True, launches=True, kernels=True, annotations=True
     )
 
 
 @pytest.mark.parametrize(
-    ("told", "place"),
+    ("value", "place"),
     [
         ({"steps": []}, "steps"),
         ({"names": []}, "names"),
@@ -132,9 +132,9 @@ def test_nothing_said_means_all_of_the_closure() -> None:
         (b"\xff", "selection"),
     ],
 )
-def test_what_is_no_selection_is_refused_and_the_place_named(told: Any, place: str) -> None:
+def test_invalid_selection_is_refused_and_the_error_names_the_place(value: Any, place: str) -> None:
     with pytest.raises(BadSelection) as caught:
-        Selection.parsed(told)
+        Selection.parsed(value)
 
     assert place in caught.value.detail
     assert len(caught.value.detail) < 1000
@@ -161,9 +161,9 @@ SUMMARY = {
         ({"window": {"from": "a", "to": "b"}}, 1.0),
     ],
 )
-def test_a_selection_tells_its_share_of_the_time(selection: dict[str, Any], share: float) -> None:
+def test_share_of_time_is_that_of_the_selected_window_and_steps(selection: dict[str, Any], share: float) -> None:
     assert share_of_time(Selection.parsed(selection), SUMMARY) == pytest.approx(share)
 
 
-def test_a_trace_without_times_is_selected_whole() -> None:
+def test_share_of_time_of_a_trace_without_times_is_one() -> None:
     assert share_of_time(Selection.parsed({"steps": [7]}), {"bounds": None, "steps": []}) == 1.0

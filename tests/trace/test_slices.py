@@ -17,7 +17,7 @@ from service.trace.slices import SliceReference
         ("at:9223372036854775807: ", SliceReference("at", (1 << 63) - 1, " ")),
     ],
 )
-def test_a_reference_is_read_and_written(text: str, reference: SliceReference) -> None:
+def test_slice_reference_round_trips(text: str, reference: SliceReference) -> None:
     assert SliceReference.parsed(text) == reference
     assert str(reference) == text
 
@@ -30,7 +30,7 @@ def test_a_reference_is_read_and_written(text: str, reference: SliceReference) -
         "id:99999999999999999999", "POSITION:5",
     ],
 )  # fmt: skip
-def test_other_text_is_refused_with_the_forms_that_there_are(text: str) -> None:
+def test_malformed_slice_reference_is_refused_with_the_allowed_forms(text: str) -> None:
     with pytest.raises(BadSlice, match="write position:POSITION, at:TIME_NS:NAME or id:ID") as refused:
         SliceReference.parsed(text)
     assert refused.value.extra["forms"] == ("position:POSITION", "at:TIME_NS:NAME", "id:ID")

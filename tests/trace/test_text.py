@@ -1,4 +1,4 @@
-"""JSON that is read and written keeps its numbers and all of its members as they stand."""
+"""JSON round-trips with the text of its numbers and all its members."""
 
 import json
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.trace.text import Members, Number, read, with_member, written
 from tests.columns import Number as Numeral
 from tests.columns import Object, parsed
-from tests.columns import written as told
+from tests.columns import written as serialised
 
 strings = st.text(st.characters(codec=None, categories=None), max_size=6)
 numerals = st.builds(Numeral, st.from_regex(r"\A-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,5})?([eE][+-]?[0-9]{1,3})?\Z"))
@@ -22,41 +22,41 @@ objects = st.lists(st.tuples(strings, values), max_size=4).map(Object)
 
 
 @given(values)
-def test_what_is_read_is_written_as_it_stood(value: object) -> None:
-    assert parsed(written(read(told(value)))) == value
+def test_json_text_round_trips(value: object) -> None:
+    assert parsed(written(read(serialised(value)))) == value
 
 
 @pytest.mark.parametrize("text", ["1.50", "-0", "1E400", "123456789012345678901234567890", "1e-7", "NaN"])
-def test_a_number_is_its_text(text: str) -> None:
+def test_number_keeps_its_text(text: str) -> None:
     assert read(text) == Number(text)
     assert written(read(f"[{text}]")) == f"[{text}]"
 
 
-def test_a_string_that_looks_like_a_number_stays_one() -> None:
+def test_string_that_looks_like_a_number_stays_a_string() -> None:
     assert written(read('["1.50"]')) == '["1.50"]'
 
 
-def test_of_equal_keys_each_stays() -> None:
+def test_duplicate_keys_are_kept() -> None:
     assert read('{"a": 1, "a": 2}') == Members([("a", Number("1")), ("a", Number("2"))])
 
 
-def test_line_breaks_inside_strings_are_read() -> None:
+def test_line_breaks_in_strings_are_accepted() -> None:
     assert json.loads(written(read('"a\nb\tc"'))) == "a\nb\tc"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1,]", "01", '{"a" 1}', "1 2"])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read(text)
 
 
 @given(objects, strings, values)
-def test_an_object_gets_one_more_member_at_its_end(value: Object, key: str, member: object) -> None:
-    text = told(value)
+def test_with_member_appends_to_an_object(value: Object, key: str, member: object) -> None:
+    text = serialised(value)
     for spaced in (text, text[:-1] + "\n }"):
-        assert parsed(with_member(spaced, key, told(member))) == Object((*value, (key, member)))
+        assert parsed(with_member(spaced, key, serialised(member))) == Object((*value, (key, member)))
 
 
 @pytest.mark.parametrize("text", ["null", "[1]", "1", '"a"'])
-def test_what_is_no_object_gets_none(text: str) -> None:
+def test_with_member_leaves_other_values_unchanged(text: str) -> None:
     assert with_member(text, "a", "1") == text

@@ -1,4 +1,4 @@
-"""Times are exact: decimal text to integer nanoseconds, whatever the era, and never through a float."""
+"""Times are exact: decimal text of any profiler version becomes integer nanoseconds without a float."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -14,13 +14,13 @@ LARGEST_US = (1 << 62) // 1000
 
 
 def number(text: str) -> int | Decimal:
-    """A JSON number as an exact reader gives it."""
+    """Parse a JSON number exactly."""
     return int(text) if text.lstrip("-").isdecimal() else Decimal(text)
 
 
 @st.composite
 def texts(draw: st.DrawFn, largest: int = LARGEST_US - 1) -> str:
-    """Decimal text of any length after the point."""
+    """Draw decimal text with any number of decimals."""
     whole = draw(st.integers(0, largest))
     digits = draw(st.text("0123456789", max_size=60))
     return draw(st.sampled_from(["", "-"])) + str(whole) + ("." + digits if digits else "")
@@ -40,12 +40,12 @@ def texts(draw: st.DrawFn, largest: int = LARGEST_US - 1) -> str:
         ("1.7121954955055829E15", 1_712_195_495_505_582_900),
     ],
 )
-def test_the_text_of_every_era_becomes_exact_nanoseconds(text: str, ns: int) -> None:
+def test_times_of_every_profiler_version_become_exact_nanoseconds(text: str, ns: int) -> None:
     assert to_ns(number(text)) == ns
     assert type(to_ns(number(text))) is int
 
 
-def test_a_double_would_have_been_wrong() -> None:
+def test_double_would_lose_nanoseconds() -> None:
     text = "1712195495505582.988"
 
     assert int(float(text) * 1000) != to_ns(Decimal(text))
@@ -55,19 +55,19 @@ def test_a_double_would_have_been_wrong() -> None:
 @example("0." + "9" * 60)
 @example("-0." + "0" * 50 + "1")
 @example(f"{LARGEST_US - 1}." + "9" * 60)
-def test_any_decimal_becomes_its_floor_in_nanoseconds(text: str) -> None:
+def test_decimal_time_is_rounded_down_to_nanoseconds(text: str) -> None:
     assert to_ns(number(text)) == floor(Fraction(text) * 1000)
 
 
 @given(texts(), texts())
 @example("1712195495505582.9879999999999999999999999", "0.0000000000000000000000001")
 @example(f"{LARGEST_US - 1}." + "9" * 60, "-" + "0." + "0" * 59 + "1")
-def test_an_end_is_the_exact_sum_in_nanoseconds(start: str, duration: str) -> None:
+def test_end_is_the_exact_sum_in_nanoseconds(start: str, duration: str) -> None:
     assert to_ns(plus(number(start), number(duration))) == floor((Fraction(start) + Fraction(duration)) * 1000)
 
 
 @given(texts(), texts())
-def test_what_starts_and_lasts_for_a_time_ends_within_64_bits(start: str, duration: str) -> None:
+def test_sum_of_valid_times_fits_64_bits(start: str, duration: str) -> None:
     assert is_time(number(start))
     assert is_time(number(duration))
     assert -(1 << 63) <= to_ns(plus(number(start), number(duration))) < 1 << 63
@@ -89,11 +89,11 @@ def test_what_starts_and_lasts_for_a_time_ends_within_64_bits(start: str, durati
         Decimal("-1e999999999"),
     ],
 )
-def test_what_is_no_number_or_beyond_64_bits_is_no_time(value: object) -> None:
+def test_non_number_or_time_beyond_64_bits_is_invalid(value: object) -> None:
     assert not is_time(value)
 
 
 @pytest.mark.parametrize("text", ["1e-999999999", "-1e-999999999", "0e999999999"])
-def test_an_extreme_exponent_costs_no_memory_and_no_time(text: str) -> None:
+def test_extreme_exponent_costs_no_memory_and_no_time(text: str) -> None:
     assert is_time(Decimal(text))
     assert to_ns(plus(Decimal(text), 5)) in (4999, 5000)

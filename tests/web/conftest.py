@@ -1,4 +1,4 @@
-"""A real Chromium whose every request is watched, and the traces that its tests look at."""
+"""A real Chromium whose requests are all recorded, and the traces of its tests."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ProxySettings, ViewportSize, expect, sync_playwright
 
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
@@ -19,7 +19,7 @@ from tests.web.elsewhere import Elsewhere, Watch
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OWN_ERRANDS = "AutofillServerCommunication,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Translate"
-"""What Chromium asks its makers for, whatever the page: it would hide what pages ask for."""
+"""Features of Chromium that contact its makers; disabled, so that only requests of pages are recorded."""
 SWITCHES = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", f"--disable-features={OWN_ERRANDS}",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -30,7 +30,7 @@ OpenContext = Callable[..., BrowserContext]
 
 
 def gated_engine(folder: Path, gate: Path) -> Path:
-    """An engine that starts once something is written to the pipe `gate`, which is made; a script in `folder`."""
+    """Create the named pipe `gate`, and a script in `folder` that starts the engine after a write to it."""
     os.mkfifo(gate)
     script = folder / "engine"
     engine = shlex.quote(str(provision.engine_path(Settings())))
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium, as the system has it."""
+    """The Chromium of the system."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: get one, as with `apt-get install chromium`")
     with sync_playwright() as playwright:
@@ -59,14 +59,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Elsewhere]:
-    """The rest of the world, as the browser sees it."""
+    """The proxy that stands for all other hosts."""
     with Elsewhere() as one:
         yield one
 
 
 @pytest.fixture
 def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext]:
-    """Opens contexts (a person's browser each). No test passes in which a page broke or asked another host."""
+    """Opens browser contexts. A test fails if a page raises an error or contacts another host."""
     opened: list[tuple[BrowserContext, Watch]] = []
 
     def open_one(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
@@ -85,12 +85,12 @@ def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext
         context.close()
         assert watch.page_errors == []
         assert watch.hosts() <= {"127.0.0.1", "localhost"}
-    assert elsewhere.asked == []
+    assert elsewhere.requests == []
 
 
 @pytest.fixture
 def page(open_context: OpenContext) -> Page:
-    """A tab of a browser of its own."""
+    """A tab of a new browser context."""
     return open_context().new_page()
 
 
@@ -108,7 +108,7 @@ def gpu_id(server: Server, gpu_trace: Path) -> str:
 
 @pytest.fixture(scope="package")
 def long_name() -> str:
-    """A name that would be markup, and finds no place to break a line."""
+    """A name that contains markup, and no place to break a line."""
     return f"<img src=x onerror=window.broken=1>{'rank_of_a_very_long_run' * 6}.pt.trace.json"
 
 
@@ -120,7 +120,7 @@ def long_name_id(server: Server, gpu_trace: Path, long_name: str) -> str:
 
 @pytest.fixture(scope="package")
 def failed_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file that is cut off in the middle of a string."""
+    """A trace whose file ends within a string."""
     path = tmp_path_factory.mktemp("failed") / "cut.pt.trace.json"
     path.write_text('{"traceEvents": [{"ph": "X", "name": "aten::a')
     trace = server.upload(path)
@@ -130,7 +130,7 @@ def failed_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="package")
 def damaged_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace whose names would be markup, are torn by quotes and hold a secret; with oddities, and cut off."""
+    """A truncated trace with oddities, whose names contain markup, quotes and a secret."""
     kernel = '{"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "ts": %d, "dur": %d, "name": "%s"}'
     names = ["<img src=x onerror=window.broken=1> C:\\data", 'say "hello" \\u202e', f"hf_{'abcDEF0123456789' * 2}\x01"]
     events = [kernel % (1000 * at, 9, name) for at, name in enumerate([*names, "k" * 300])]
@@ -150,5 +150,5 @@ def damaged_id(server: Server, damaged_trace: Path) -> str:
 
 @pytest.fixture(params=["made", pytest.param("a100", marks=[needs_shared, pytest.mark.slow])])
 def real_trace(request: pytest.FixtureRequest, gpu_trace: Path) -> Path:
-    """A trace with a stream 7: one of ours, and one of an A100."""
+    """A trace with a stream 7: a synthetic one, and one of an A100."""
     return gpu_trace if request.param == "made" else SHARED / "a100_nccl_3_steps.pt.trace.json.gz"

@@ -1,4 +1,4 @@
-"""What a page looks like, measured: contrast, width, and the marks of the focus."""
+"""Measurements of pages: contrast, width, and visible focus."""
 
 from typing import Any, cast
 
@@ -55,19 +55,19 @@ _FOCUSED = """() => {
 
 
 def faint_texts(page: Page) -> list[dict[str, Any]]:
-    """The texts whose contrast is too low: 4.5 is wanted, 3 of large ones."""
+    """Return the texts with a contrast below 4.5, or 3 for large ones."""
     texts = cast(list[dict[str, Any]], page.evaluate(_CONTRASTS))
     assert len(texts) > 10
     return [text for text in texts if text["ratio"] < text["wanted"]]
 
 
 def overhang(page: Page) -> int:
-    """Pixels by which the page is wider than its window."""
+    """Return the pixels by which the page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
 def tab_through(page: Page) -> list[dict[str, Any]]:
-    """Press Tab from the page's start to its end: what got the focus, and whether one sees that."""
+    """Press Tab from the start of the page to its end; return the focused elements and whether the focus is visible."""
     stops: list[dict[str, Any]] = []
     while True:
         page.keyboard.press("Tab")

@@ -1,4 +1,4 @@
-"""A made trace in which slices overlap without nesting, on a stream and on a thread; no engine shows that unhelped."""
+"""A trace with slices that overlap without nesting, on a stream and a thread; no engine shows it as it is."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ HOST, DEVICE, STREAM = 4242, 1, 7
 
 
 def write_overlaps(folder: Path) -> Path:
-    """Write the trace of rank 3: a step, and in it two ops and two kernels each of which is half over the other."""
+    """Write the trace of rank 3: a step with two ops and two kernels, each pair of which half overlaps."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": HOST, "args": {"name": "trainer"}},
         {"ph": "M", "name": "thread_name", "pid": HOST, "tid": HOST, "args": {"name": "main"}},

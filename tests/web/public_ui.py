@@ -1,4 +1,4 @@
-"""The Perfetto UI as its makers serve it: unchanged, and from an origin of their own."""
+"""The Perfetto UI as its makers serve it: unchanged, and from another origin."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,23 +9,23 @@ from threading import Thread
 from typing import Any
 
 ORIGIN = "http://localhost:10000"
-"""Where the UI's developers serve it; the listener lets it in as it does https://ui.perfetto.dev."""
+"""Origin of the UI's development server, which the listener accepts like https://ui.perfetto.dev."""
 
 PATIENT = """(() => {
   const wait = setTimeout;
   window.setTimeout = (act, ms, ...more) => wait(act, ms === 2000 ? 60000 : ms, ...more);
 })()"""
-"""A script for its pages. It gives the status 2 s, which a busy machine may take to hand a page its answer."""
+"""Script for the pages of the UI that extends its timeout of 2 s for the status, which a busy machine may exceed."""
 
 
 class _File(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that the base has
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def static_server(folder: Path) -> Iterator[int]:
-    """Serve the files of a folder on a free port, which is yielded."""
+    """Serve the files of a folder on a free port, and yield the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_File, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -34,7 +34,7 @@ def static_server(folder: Path) -> Iterator[int]:
 
 
 def switches(ui_port: int, listener_port: int) -> list[str]:
-    """Switches of a Chromium for which the UI is at `ORIGIN` and its engine at 127.0.0.1:9001, whose ports are free.
+    """Return switches of a Chromium that maps `ORIGIN` and 127.0.0.1:9001, the UI and its engine, to other ports.
 
     No other host is found by it. The UI keeps its own address and its own idea of where the engine is.
     """

@@ -1,4 +1,4 @@
-"""The page of a trace tells of its engines: what they take, how far they are, and that they show every event."""
+"""The engine panel of a trace: memory, progress, and the account of the events that engines show."""
 
 import json
 import re
@@ -21,7 +21,7 @@ ARGS = "select args from _torch_facts"
 
 @pytest.fixture
 def trace_id(server: Server, tmp_path: Path) -> str:
-    """A trace of four slices that overlap, whose engines are the test's own."""
+    """A trace of four overlapping slices, whose engines no other test uses."""
     return str(server.upload(write_overlaps(tmp_path))["id"])
 
 
@@ -32,11 +32,11 @@ def engine_panel(page: Page, server: Server, trace_id: str) -> Locator:
 
 
 def session_of(server: Server, trace_id: str, **view: str) -> dict[str, Any]:
-    """A session, started if there is none, once it is ready."""
+    """Return a session once it is ready; start it if there is none."""
     answer = server.api.post(f"/traces/{trace_id}/session", params={"wait": "60"} | view)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    rows: dict[str, Any] = answer.json()
+    return rows
 
 
 def ask(page: Page, sql: str) -> None:
@@ -44,9 +44,7 @@ def ask(page: Page, sql: str) -> None:
     page.get_by_test_id("sql-input").press("Control+Enter")
 
 
-def test_an_engine_is_started_tells_what_it_shows_and_takes_and_is_closed(
-    page: Page, server: Server, trace_id: str
-) -> None:
+def test_started_engine_shows_its_account_and_memory_and_is_closed(page: Page, server: Server, trace_id: str) -> None:
     panel = engine_panel(page, server, trace_id)
     expect(panel.get_by_test_id("engine-none")).to_be_visible()
     panel.get_by_test_id("engine-start").click()
@@ -69,9 +67,7 @@ def test_an_engine_is_started_tells_what_it_shows_and_takes_and_is_closed(
     assert server.api.get(f"/traces/{trace_id}/session").status_code == 409
 
 
-def test_the_chosen_arguments_hold_for_sql_for_every_link_and_after_a_reload(
-    page: Page, server: Server, trace_id: str
-) -> None:
+def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, server: Server, trace_id: str) -> None:
     def wanted() -> set[str]:
         links = [page.get_by_test_id(name) for name in ("open-perfetto", "cut-open")]
         links += page.get_by_test_id("trace-steps").get_by_role("link").all()
@@ -106,7 +102,7 @@ def test_the_chosen_arguments_hold_for_sql_for_every_link_and_after_a_reload(
     expect(panel.get_by_test_id("engine-row")).to_have_count(2)
 
 
-def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whole(
+def test_engine_of_a_selection_is_listed_with_that_of_the_whole_trace(
     page: Page, server: Server, trace_id: str
 ) -> None:
     panel = engine_panel(page, server, trace_id)
@@ -127,7 +123,7 @@ def test_the_engine_of_a_part_that_the_page_opens_stands_beside_that_of_the_whol
     expect(panel.get_by_test_id("engine-row")).to_have_count(2)
 
 
-def test_while_an_engine_loads_the_page_tells_how_far_it_is(
+def test_page_shows_the_progress_of_a_loading_engine(
     start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -136,7 +132,7 @@ def test_while_an_engine_loads_the_page_tells_how_far_it_is(
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
     ask(page, "select 6 * 7 as answer")
     expect(panel.get_by_test_id("engine-state")).to_have_text("loading")
-    said = re.compile(r"It takes in 8 events: [\d.]+ k?B so far\.")
+    said = re.compile(r"Loading 8 events: [\d.]+ k?B so far\.")
     expect(panel.get_by_test_id("engine-row")).to_contain_text(said)
     expect(page.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
     expect(page.get_by_test_id("sql-status")).to_contain_text(said)
@@ -145,7 +141,7 @@ def test_while_an_engine_loads_the_page_tells_how_far_it_is(
     expect(panel.get_by_test_id("engine-state")).to_have_text("ready")
 
 
-def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
+def test_failed_engine_shows_its_error_until_retried_or_closed(
     start_server: Callable[..., Server], open_context: OpenContext, tmp_path: Path
 ) -> None:
     script = tmp_path / "engine"
@@ -159,7 +155,7 @@ def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
     expect(row.get_by_test_id("engine-state")).to_have_text("failed")
     expect(row).to_contain_text("out of luck")
     row.get_by_test_id("engine-again").click()
-    expect(row.get_by_test_id("engine-facts")).to_contain_text("died 1 time lately")
+    expect(row.get_by_test_id("engine-facts")).to_contain_text("died 1 time recently")
     row.get_by_test_id("engine-close").click()
     expect(panel.get_by_test_id("engine-none")).to_be_visible()
 
@@ -168,7 +164,7 @@ def test_an_engine_that_failed_says_why_until_it_is_tried_again_or_closed(
 
 
 def said(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
-    """A session as the API would give it."""
+    """Return a session as the API represents it."""
     engine = {"version": "v54.0", "pid": 1, "rss_bytes": 10**9, "peak_bytes": 2 * 10**9}
     engine |= {"predicted_bytes": 3 * 10**9, "restarts": 0}
     whole = {
@@ -191,7 +187,7 @@ def account(shown: int, events: int, **changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def large(page: Page, gpu_id: str) -> str:
-    """A trace whose engines, as the page is told, are at work on millions of events."""
+    """A trace for which the mocked API lists engines with millions of events."""
     trace_id = gpu_id
     note = {"code": "negative", "count": 12_345, "detail": "Slices that end before they begin have no duration."}
     stat = {"name": "json_parser_failure", "value": 3, "severity": "error", "detail": "An event could not be read."}
@@ -207,9 +203,7 @@ def large(page: Page, gpu_id: str) -> str:
     return trace_id
 
 
-def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
-    page: Page, server: Server, large: str
-) -> None:
+def test_millions_are_rounded_only_if_no_event_is_missing(page: Page, server: Server, large: str) -> None:
     rows = engine_panel(page, server, large).get_by_test_id("engine-row")
     expect(rows).to_have_count(4)  # and not the one of another trace
     whole, torn, waiting, loading = rows.all()
@@ -218,15 +212,15 @@ def test_millions_are_said_short_where_none_is_missing_and_else_to_the_last_one(
     )
     expect(whole).to_contain_text("its time 0 is 4611686018427387905 ns")
     expect(torn).to_contain_text("11,950,000 of 11,950,003 events shown")
-    expect(torn).to_contain_text("Not all has come through: 11,950,000 of 11,950,003 slices")
+    expect(torn).to_contain_text("Not all events are shown: 11,950,000 of 11,950,003 slices")
     expect(torn).to_contain_text(re.compile("12,345 . Slices that end before they begin have no duration. negative"))
-    expect(torn).to_contain_text(re.compile("3 . The engine's importer tells of an error: An event could not be read."))
+    expect(torn).to_contain_text(re.compile("3 . The engine's importer reports an error: An event could not be read."))
     expect(waiting).to_contain_text("step 4611686018427387905")
-    expect(waiting).to_contain_text("It waits until engines that make room for it have ended.")
-    expect(loading).to_contain_text("It takes in 11,950,003 events: 123 MB so far.")
+    expect(waiting).to_contain_text("Waiting until other engines have ended and freed memory.")
+    expect(loading).to_contain_text("Loading 11,950,003 events: 123 MB so far.")
 
 
-def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, large: str) -> None:
+def test_close_button_names_its_engine(page: Page, server: Server, large: str) -> None:
     rows = engine_panel(page, server, large).get_by_test_id("engine-row")
     expect(rows).to_have_count(4)
     with page.expect_request(lambda request: request.method == "DELETE") as closing:
@@ -237,7 +231,7 @@ def test_closing_says_exactly_which_engine_is_meant(page: Page, server: Server, 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_panel_is_legible_and_fits_a_small_window(
+def test_engine_panel_is_legible_and_fits_a_small_window(
     open_context: OpenContext, page: Page, server: Server, large: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
     page.set_viewport_size({"width": width, "height": 800})

@@ -1,4 +1,4 @@
-"""The panel that answers what is often asked."""
+"""The analyses panel of a trace."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.server import Server
 
 
 def opened(page: Page, server: Server, trace_id: str) -> Locator:
-    """The panel of a trace, once it has been asked what applies."""
+    """Return the panel of a trace once it has listed the analyses."""
     page.goto(f"{server.url}/traces/{trace_id}")
     panel = page.get_by_test_id("analyses")
     with page.expect_response("**/analysis") as listed:
@@ -18,8 +18,8 @@ def opened(page: Page, server: Server, trace_id: str) -> Locator:
     return panel
 
 
-def answer(server: Server, trace_id: str, name: str, **asked: Any) -> dict[str, Any]:
-    tables: dict[str, Any] = server.api.get(f"/traces/{trace_id}/analysis/{name}", params=asked).json()["tables"]
+def answer(server: Server, trace_id: str, name: str, **trace: Any) -> dict[str, Any]:
+    tables: dict[str, Any] = server.api.get(f"/traces/{trace_id}/analysis/{name}", params=trace).json()["tables"]
     return tables
 
 
@@ -29,11 +29,11 @@ def shown(panel: Locator, table: str) -> list[list[str]]:
 
 
 def as_text(row: list[Any]) -> list[str]:
-    """A row as a person reads it: numbers grouped, with three decimals at most."""
+    """Format a row as on the page: numbers with thousands separators and at most three decimals."""
     return ["NULL" if value is None else f"{round(value, 3):,}" for value in row]
 
 
-def test_where_the_time_of_the_gpu_goes_is_shown_at_once(page: Page, server: Server, gpu_id: str) -> None:
+def test_first_analysis_is_shown_at_once(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     expect(panel.get_by_test_id("analysis-breakdown").locator("tbody tr")).to_have_count(1)
     expect(panel.get_by_test_id("analysis-said")).to_contain_text("Answered in")
@@ -41,7 +41,7 @@ def test_where_the_time_of_the_gpu_goes_is_shown_at_once(page: Page, server: Ser
     assert shown(panel, "breakdown")[0][:12] == as_text(expected[0])[:12]
 
 
-def test_another_parameter_or_step_is_another_answer(page: Page, server: Server, gpu_id: str) -> None:
+def test_changed_parameter_or_step_updates_the_answer(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     with page.expect_response("**/analysis/temporal_breakdown?memset=comp"):
         panel.locator("[name=memset]").select_option("comp")
@@ -51,7 +51,7 @@ def test_another_parameter_or_step_is_another_answer(page: Page, server: Server,
     expect(panel.get_by_test_id("analysis-breakdown").locator("tbody td").nth(2)).to_have_text(f"{expected[0][2]:,}")
 
 
-def test_a_table_comes_as_csv(page: Page, server: Server, gpu_id: str) -> None:
+def test_table_downloads_as_csv(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     with page.expect_download() as download:
         panel.get_by_role("link", name="CSV").first.click()
@@ -61,11 +61,11 @@ def test_a_table_comes_as_csv(page: Page, server: Server, gpu_id: str) -> None:
     assert len(rows) == 1
 
 
-def test_what_does_not_apply_says_why(page: Page, server: Server, step_trace: Path) -> None:
+def test_analyses_that_do_not_apply_show_a_reason(page: Page, server: Server, step_trace: Path) -> None:
     on_host = str(server.upload(step_trace)["id"])
     panel = opened(page, server, on_host)
     listed = server.api.get(f"/traces/{on_host}/analysis").json()["analyses"]
-    reasons = {one["name"]: one["reason"] for one in listed if not one["applies"]}
+    reasons = {analysis["name"]: analysis["reason"] for analysis in listed if not analysis["applies"]}
     assert "temporal_breakdown" in reasons
     panel.get_by_test_id("analysis-rest").locator("summary").click()
     rows = panel.get_by_test_id("analysis-rest").get_by_role("listitem")
@@ -75,7 +75,7 @@ def test_what_does_not_apply_says_why(page: Page, server: Server, step_trace: Pa
     expect(panel.get_by_test_id("analysis-name").locator("option")).to_have_count(len(listed) - len(reasons))
 
 
-def test_a_refusal_is_shown_and_the_next_answer_replaces_it(page: Page, server: Server, gpu_id: str) -> None:
+def test_refusal_is_shown_until_the_next_answer(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     expect(panel.get_by_test_id("analysis-breakdown")).to_be_visible()
     problem = '{"title": "No room", "detail": "There is no room.", "code": "disk_full", "status": 507}'
@@ -89,7 +89,7 @@ def test_a_refusal_is_shown_and_the_next_answer_replaces_it(page: Page, server: 
     expect(panel.get_by_test_id("analysis-problem")).to_be_hidden()
 
 
-def test_a_critical_path_is_opened_in_perfetto(page: Page, server: Server, gpu_id: str) -> None:
+def test_critical_path_opens_in_perfetto(page: Page, server: Server, gpu_id: str) -> None:
     panel = opened(page, server, gpu_id)
     panel.get_by_test_id("analysis-part").select_option("4")
     panel.locator("#analysis-name").select_option("critical_path")

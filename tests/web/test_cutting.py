@@ -1,4 +1,4 @@
-"""A person cuts a trace: chooses a part of it, opens, downloads and splits it, and merges ranks in the list."""
+"""The cut panel selects, opens, downloads and splits parts of a trace; the list merges ranks."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 @pytest.fixture
 def page(open_context: OpenContext) -> Iterator[Page]:
-    """A tab in whose console no error is told."""
+    """A tab that fails the test on an error in its console."""
     one = open_context().new_page()
     errors: list[str] = []
     one.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -33,7 +33,7 @@ def page(open_context: OpenContext) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def long_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A trace of hundreds of steps, the cutting of which takes a while."""
+    """A trace of hundreds of steps, which takes a while to split."""
     shape = sized(TraceShape(), 40 * 10**6)
     path = tmp_path_factory.mktemp("long") / "long.pt.trace.json.gz"
     return str(server.upload(write_trace(path, shape, compress="gzip"))["id"])
@@ -50,13 +50,13 @@ def choose(page: Page, which: str, text: str) -> None:
 
 
 def selected(link: Locator) -> Any:
-    """What the selection in a link's address is."""
-    [told] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
-    return json.loads(told)
+    """Return the selection in the address of a link."""
+    [answer] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
+    return json.loads(answer)
 
 
 def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
-    """How many events a selection keeps, as the API counts them."""
+    """Return the number of events that a selection keeps, by the API."""
     answer = server.api.post(f"/traces/{trace_id}/split", json={"selection": selection, "dry_run": True})
     assert answer.status_code == 200, answer.text
     return int(answer.json()["events"])
@@ -66,11 +66,9 @@ def events_in(packed: bytes) -> Counter[tuple[str, str]]:
     return Counter((event["ph"], event.get("cat", "")) for event in json.loads(gzip.decompress(packed))["traceEvents"])
 
 
-def test_a_click_on_a_step_leads_every_link_to_it_and_tells_what_it_keeps(
-    page: Page, server: Server, gpu_id: str
-) -> None:
+def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server, gpu_id: str) -> None:
     panel = cut_panel(page, server, gpu_id)
-    expect(page.get_by_test_id("cut-keeps")).to_contain_text("it is all: 709 events")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text("the whole trace, 709 events")
     assert selected(page.get_by_test_id("cut-open")) is None
     expect(page.get_by_test_id("cut-make")).to_be_disabled()
 
@@ -93,7 +91,7 @@ def test_a_click_on_a_step_leads_every_link_to_it_and_tells_what_it_keeps(
     }
 
 
-def test_the_whole_form_becomes_a_selection_whose_times_are_exact(page: Page, server: Server, gpu_id: str) -> None:
+def test_whole_form_becomes_a_selection_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     choose(page, "streams", "0/7")
     choose(page, "categories", "kernel")
@@ -104,7 +102,7 @@ def test_the_whole_form_becomes_a_selection_whose_times_are_exact(page: Page, se
         page.get_by_test_id("cut-more").evaluate("details => details.open = true")
         page.get_by_test_id(f"cut-{name}").fill(text)
     page.get_by_test_id("cut-straddle").select_option("clip")
-    page.get_by_label("what each launch started").uncheck()
+    page.get_by_label("the kernels and copies of each launch").uncheck()
     page.get_by_test_id("cut-without").get_by_text("overhead", exact=True).click()
     assert selected(page.get_by_test_id("cut-open")) == {
         "streams": ["0/7"], "categories": ["kernel"], "names": ["*gemm*,*"], "min_dur_ns": 500,
@@ -113,17 +111,17 @@ def test_the_whole_form_becomes_a_selection_whose_times_are_exact(page: Page, se
     }  # fmt: skip
 
 
-def test_the_count_follows_one_request_at_a_time_and_errors_are_told(page: Page, server: Server, gpu_id: str) -> None:
+def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     under_way: set[Request] = set()
-    most, asked = 0, []
+    most, trace = 0, []
 
     def begun(route: Route) -> None:
         nonlocal most
         under_way.add(route.request)
-        asked.append(json.loads(str(route.request.post_data))["selection"])
+        trace.append(json.loads(str(route.request.post_data))["selection"])
         most = max(most, len(under_way))
-        if len(asked) == 1:  # while it is asked, the form changes
+        if len(trace) == 1:  # while it is asked, the form changes
             for step in ("Step 4", "Step 5"):
                 page.get_by_test_id("cut-steps").get_by_text(step, exact=True).evaluate("text => text.click()")
         route.continue_()
@@ -133,7 +131,7 @@ def test_the_count_follows_one_request_at_a_time_and_errors_are_told(page: Page,
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
     expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
-    assert (most, asked[0], asked[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
+    assert (most, trace[0], trace[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
 
     page.get_by_test_id("cut-start").fill("1 s")
     expect(keeps).to_have_text("“1 s” is no number of ms.")
@@ -155,9 +153,7 @@ def test_the_count_follows_one_request_at_a_time_and_errors_are_told(page: Page,
     assert selected(page.get_by_test_id("cut-open")) == {"steps": [3, 4, 5]}
 
 
-def test_a_split_by_step_links_to_children_which_tell_what_they_were_cut_from(
-    page: Page, server: Server, gpu_trace: Path
-) -> None:
+def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, server: Server, gpu_trace: Path) -> None:
     trace_id = str(server.upload(gpu_trace, "parent.pt.trace.json")["id"])
     cut_panel(page, server, trace_id)
     choose(page, "streams", "0/7")
@@ -188,7 +184,7 @@ def test_a_split_by_step_links_to_children_which_tell_what_they_were_cut_from(
     expect(mark).to_have_attribute("href", f"/traces/{trace_id}")
 
 
-def test_equal_parts_tell_their_time_from_the_start_of_the_trace(page: Page, server: Server, gpu_trace: Path) -> None:
+def test_equal_parts_show_their_time_from_the_start_of_the_trace(page: Page, server: Server, gpu_trace: Path) -> None:
     trace = server.upload(gpu_trace, "thirds.pt.trace.json")
     cut_panel(page, server, trace["id"])
     page.get_by_test_id("cut-by").select_option("parts")
@@ -203,7 +199,7 @@ def test_equal_parts_tell_their_time_from_the_start_of_the_trace(page: Page, ser
     expect(page.get_by_test_id("trace-children").locator("tbody tr").first).to_contain_text(f"to {third:.6f} ms")
 
 
-def test_a_long_job_shows_how_far_it_is_and_is_cancelled(page: Page, server: Server, long_id: str) -> None:
+def test_long_job_shows_progress_and_can_be_cancelled(page: Page, server: Server, long_id: str) -> None:
     cut_panel(page, server, long_id)
     steps = page.get_by_test_id("cut-steps")
     steps.get_by_role("searchbox").fill("Step 44")
@@ -224,7 +220,7 @@ def test_a_long_job_shows_how_far_it_is_and_is_cancelled(page: Page, server: Ser
     assert server.api.get("/traces", params={"parent": long_id}).json()["traces"] == []
 
 
-def test_ranks_selected_in_the_list_merge_into_a_trace_that_names_them(page: Page, server: Server) -> None:
+def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Server) -> None:
     for path in GLOO:
         server.upload(path, f"to-merge-{path.name}")
     page.goto(f"{server.url}/?name=to-merge")
@@ -251,7 +247,7 @@ def test_ranks_selected_in_the_list_merge_into_a_trace_that_names_them(page: Pag
     expect(page.get_by_test_id("cut-steps").get_by_text(re.compile("2 times"))).not_to_have_count(0)
 
 
-def test_traces_that_cannot_be_merged_say_why(page: Page, server: Server, gpu_trace: Path) -> None:
+def test_failed_merge_shows_the_reason(page: Page, server: Server, gpu_trace: Path) -> None:
     for name in ("twice-a.json", "twice-b.json"):
         server.upload(gpu_trace, name)
     page.goto(f"{server.url}/?name=twice-")
@@ -268,7 +264,7 @@ def test_traces_that_cannot_be_merged_say_why(page: Page, server: Server, gpu_tr
     expect(page.get_by_test_id("select-trace").first).not_to_be_checked()
 
 
-def test_the_ui_opens_on_a_part_of_a_trace_and_shows_its_slices(page: Page, server: Server, gpu_id: str) -> None:
+def test_ui_opens_a_selection_and_shows_its_slices(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     choose(page, "steps", "Step 4")
     with page.context.expect_page() as opened:
@@ -282,7 +278,7 @@ def test_the_ui_opens_on_a_part_of_a_trace_and_shows_its_slices(page: Page, serv
     viewer.expect_no_dialog()
 
 
-def test_lists_of_hundreds_of_steps_are_one_stop_of_the_tab_key(page: Page, server: Server, long_id: str) -> None:
+def test_list_of_hundreds_of_steps_is_one_tab_stop(page: Page, server: Server, long_id: str) -> None:
     cut_panel(page, server, long_id)
     steps = page.get_by_test_id("cut-steps")
     assert steps.get_by_role("checkbox").count() > 700

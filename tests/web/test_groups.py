@@ -24,7 +24,7 @@ def run(server: Server, tmp_path: Path) -> tuple[str, list[str]]:
     return answer.json()["group"]["id"], ids
 
 
-def test_a_group_is_reached_from_the_list_and_shows_its_ranks(
+def test_group_is_linked_from_the_list_and_shows_its_ranks(
     page: Page, server: Server, run: tuple[str, list[str]]
 ) -> None:
     group_id, ids = run
@@ -45,16 +45,16 @@ def test_a_group_is_reached_from_the_list_and_shows_its_ranks(
     expect(page).to_have_url(f"{server.url}/groups/{group_id}")
 
 
-def test_two_traces_of_a_rank_are_shown_as_two_cycles(page: Page, server: Server, tmp_path: Path) -> None:
+def test_two_traces_of_a_rank_are_two_cycles(page: Page, server: Server, tmp_path: Path) -> None:
     for name, rank, first_step in (("a", 0, 3), ("b", 1, 3), ("c", 0, 13)):
         shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(tmp_path / f"{name}.json", shape)
         query: dict[str, str | int] = {"wait": 60, "group": "two cycles"}
-        told = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
-    page.goto(f"{server.url}/groups/{told['group']['id']}")
+        answer = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
+    page.goto(f"{server.url}/groups/{answer['group']['id']}")
 
     facts = page.get_by_test_id("group-facts")
-    expect(facts).to_contain_text("Cycles2, told by their steps")
+    expect(facts).to_contain_text("Cycles2, distinguished by their steps")
     expect(facts).to_contain_text("cycle 1: 1")
     rows = page.get_by_test_id("group-table").locator("tbody tr")
     expect(rows).to_have_count(3)
@@ -65,7 +65,7 @@ def test_two_traces_of_a_rank_are_shown_as_two_cycles(page: Page, server: Server
     ]
 
 
-def test_the_ranks_of_a_group_become_one_trace(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+def test_ranks_of_a_group_merge_into_one_trace(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
     page.goto(f"{server.url}/groups/{run[0]}")
 
     page.get_by_test_id("group-merge").click()
@@ -76,7 +76,7 @@ def test_the_ranks_of_a_group_become_one_trace(page: Page, server: Server, run: 
     expect(page.get_by_test_id("trace-ranks")).to_be_visible()
 
 
-def test_a_group_is_deleted_with_its_traces_only_when_told_so_twice(
+def test_group_is_deleted_with_its_traces_only_after_confirmation(
     page: Page, server: Server, run: tuple[str, list[str]]
 ) -> None:
     group_id, ids = run
@@ -89,11 +89,11 @@ def test_a_group_is_deleted_with_its_traces_only_when_told_so_twice(
     page.get_by_test_id("confirm-ok").click()
 
     expect(page).to_have_url(f"{server.url}/")
-    assert [server.api.get(f"/traces/{one}").status_code for one in ids] == [404, 404]
+    assert [server.api.get(f"/traces/{trace_id}").status_code for trace_id in ids] == [404, 404]
     assert server.api.get(f"/groups/{group_id}").status_code == 404
 
 
-def test_a_group_is_dissolved_and_its_traces_stay(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+def test_dissolved_group_leaves_its_traces(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
     group_id, ids = run
     page.goto(f"{server.url}/groups/{group_id}")
 
@@ -101,10 +101,10 @@ def test_a_group_is_dissolved_and_its_traces_stay(page: Page, server: Server, ru
     page.get_by_test_id("confirm-ok").click()
 
     expect(page).to_have_url(f"{server.url}/")
-    assert [server.api.get(f"/traces/{one}").json()["group"] for one in ids] == [None, None]
+    assert [server.api.get(f"/traces/{trace_id}").json()["group"] for trace_id in ids] == [None, None]
 
 
-def test_a_trace_is_pinned_and_loosened(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+def test_trace_is_pinned_and_unpinned(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
     trace = f"/traces/{run[1][0]}"
     page.goto(f"{server.url}{trace}")
     pin = page.get_by_test_id("pin-trace")
@@ -117,7 +117,7 @@ def test_a_trace_is_pinned_and_loosened(page: Page, server: Server, run: tuple[s
     assert not server.api.get(trace).json()["pinned"]
 
 
-def test_a_group_that_there_is_not_is_told(page: Page, server: Server) -> None:
+def test_unknown_group_shows_an_error(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/groups/{'0' * 12}")
 
     expect(page.get_by_test_id("group-problem")).to_contain_text("There is no such group")

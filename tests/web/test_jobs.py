@@ -1,4 +1,4 @@
-"""A person follows a job on the page: by its events, without them, and over a restart of the server."""
+"""Pages follow jobs: by events, by polling, and over a restart of the server."""
 
 import re
 from collections.abc import Callable
@@ -18,28 +18,26 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_trace(tmp_path_factory.mktemp("large") / "large.json", sized(TraceShape(), 60_000_000))
 
 
-def asked(page: Page) -> list[str]:
-    """The addresses that the page asks of the API, as it goes on."""
-    found: list[str] = []
-    page.on("request", lambda request: found.append(request.url.partition("/api/v1")[2]))
-    return found
+def requests_of(page: Page) -> list[str]:
+    """Record the addresses of the page's requests to the API."""
+    rows: list[str] = []
+    page.on("request", lambda request: rows.append(request.url.partition("/api/v1")[2]))
+    return rows
 
 
-def test_a_trace_that_is_read_is_followed_by_events_and_not_asked_for_again_and_again(
-    page: Page, server: Server, large: Path
-) -> None:
+def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server, large: Path) -> None:
     body = b"\n" + large.read_bytes()
     half = len(body) // 2
     with connected(server) as upload:
         head = f"PUT /api/v1/traces/followed.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         upload.sendall(head.encode() + body[:half])
-        until(server, lambda: server.children("service.jobs.worker") != [])
-        [worker] = server.children("service.jobs.worker")
+        until(server, lambda: server.children("service.jobs.children ingest") != [])
+        [worker] = server.children("service.jobs.children ingest")
         worker.suspend()  # so that the page is there in time
         upload.sendall(body[half:])
         assert upload.recv(1 << 16).startswith(b"HTTP/1.1 201")
     [trace] = server.api.get("/traces", params={"name": "followed.json"}).json()["traces"]
-    requests = asked(page)
+    requests = requests_of(page)
     page.goto(f"{server.url}/traces/{trace['id']}")
     state = page.get_by_test_id("trace-state").first
     expect(state).to_have_text("ingesting")
@@ -50,16 +48,16 @@ def test_a_trace_that_is_read_is_followed_by_events_and_not_asked_for_again_and_
     assert requests.count(f"/traces/{trace['id']}") == 2
 
 
-def test_where_events_do_not_come_the_page_asks(page: Page, server: Server, large: Path) -> None:
+def test_page_polls_if_events_do_not_arrive(page: Page, server: Server, large: Path) -> None:
     trace = server.api.put("/traces/asked.json", content=b"\n\n" + large.read_bytes()).json()
     page.route("**/events", lambda route: route.fulfill(status=502, body="a proxy that knows no events"))
-    requests = asked(page)
+    requests = requests_of(page)
     page.goto(f"{server.url}/traces/{trace['id']}")
     expect(page.get_by_test_id("trace-state").first).to_have_text("ready")
     assert f"/jobs/{trace['job']}" in requests
 
 
-def test_a_split_is_followed_over_a_restart_of_the_server(
+def test_split_is_followed_over_a_restart_of_the_server(
     page: Page, start_server: Callable[..., Server], large: Path
 ) -> None:
     server = start_server()

@@ -1,4 +1,4 @@
-"""A person with a token and a browser: logs in, works, and logs out."""
+"""Login with a token, work on the pages, and logout."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks for a token."""
+    """A server that requires a token."""
     one = Server(tmp_path_factory.mktemp("guarded") / "data", token=TOKEN)
     one.api.headers["Authorization"] = f"Bearer {TOKEN}"
     yield one.start()
@@ -35,7 +35,7 @@ def log_in(page: Page, token: str = TOKEN) -> None:
     page.get_by_test_id("login-token").press("Enter")
 
 
-def test_a_person_logs_in_once_asks_sql_uploads_and_leaves(
+def test_login_allows_sql_and_uploads_until_logout(
     open_context: OpenContext, guarded: Server, trace_id: str, step_trace: Path
 ) -> None:
     page = open_context().new_page()
@@ -58,7 +58,7 @@ def test_a_person_logs_in_once_asks_sql_uploads_and_leaves(
     expect(page.get_by_test_id("login")).to_be_visible()
 
 
-def test_a_link_to_the_perfetto_ui_opens_it_after_the_login(
+def test_link_to_the_perfetto_ui_opens_after_the_login(
     open_context: OpenContext, guarded: Server, trace_id: str
 ) -> None:
     page = open_context().new_page()
@@ -67,9 +67,7 @@ def test_a_link_to_the_perfetto_ui_opens_it_after_the_login(
     Viewer(page).expect_tracks()
 
 
-def test_what_stands_behind_the_hash_outlives_the_login(
-    open_context: OpenContext, guarded: Server, trace_id: str
-) -> None:
+def test_address_fragment_survives_the_login(open_context: OpenContext, guarded: Server, trace_id: str) -> None:
     page = open_context().new_page()
     address = f"{guarded.url}/perfetto/{trace_id}/#!/viewer"
     page.goto(address)
@@ -77,9 +75,7 @@ def test_what_stands_behind_the_hash_outlives_the_login(
     expect(page).to_have_url(re.compile(rf"^{re.escape(address)}(\?local_cache_key)?$"))  # the UI adds that by itself
 
 
-def test_a_link_on_another_site_finds_who_is_logged_in(
-    open_context: OpenContext, guarded: Server, trace_id: str
-) -> None:
+def test_link_on_another_site_recognizes_the_login(open_context: OpenContext, guarded: Server, trace_id: str) -> None:
     page = open_context().new_page()
     page.goto(guarded.url)
     log_in(page)
@@ -93,7 +89,7 @@ def test_a_link_on_another_site_finds_who_is_logged_in(
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example/", "https://evil.example/", "/%09/evil.example/"])
-def test_the_login_passes_nobody_on_to_another_site(open_context: OpenContext, guarded: Server, wanted: str) -> None:
+def test_login_never_redirects_to_another_site(open_context: OpenContext, guarded: Server, wanted: str) -> None:
     page = open_context().new_page()
     page.goto(guarded.url)
     log_in(page)
@@ -103,9 +99,7 @@ def test_the_login_passes_nobody_on_to_another_site(open_context: OpenContext, g
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_login_is_read_and_used_by_everyone(
-    open_context: OpenContext, guarded: Server, scheme: Literal["light", "dark"]
-) -> None:
+def test_login_page_is_accessible(open_context: OpenContext, guarded: Server, scheme: Literal["light", "dark"]) -> None:
     page = open_context(width=360, scheme=scheme).new_page()
     page.goto(f"{guarded.url}/login?failed=1")
     expect(page.get_by_test_id("login-token")).to_be_focused()
@@ -117,7 +111,7 @@ def test_the_login_is_read_and_used_by_everyone(
     assert [stop["name"] for stop in stops if not stop["outlined"]] == []
 
 
-def test_the_bar_of_who_is_logged_in_fits_a_small_window(open_context: OpenContext, guarded: Server) -> None:
+def test_user_bar_fits_a_small_window(open_context: OpenContext, guarded: Server) -> None:
     page = open_context(width=360).new_page()
     page.goto(guarded.url)
     log_in(page)

@@ -1,4 +1,4 @@
-"""The pages serve those who have no mouse, a small window, or tired eyes."""
+"""The pages work without a mouse, in a small window, and with enough contrast."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ STATES = [
 
 @pytest.fixture(scope="module")
 def parent_id(server: Server, gpu_trace: Path) -> str:
-    """A trace under a long name out of which another was cut."""
+    """A trace with a long name and a child that was cut from it."""
     trace_id = str(server.upload(gpu_trace, f"{'parent_of_a_long_line' * 9}.json")["id"])
     made(server, f"/traces/{trace_id}/split", {"selection": {"steps": [3], "exclude": {"names": ["no_name" * 30]}}})
     return trace_id
@@ -33,16 +33,16 @@ def parent_id(server: Server, gpu_trace: Path) -> str:
 
 @pytest.fixture(scope="module")
 def merged_id(server: Server) -> str:
-    """Two ranks in a trace."""
+    """A trace of two ranks."""
     ranks = [server.upload(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz")["id"] for rank in (0, 1)]
     return made(server, "/traces/merge", {"traces": ranks})
 
 
 @pytest.fixture(scope="module")
 def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
-    """A group under a long name, of a trace under a long name and one that failed."""
-    told = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
-    return str(server.api.post("/groups", json=told).json()["id"])
+    """A group with a long name, of a trace with a long name and a failed one."""
+    answer = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
+    return str(server.api.post("/groups", json=answer).json()["id"])
 
 
 def made(server: Server, path: str, request: dict[str, Any]) -> str:
@@ -63,7 +63,7 @@ def visit(  # noqa: PLR0917 - one page for each
     damaged_id: str,
     failed_id: str,
 ) -> Visit:
-    """Leads a tab to a page in one of its states; names there are long."""
+    """Opens a page in one of its states, with long names."""
     trace = f"{server.url}/traces/{long_name_id}"
 
     def sql(page: Page, text: str, shows: str) -> None:
@@ -134,7 +134,7 @@ def visit(  # noqa: PLR0917 - one page for each
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
-def test_every_text_stands_out_and_no_window_needs_sideways_scroll(
+def test_texts_have_contrast_and_pages_do_not_scroll_sideways(
     open_context: OpenContext, visit: Visit, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     page = open_context(width=width, scheme=scheme).new_page()
@@ -143,7 +143,7 @@ def test_every_text_stands_out_and_no_window_needs_sideways_scroll(
     assert faint_texts(page) == []
 
 
-def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
+def test_tab_reaches_all_controls_of_the_list_with_visible_focus(
     open_context: OpenContext, server: Server, long_name_id: str
 ) -> None:
     page = open_context().new_page()
@@ -157,7 +157,7 @@ def test_tab_reaches_everything_on_the_list_and_shows_where_it_is(
     assert names[-2:] == ["open-perfetto", "delete-trace"]
 
 
-def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
+def test_tab_reaches_all_controls_of_a_trace_page_with_visible_focus(
     open_context: OpenContext, server: Server, gpu_id: str
 ) -> None:
     page = open_context().new_page()
@@ -181,7 +181,7 @@ def test_tab_reaches_everything_on_a_traces_page_and_shows_where_it_is(
     )
 
 
-def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
+def test_files_can_be_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
     page.goto(server.url)
@@ -190,7 +190,7 @@ def test_files_are_chosen_by_keyboard(open_context: OpenContext, server: Server)
     assert chooser.value.is_multiple()
 
 
-def test_a_trace_is_deleted_or_kept_by_keyboard(open_context: OpenContext, server: Server, gpu_id: str) -> None:
+def test_deletion_is_confirmed_or_cancelled_by_keyboard(open_context: OpenContext, server: Server, gpu_id: str) -> None:
     page = open_context().new_page()
     page.goto(f"{server.url}/traces/{gpu_id}")
     delete = page.get_by_test_id("delete-trace")

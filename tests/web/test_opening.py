@@ -1,4 +1,4 @@
-"""The Perfetto UI opens at the selection or the slice that its address names, in a real browser."""
+"""The Perfetto UI opens at the selection or slice of its address, in a real browser."""
 
 import json
 import re
@@ -33,13 +33,13 @@ def address(server: Server, trace: str, query: str = "") -> str:
 
 
 def expect_visible(page: Page, start: int, end: int) -> None:
-    """The timeline shows a span of the engine's time, in ns."""
+    """Assert that the timeline shows a span of the engine's time, in ns."""
     page.wait_for_function(f"([start, end]) => {{ const [a, b] = ({VISIBLE})(); return a === start && b === end; }}",
                            arg=[start, end])  # fmt: skip
 
 
 def expect_mark(viewer: Viewer, mark: int) -> None:
-    """The details of the slice of that mark are shown, and its track is in sight."""
+    """Assert that the details of the slice with that mark are shown, and its track is visible."""
     expect(viewer.details()).to_contain_text(re.compile(rf"args\.mark[a-z_\s]*{mark}(\D|$)"))
 
 
@@ -48,7 +48,7 @@ def position_of(opening_path: Path, **wanted: Any) -> int:
     return next(at for at, one in enumerate(events) if all(one.get(key) == value for key, value in wanted.items()))
 
 
-def test_a_step_of_a_long_trace_opens_on_the_step(server: Server, page: Page, opening: str) -> None:
+def test_link_to_a_step_opens_a_long_trace_at_the_step(server: Server, page: Page, opening: str) -> None:
     viewer = Viewer.open(page, address(server, opening, "?steps=3"))
     expect_visible(page, 970_000, 2_030_000)
     page.reload()
@@ -56,14 +56,14 @@ def test_a_step_of_a_long_trace_opens_on_the_step(server: Server, page: Page, op
     expect_visible(page, 970_000, 2_030_000)
 
 
-def test_a_window_opens_on_the_window_though_a_slice_goes_beyond_it(server: Server, page: Page, opening: str) -> None:
+def test_link_to_a_window_opens_at_the_window_despite_a_longer_slice(server: Server, page: Page, opening: str) -> None:
     Viewer.open(page, address(server, opening, "?start_ns=1200000&end_ns=1300000&relative=true"))
     start, end = page.evaluate("[Number(app.trace.traceInfo.start), Number(app.trace.traceInfo.end)]")
     assert (start, end) == (0, 5_000_000)  # of the frame around it
     expect_visible(page, 1_197_000, 1_303_000)
 
 
-def test_a_button_of_the_page_opens_on_its_step(server: Server, page: Page, opening: str) -> None:
+def test_button_of_the_page_opens_at_its_step(server: Server, page: Page, opening: str) -> None:
     page.goto(f"{server.url}/traces/{opening}")
     with page.context.expect_page() as opened:
         page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 4 in Perfetto").click()
@@ -72,7 +72,7 @@ def test_a_button_of_the_page_opens_on_its_step(server: Server, page: Page, open
 
 
 @pytest.mark.parametrize("nth", [0, 1, 3])
-def test_of_slices_that_look_alike_that_of_the_position_is_selected(
+def test_position_selects_among_equal_slices(
     server: Server, page: Page, opening: str, opening_path: Path, nth: int
 ) -> None:
     events = json.loads(opening_path.read_text())["traceEvents"]
@@ -83,7 +83,7 @@ def test_of_slices_that_look_alike_that_of_the_position_is_selected(
     expect_visible(page, 1_125_000, 1_325_000)
 
 
-def test_a_name_and_a_time_select_the_slice(server: Server, page: Page, opening: str, opening_path: Path) -> None:
+def test_name_and_time_select_the_slice(server: Server, page: Page, opening: str, opening_path: Path) -> None:
     position = position_of(opening_path, name="later")
     viewer = Viewer.open(page, address(server, opening, f"?slice=at:{4_458_676_420_999_500}:later"))
     expect_mark(viewer, position)
@@ -93,7 +93,7 @@ def test_a_name_and_a_time_select_the_slice(server: Server, page: Page, opening:
 
 
 @pytest.mark.parametrize("query", ["", "&args=essential"])
-def test_an_sql_id_selects_the_slice(server: Server, page: Page, opening: str, query: str) -> None:
+def test_sql_id_selects_the_slice(server: Server, page: Page, opening: str, query: str) -> None:
     [[number, ts, dur]] = server.rows(opening, "select id, ts, dur from slice where name = 'later'")
     assert isinstance(ts, int)
     assert isinstance(dur, int)
@@ -103,13 +103,13 @@ def test_an_sql_id_selects_the_slice(server: Server, page: Page, opening: str, q
     expect_visible(page, ts - 30_000, 5_019_500)
 
 
-def test_a_slice_is_selected_in_a_selection(server: Server, page: Page, opening: str, opening_path: Path) -> None:
+def test_slice_is_selected_within_a_selection(server: Server, page: Page, opening: str, opening_path: Path) -> None:
     position = position_of(opening_path, name="ProfilerStep#4")
     viewer = Viewer.open(page, address(server, opening, f"?steps=4&slice=position:{position}"))
     expect_mark(viewer, position)
 
 
-def test_an_sql_id_that_is_not_there_is_told_and_the_trace_is_open(server: Server, page: Page, opening: str) -> None:
+def test_unknown_sql_id_shows_an_error_and_the_trace_opens(server: Server, page: Page, opening: str) -> None:
     [[slices]] = server.rows(opening, "select count(*) from slice")
     page.goto(address(server, opening, f"?slice=id:{slices}"))
     viewer = Viewer(page)
@@ -119,17 +119,17 @@ def test_an_sql_id_that_is_not_there_is_told_and_the_trace_is_open(server: Serve
 
 
 @pytest.mark.parametrize("end", ["", "/", "/#", "/#!", "/#!/", "/#elsewhere", "/?visStart=970000&visEnd=2030000"])
-def test_an_address_without_a_page_opens_the_trace(server: Server, page: Page, opening: str, end: str) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+def test_address_without_a_ui_page_opens_the_trace(server: Server, page: Page, opening: str, end: str) -> None:
+    trace: list[str] = []
+    page.on("request", lambda request: trace.append(request.url))
     Viewer.open(page, f"{server.url}/perfetto/{opening}{end}")
     expect(page).to_have_url(re.compile(r"#!/viewer\b"))
-    assert not [url for url in asked if "vizviewer_info" in url or "localtrace" in url]
+    assert not [url for url in trace if "vizviewer_info" in url or "localtrace" in url]
     if "visStart" in end:
         expect_visible(page, 970_000, 2_030_000)
 
 
-def test_the_page_of_an_address_that_loses_it_is_the_trace_again(server: Server, page: Page, opening: str) -> None:
+def test_address_that_loses_its_ui_page_returns_to_the_trace(server: Server, page: Page, opening: str) -> None:
     viewer = Viewer.open(page, f"{server.url}/perfetto/{opening}/#!/info")
     page.evaluate("location.hash = ''")
     expect(page).to_have_url(re.compile(r"#!/viewer\b"))

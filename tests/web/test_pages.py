@@ -1,4 +1,4 @@
-"""A person with a trace and a browser: uploads it, reads what it holds, asks it SQL."""
+"""The pages upload a trace, show its contents, and query it with SQL."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def slow_down(page: Page, upload_bytes_per_s: int) -> None:
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
     """The server's workers stand still, from when there is one."""
-    while not (workers := server.children("service.jobs.worker")):
+    while not (workers := server.children("service.jobs.children ingest")):
         pass
     for worker in workers:
         worker.suspend()
@@ -47,7 +47,7 @@ def halted_workers(server: Server) -> Iterator[None]:
         worker.resume()
 
 
-def test_a_trace_is_uploaded_by_the_page_followed_and_found_ready(page: Page, server: Server, tmp_path: Path) -> None:
+def test_uploaded_trace_is_followed_until_ready(page: Page, server: Server, tmp_path: Path) -> None:
     shape = sized(TraceShape(), 20 * 10**6)
     path = write_trace(tmp_path / "followed.pt.trace.json", shape)
     page.goto(server.url)
@@ -71,24 +71,24 @@ def test_a_trace_is_uploaded_by_the_page_followed_and_found_ready(page: Page, se
     expect(page.get_by_test_id("trace-facts")).to_contain_text(f"{expected(shape).events:,}")
 
 
-def test_a_traces_page_shows_its_facts_steps_and_streams(trace_page: Page) -> None:
-    found = expected(TraceShape(streams=(20, 7)))
+def test_trace_page_shows_facts_steps_and_streams(trace_page: Page) -> None:
+    rows = expected(TraceShape(streams=(20, 7)))
     facts = trace_page.get_by_test_id("trace-facts")
-    for fact in ("0 of 8", "nccl", f"{found.events:,}", f"{found.end_ns - found.start_ns} ns", str(found.base_ns)):
+    for fact in ("0 of 8", "nccl", f"{rows.events:,}", f"{rows.end_ns - rows.start_ns} ns", str(rows.base_ns)):
         expect(facts).to_contain_text(fact)
     steps = trace_page.get_by_test_id("trace-steps").locator("tbody tr")
-    expect(steps).to_have_count(len(found.steps))
-    for row, step in zip(steps.all(), found.steps, strict=True):
+    expect(steps).to_have_count(len(rows.steps))
+    for row, step in zip(steps.all(), rows.steps, strict=True):
         expect(row).to_contain_text(step.name)
         expect(row.get_by_title(f"{step.end_ns - step.start_ns} ns", exact=True)).to_be_visible()
-    for stream in found.streams:
+    for stream in rows.streams:
         expect(trace_page.get_by_test_id("trace-devices").get_by_text(stream, exact=True)).to_be_visible()
     expect(trace_page.get_by_test_id("trace-devices")).to_contain_text("No event on the other devices 1, 2")
     counts = trace_page.get_by_test_id("trace-counts")
-    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{found.counts['X|kernel']}")
+    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{rows.counts['X|kernel']}")
 
 
-def test_sql_answers_with_rows_of_exact_values(trace_page: Page) -> None:
+def test_sql_returns_rows_of_exact_values(trace_page: Page) -> None:
     ask(
         trace_page,
         "select 9007199254740993 as big, -9223372036854775808 as least, 0.1 as tenth, "
@@ -101,7 +101,7 @@ def test_sql_answers_with_rows_of_exact_values(trace_page: Page) -> None:
     expect(trace_page.get_by_test_id("sql-status")).to_contain_text("1 row in")
 
 
-def test_a_sample_query_finds_the_kernels(trace_page: Page) -> None:
+def test_sample_query_finds_the_kernels(trace_page: Page) -> None:
     trace_page.get_by_role("button", name="Top kernels").click()
     trace_page.get_by_test_id("sql-run").click()
     result = trace_page.get_by_test_id("sql-result")
@@ -109,7 +109,7 @@ def test_a_sample_query_finds_the_kernels(trace_page: Page) -> None:
     expect(result).to_contain_text("ncclDevKernel_AllReduce")
 
 
-def test_wrong_sql_shows_the_engines_message_and_leads_to_the_place(trace_page: Page) -> None:
+def test_wrong_sql_shows_the_engine_message_and_its_position(trace_page: Page) -> None:
     ask(trace_page, "select name,\n  nonsense from slice")
     error = trace_page.get_by_test_id("sql-error")
     expect(error).to_contain_text("no such column: nonsense")
@@ -118,7 +118,7 @@ def test_wrong_sql_shows_the_engines_message_and_leads_to_the_place(trace_page: 
     assert trace_page.get_by_test_id("sql-input").evaluate(selected) == "nonsense"
 
 
-def test_an_endless_query_is_cancelled_and_the_next_one_answers(trace_page: Page, server: Server, gpu_id: str) -> None:
+def test_cancelled_query_is_followed_by_a_working_one(trace_page: Page, server: Server, gpu_id: str) -> None:
     with trace_page.expect_request(lambda request: "/query" in request.url):
         ask(trace_page, ENDLESS)
     expect(trace_page.get_by_test_id("sql-status")).to_contain_text(re.compile(r"Running…\s+\d\.\d s"))
@@ -128,7 +128,7 @@ def test_an_endless_query_is_cancelled_and_the_next_one_answers(trace_page: Page
     expect(trace_page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
 
 
-def test_csv_holds_every_row_whatever_the_table_shows(trace_page: Page, server: Server, gpu_id: str) -> None:
+def test_csv_has_every_row_whatever_the_table_shows(trace_page: Page, server: Server, gpu_id: str) -> None:
     [[rows]] = server.rows(gpu_id, "select count(*) from slice")
     trace_page.get_by_test_id("sql-limit").select_option("100")
     ask(trace_page, "select id, name from slice")
@@ -139,7 +139,7 @@ def test_csv_holds_every_row_whatever_the_table_shows(trace_page: Page, server: 
     assert len(download.value.path().read_text().splitlines()) == 1 + int(str(rows))
 
 
-def test_a_failed_trace_says_what_is_wrong_and_where(page: Page, server: Server, failed_id: str) -> None:
+def test_failed_trace_shows_the_error_and_its_offset(page: Page, server: Server, failed_id: str) -> None:
     error = server.api.get(f"/traces/{failed_id}").json()["error"]
     page.goto(f"{server.url}/traces/{failed_id}")
     failure = page.get_by_test_id("trace-failure")
@@ -151,7 +151,7 @@ def test_a_failed_trace_says_what_is_wrong_and_where(page: Page, server: Server,
     expect(page.locator(f"[data-id='{failed_id}']")).to_contain_text(error["title"])
 
 
-def test_a_damaged_trace_says_what_was_refused_repaired_and_odd_and_where(
+def test_damaged_trace_shows_refusals_repairs_and_oddities_with_offsets(
     page: Page, server: Server, damaged_trace: Path
 ) -> None:
     page.goto(server.url)
@@ -182,7 +182,7 @@ def test_a_damaged_trace_says_what_was_refused_repaired_and_odd_and_where(
     expect(page.locator(f"[data-id='{trace['id']}']")).to_contain_text(said)
 
 
-def test_a_sound_trace_says_so_in_a_line_and_keeps_its_oddities_folded(
+def test_sound_trace_shows_one_line_and_folds_its_oddities(
     page: Page, server: Server, gpu_id: str, step_trace: Path
 ) -> None:
     health = page.get_by_test_id("trace-health")
@@ -198,7 +198,7 @@ def test_a_sound_trace_says_so_in_a_line_and_keeps_its_oddities_folded(
     expect(page.locator(f"[data-id='{trace_id}']")).not_to_contain_text("repair")
 
 
-def test_a_name_is_text_wherever_it_is_shown(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
+def test_names_are_shown_as_text(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
     page.goto(server.url)
     row = page.locator(f"[data-id='{long_name_id}']")
     expect(row.get_by_role("link", name=long_name, exact=True)).to_be_visible()
@@ -215,7 +215,7 @@ def test_a_name_is_text_wherever_it_is_shown(page: Page, server: Server, long_na
     assert page.locator("img[src='x']").count() == 0
 
 
-def test_a_trace_is_deleted_after_a_question(page: Page, server: Server, gpu_trace: Path) -> None:
+def test_trace_is_deleted_after_confirmation(page: Page, server: Server, gpu_trace: Path) -> None:
     trace_id = server.upload(gpu_trace, "to_be_deleted.json")["id"]
     page.goto(f"{server.url}/traces/{trace_id}")
     page.get_by_test_id("delete-trace").click()
@@ -226,7 +226,7 @@ def test_a_trace_is_deleted_after_a_question(page: Page, server: Server, gpu_tra
     assert server.api.get(f"/traces/{trace_id}").status_code == 404
 
 
-def test_the_api_page_needs_no_other_host(page: Page, server: Server) -> None:
+def test_api_page_needs_no_other_host(page: Page, server: Server) -> None:
     page.goto(server.url)
     page.get_by_role("link", name="API").click()
     expect(page.locator(".opblock").first).to_be_visible()

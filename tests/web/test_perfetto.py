@@ -1,4 +1,4 @@
-"""Our own copy of the Perfetto UI opens any trace, in any number of tabs, and talks to nobody else."""
+"""Our copy of the Perfetto UI opens any trace in any number of tabs, and contacts no other host."""
 
 import json
 import re
@@ -38,14 +38,14 @@ def url_of(server: Server, trace_id: object) -> str:
 
 
 def gpu_process(server: Server, trace_id: object) -> str:
-    """The title of the UI's group of tracks with a GPU's streams."""
+    """Return the title of the UI's group of tracks with the streams of a GPU."""
     [[name]] = server.rows(
         trace_id, "select distinct process.name from thread join process using (upid) where tid = 7 and pid = 0"
     )
     return str(name)
 
 
-def test_the_button_opens_the_ui_on_the_trace_and_stream_7_is_there(
+def test_button_opens_the_ui_on_the_trace_with_stream_7(
     server: Server, open_context: OpenContext, real_trace: Path
 ) -> None:
     trace_id = server.upload(real_trace)["id"]
@@ -68,7 +68,7 @@ def test_the_button_opens_the_ui_on_the_trace_and_stream_7_is_there(
     viewer.expect_no_dialog()
 
 
-def test_tabs_on_one_trace_and_on_another_work_at_once_while_scripts_ask_sql(
+def test_tabs_on_two_traces_work_while_scripts_run_sql(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
     other = write_trace(tmp_path / "other.json", TraceShape(kernels=40, streams=(7, 33), seed=2))
@@ -78,11 +78,11 @@ def test_tabs_on_one_trace_and_on_another_work_at_once_while_scripts_ask_sql(
     done = Event()
 
     def ask(trace_id: object) -> int:
-        asked = 0
+        trace = 0
         while not done.is_set():
             assert server.rows(trace_id, SGEMMS) == counts[trace_id]
-            asked += 1
-        return asked
+            trace += 1
+        return trace
 
     with ThreadPoolExecutor() as scripts:
         asking = [scripts.submit(ask, trace_id) for trace_id in (gpu_id, gpu_id, other_id)]
@@ -111,20 +111,18 @@ def test_tabs_on_one_trace_and_on_another_work_at_once_while_scripts_ask_sql(
         assert all(one.result() > 0 for one in asking)
 
 
-def test_under_the_name_localhost_it_asks_no_other_host_either(
-    server: Server, open_context: OpenContext, gpu_id: str
-) -> None:
+def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: OpenContext, gpu_id: str) -> None:
     context = open_context()
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
+    trace: list[str] = []
+    context.on("request", lambda request: trace.append(request.url))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id).replace("127.0.0.1", "localhost"))
     assert viewer.search("sgemm") > 0
-    assert any(url.startswith("http://localhost:") for url in asked)
+    assert any(url.startswith("http://localhost:") for url in trace)
     # `open_context` holds all requests to our host
 
 
-def test_what_pages_and_workers_ask_of_other_hosts_is_noticed(browser: Browser, elsewhere: Elsewhere) -> None:
-    """The other tests hold because the instrument works."""
+def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Browser, elsewhere: Elsewhere) -> None:
+    """Verify the instrument of the other tests."""
     context = browser.new_context(proxy={"server": elsewhere.address})
     watch = Watch(context)
     page = context.new_page()
@@ -138,13 +136,13 @@ def test_what_pages_and_workers_ask_of_other_hosts_is_noticed(browser: Browser, 
     page.evaluate("new Promise((end) => { new WebSocket('ws://elsewhere.example/socket').onclose = () => end(); })")
     context.close()
     assert watch.hosts() == {"elsewhere.example"}
-    asked = " ".join(elsewhere.asked)
-    assert "http://elsewhere.example/page" in asked
-    assert "http://elsewhere.example/worker" in asked
-    assert "CONNECT elsewhere.example" in asked
+    trace = " ".join(elsewhere.requests)
+    assert "http://elsewhere.example/page" in trace
+    assert "http://elsewhere.example/worker" in trace
+    assert "CONNECT elsewhere.example" in trace
 
 
-def test_the_ui_is_not_allowed_to_ask_another_host(
+def test_content_security_policy_blocks_other_hosts(
     server: Server, browser: Browser, elsewhere: Elsewhere, gpu_id: str
 ) -> None:
     context = browser.new_context(proxy={"server": elsewhere.address, "bypass": "127.0.0.1"})
@@ -152,10 +150,10 @@ def test_the_ui_is_not_allowed_to_ask_another_host(
     with pytest.raises(Error, match="Failed to fetch"):
         viewer.page.evaluate("fetch('http://elsewhere.example/')")
     context.close()
-    assert elsewhere.asked == []
+    assert elsewhere.requests == []
 
 
-def test_what_sql_created_outlives_the_attach_and_the_reload_of_a_ui(
+def test_sql_tables_survive_the_attach_and_reload_of_a_ui(
     server: Server, open_context: OpenContext, gpu_trace: Path
 ) -> None:
     trace_id = server.upload(gpu_trace, "mine.json")["id"]
@@ -166,7 +164,7 @@ def test_what_sql_created_outlives_the_attach_and_the_reload_of_a_ui(
     assert server.rows(trace_id, "select answer from mine") == [[42]]
 
 
-def test_while_the_engine_loads_the_ui_says_so(
+def test_ui_shows_that_the_engine_is_loading(
     start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -181,7 +179,7 @@ def test_while_the_engine_loads_the_ui_says_so(
     viewer.expect_tracks()
 
 
-def test_an_engine_that_cannot_start_is_told(
+def test_engine_that_cannot_start_is_reported(
     start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "engine"
@@ -195,7 +193,7 @@ def test_an_engine_that_cannot_start_is_told(
     expect(Viewer(page).notice).to_contain_text("out of luck")
 
 
-def test_a_killed_engine_is_told_and_a_reload_brings_a_new_one(
+def test_killed_engine_is_reported_and_a_reload_starts_a_new_one(
     server: Server, open_context: OpenContext, gpu_trace: Path
 ) -> None:
     trace_id = server.upload(gpu_trace, "killed.json")["id"]
@@ -213,7 +211,7 @@ def test_a_killed_engine_is_told_and_a_reload_brings_a_new_one(
     expect(viewer.track("stream 7")).to_be_visible()
 
 
-def test_a_server_that_goes_away_is_told(
+def test_lost_server_is_reported(
     start_server: Callable[..., Server], open_context: OpenContext, gpu_trace: Path
 ) -> None:
     server = start_server()
@@ -227,7 +225,7 @@ def test_a_server_that_goes_away_is_told(
     viewer.expect_tracks()
 
 
-def test_a_file_opened_beside_the_trace_is_read_by_the_browser_itself(
+def test_file_opened_in_the_ui_is_read_by_the_browser(
     server: Server, open_context: OpenContext, gpu_id: str, step_trace: Path
 ) -> None:
     before = server.rows(gpu_id, "select count(*) from slice")
@@ -244,7 +242,7 @@ def test_a_file_opened_beside_the_trace_is_read_by_the_browser_itself(
 
 @dataclass(frozen=True)
 class Look:
-    """What the UI is to show of a trace.
+    """Expected contents of the UI for a trace.
 
     Attributes:
         file: of the trace; None for the one that `write_overlaps` makes.
@@ -297,7 +295,7 @@ LOOKS = {
 @pytest.mark.parametrize(
     "look", [LOOKS["made"], *(pytest.param(LOOKS[name], marks=needs_shared) for name in ("h100", "mi300"))], ids=LOOKS
 )
-def test_gpus_lanes_steps_and_arguments_are_there_and_the_ui_tells_of_no_loss(
+def test_ui_shows_gpus_lanes_steps_and_arguments_and_reports_no_loss(
     server: Server, open_context: OpenContext, tmp_path: Path, look: Look
 ) -> None:
     trace_id = server.upload(SHARED / look.file if look.file else write_overlaps(tmp_path))["id"]
@@ -319,10 +317,10 @@ def test_gpus_lanes_steps_and_arguments_are_there_and_the_ui_tells_of_no_loss(
     assert viewer.complaints() == []
 
 
-def test_what_the_uis_own_engine_drops_of_overlaps_it_tells(
+def test_builtin_engine_of_the_ui_reports_dropped_overlaps(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
-    """The test before this holds because the instrument works."""
+    """Verify the instrument of the test above."""
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
     viewer = Viewer.open(page, url_of(server, gpu_id))
@@ -337,15 +335,15 @@ def test_what_the_uis_own_engine_drops_of_overlaps_it_tells(
     assert "Import errors" in parts
 
 
-def test_a_critical_path_is_a_track_of_its_own_with_arrows(
+def test_critical_path_is_a_separate_track_with_arrows(
     server: Server, open_context: OpenContext, tmp_path: Path
 ) -> None:
     path = tmp_path / "steps.json"
     path.write_text(
         json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10, kernel_us=6, host_us=20).events})
     )
-    asked = {"analysis": "critical_path", "selection": {"steps": [1]}}
-    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=asked).json()
+    trace = {"analysis": "critical_path", "selection": {"steps": [1]}}
+    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=trace).json()
     viewer = Viewer.open(open_context().new_page(), url_of(server, job["result"]["traces"][0]))
     group = viewer.page.locator(".pf-track__title", has_text="Critical path").first
     expect(group).to_be_visible()
@@ -358,9 +356,7 @@ def test_a_critical_path_is_a_track_of_its_own_with_arrows(
 
 
 @needs_shared
-def test_kernels_and_ops_are_on_the_screen_at_a_place_of_a_real_trace(
-    server: Server, open_context: OpenContext
-) -> None:
+def test_kernels_and_ops_of_a_real_trace_are_drawn(server: Server, open_context: OpenContext) -> None:
     trace_id = server.upload(SHARED / "v100_ddp_epoch_us.pt.trace.json.gz")["id"]
     window = "?visStart=200000000&visEnd=210000000"
     viewer = Viewer.open(open_context().new_page(), f"{server.url}/perfetto/{trace_id}/#!/viewer{window}")
@@ -370,7 +366,7 @@ def test_kernels_and_ops_are_on_the_screen_at_a_place_of_a_real_trace(
     viewer.expect_drawn("GPU 0 · rank 0", 0.9)
 
 
-def test_a_closed_group_is_drawn_under_slices_that_outlast_the_window(
+def test_collapsed_group_is_drawn_under_slices_longer_than_the_window(
     server: Server, open_context: OpenContext, tmp_path: Path
 ) -> None:
     long = {"ph": "X", "ts": 0, "dur": 1000}
@@ -390,7 +386,7 @@ def test_a_closed_group_is_drawn_under_slices_that_outlast_the_window(
         viewer.expect_drawn(group, 0.9)
 
 
-def test_groups_open_in_order_under_the_names_and_numbers_of_the_trace(
+def test_groups_are_ordered_and_named_as_in_the_trace(
     server: Server, open_context: OpenContext, tmp_path: Path
 ) -> None:
     name = "/opt/conda/bin/python train.py --data /mnt/data"
@@ -417,7 +413,7 @@ def test_groups_open_in_order_under_the_names_and_numbers_of_the_trace(
     ]
 
 
-def test_only_as_many_groups_open_as_can_be_read(server: Server, open_context: OpenContext, tmp_path: Path) -> None:
+def test_number_of_expanded_groups_is_limited(server: Server, open_context: OpenContext, tmp_path: Path) -> None:
     tracks = [(pid, tid) for pid in range(1000, 1064) for tid in range(pid, pid + 8)]
     tracks += [(1000, tid) for tid in range(2000, 2012)]
     events = [
@@ -434,9 +430,7 @@ def test_only_as_many_groups_open_as_can_be_read(server: Server, open_context: O
     assert len(titles) == 21
 
 
-def test_the_ui_has_nothing_to_warn_of_in_what_the_engine_answers(
-    server: Server, open_context: OpenContext, gpu_id: str
-) -> None:
+def test_ui_logs_no_warnings_about_engine_answers(server: Server, open_context: OpenContext, gpu_id: str) -> None:
     context, warnings = open_context(), list[str]()
     context.on("console", lambda message: warnings.append(message.text))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))

@@ -1,4 +1,4 @@
-"""The Perfetto UI as ui.perfetto.dev has it, on the localhost listener."""
+"""The Perfetto UI as on ui.perfetto.dev, on the localhost listener."""
 
 import re
 import socket
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from service.engine import provision
+from service.engine.trace_processor import provision
 from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
@@ -39,7 +39,7 @@ def listening(start_server: Callable[..., Server], listener_port: int) -> Server
 
 @pytest.fixture
 def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[OpenTab]:
-    """Opens tabs with the UI, in a Chromium that finds nothing but the UI and the listener."""
+    """Opens tabs with the UI, in a Chromium that resolves only the UI and the listener."""
     chromium = browser.browser_type.launch(executable_path=CHROMIUM, args=SWITCHES + switches(ui_port, listener_port))
     context = chromium.new_context(service_workers="block")
     context.add_init_script(PATIENT)
@@ -55,7 +55,7 @@ def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[Ope
 
 
 def choose(server: Server, path: Path, name: str | None = None) -> str:
-    """Upload a trace, and have the listener serve it."""
+    """Upload a trace, and make the listener serve it."""
     trace_id = str(server.upload(path, name)["id"])
     server.api.put("/listener", json={"trace": trace_id}).raise_for_status()
     return trace_id
@@ -76,14 +76,14 @@ def open_file(page: Page, path: Path) -> None:
 
 
 def expect_dialog(page: Page, *words: str) -> None:
-    """A dialog says so, and it is not the one that asks to file a bug."""
+    """Assert that a dialog reports it, and not the one that offers to file a bug."""
     dialog = page.locator(".pf-modal-dialog")
     for part in words:
         expect(dialog).to_contain_text(part)
     expect(dialog).not_to_contain_text("Oops")
 
 
-def test_it_offers_the_trace_by_its_name_and_opens_it(listening: Server, open_tab: OpenTab, gpu_trace: Path) -> None:
+def test_public_ui_offers_the_trace_by_name_and_opens_it(listening: Server, open_tab: OpenTab, gpu_trace: Path) -> None:
     trace_id = choose(listening, gpu_trace)
     page = open_tab()
     broken: list[str] = []
@@ -99,7 +99,7 @@ def test_it_offers_the_trace_by_its_name_and_opens_it(listening: Server, open_ta
     assert broken == []
 
 
-def test_it_attaches_while_the_trace_still_loads(
+def test_public_ui_attaches_while_the_trace_loads(
     start_server: Callable[..., Server], open_tab: OpenTab, listener_port: int, gpu_trace: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -115,7 +115,7 @@ def test_it_attaches_while_the_trace_still_loads(
     Viewer(page).expect_tracks()
 
 
-def test_without_a_chosen_trace_it_reads_files_itself(listening: Server, open_tab: OpenTab, step_trace: Path) -> None:
+def test_public_ui_reads_files_without_a_chosen_trace(listening: Server, open_tab: OpenTab, step_trace: Path) -> None:
     page = open_tab()
     with page.expect_response(re.compile("/status$")) as status:
         page.reload()
@@ -127,7 +127,7 @@ def test_without_a_chosen_trace_it_reads_files_itself(listening: Server, open_ta
     viewer.expect_no_dialog()
 
 
-def test_a_file_opened_beside_the_trace_is_read_by_the_browser_and_a_second_one_refused_in_words(
+def test_file_opened_in_the_public_ui_is_read_by_the_browser_and_a_second_one_refused(
     listening: Server, open_tab: OpenTab, gpu_trace: Path, step_trace: Path
 ) -> None:
     trace_id = choose(listening, gpu_trace)
@@ -156,7 +156,7 @@ def test_a_file_opened_beside_the_trace_is_read_by_the_browser_and_a_second_one_
     Viewer(page).expect_tracks()
 
 
-def test_a_tab_that_resets_the_engine_for_a_large_file_is_told_why_it_cannot(
+def test_reset_of_the_engine_for_a_large_file_is_refused_with_a_reason(
     listening: Server, open_tab: OpenTab, gpu_trace: Path, tmp_path: Path
 ) -> None:
     trace_id = choose(listening, gpu_trace)
@@ -169,7 +169,7 @@ def test_a_tab_that_resets_the_engine_for_a_large_file_is_told_why_it_cannot(
     assert listening.rows(trace_id, COUNT) != [[0]]
 
 
-def test_a_tab_keeps_its_trace_when_another_is_chosen_until_it_is_deleted(
+def test_tab_keeps_its_trace_until_that_is_deleted(
     listening: Server, open_tab: OpenTab, gpu_trace: Path, step_trace: Path
 ) -> None:
     first_id = choose(listening, gpu_trace)
@@ -190,7 +190,7 @@ def test_a_tab_keeps_its_trace_when_another_is_chosen_until_it_is_deleted(
     assert [[after.page.evaluate(COUNT_IN_TAB)]] == counts[second_id]
 
 
-def test_the_traces_page_serves_it_and_says_what_to_answer(
+def test_trace_page_serves_the_trace_and_explains_the_dialog(
     listening: Server, listener_port: int, page: Page, gpu_trace: Path
 ) -> None:
     trace_id = listening.upload(gpu_trace)["id"]
@@ -204,7 +204,7 @@ def test_the_traces_page_serves_it_and_says_what_to_answer(
     assert listening.api.get("/listener").json()["trace"] == trace_id
 
 
-def test_the_traces_page_tells_that_the_port_is_taken(
+def test_trace_page_reports_that_the_port_is_in_use(
     start_server: Callable[..., Server], page: Page, gpu_trace: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -1,4 +1,4 @@
-"""The protocol's own client for browsers uploads a real trace, stops, and goes on."""
+"""The tus client for browsers uploads a real trace, stops, and resumes."""
 
 import hashlib
 from collections.abc import Callable
@@ -34,7 +34,7 @@ UPLOAD = """
 
 @needs_shared
 @pytest.mark.skipif(not SCRIPT.exists(), reason="tus-js-client is not here: `python -m tests.web.tus_js` fetches it")
-def test_tus_js_client_uploads_a_real_trace_stops_and_goes_on(page: Page, start_server: Callable[..., Server]) -> None:
+def test_tus_js_client_uploads_stops_and_resumes(page: Page, start_server: Callable[..., Server]) -> None:
     server, path = start_server(), SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
 
     def upload(*, stops: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A person uploads a trace over a link that is slow, that drops, and to a server that dies."""
+"""Uploads over a slow link, a lost connection, and a restarted server."""
 
 import hashlib
 import re
@@ -22,25 +22,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own."""
+    """A server for one test."""
     return start_server()
 
 
 @pytest.fixture
 def link(server: Server) -> Iterator[Link]:
-    """The way to it, which is slow."""
+    """A slow link to the server."""
     with Link(server.url, SIZE // 10) as one:
         yield one
 
 
 def came(server: Server) -> int:
-    """How much of the one upload lies on disk."""
-    found = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
-    return found[0].stat().st_size if found else 0
+    """Return the bytes on disk of the only upload."""
+    rows = [path for path in (server.data / "incoming").iterdir() if not path.suffix]
+    return rows[0].stat().st_size if rows else 0
 
 
 def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
-    """The row of an upload that is slow, once some of it has come."""
+    """Return the row of a slow upload once it has sent some bytes."""
     page.on("dialog", lambda dialog: dialog.accept())  # who leaves is warned
     link.bytes_per_s = 1 << 30
     page.goto(link.url)
@@ -54,7 +54,7 @@ def begun(page: Page, link: Link, server: Server, path: Path) -> Locator:
 
 
 def stored(page: Page, link: Link, server: Server, path: Path) -> None:
-    """The upload ends well."""
+    """Assert that the upload succeeds."""
     link.bytes_per_s = 1 << 30
     expect(page.get_by_test_id("upload-row")).to_have_attribute("data-state", "stored")
     [trace] = server.api.get("/traces").json()["traces"]
@@ -63,13 +63,13 @@ def stored(page: Page, link: Link, server: Server, path: Path) -> None:
 
 
 def offsets(page: Page) -> list[int]:
-    """Where the chunks begin that the page sends from now on."""
-    found: list[int] = []
-    page.on("request", lambda request: found.append(int(request.headers.get("upload-offset", -1))))
-    return found
+    """Record the offsets of the chunks that the page sends from now on."""
+    rows: list[int] = []
+    page.on("request", lambda request: rows.append(int(request.headers.get("upload-offset", -1))))
+    return rows
 
 
-def test_an_upload_is_paused_and_goes_on_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_paused_upload_resumes_where_it_stopped(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_attribute("data-state", "paused")
@@ -82,7 +82,7 @@ def test_an_upload_is_paused_and_goes_on_where_it_stopped(page: Page, link: Link
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
     begun(page, link, server, path)
     page.reload()
     left = page.get_by_test_id("upload-left")
@@ -95,7 +95,7 @@ def test_an_upload_survives_a_reload_of_the_page(page: Page, link: Link, server:
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_restart_of_the_server(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_restart_of_the_server(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     sent = offsets(page)
     server.kill()
@@ -106,7 +106,7 @@ def test_an_upload_survives_a_restart_of_the_server(page: Page, link: Link, serv
     assert 0 not in sent
 
 
-def test_an_upload_survives_a_link_that_drops(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_survives_a_lost_connection(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     for share in (0.1, 0.3):
         while came(server) < share * SIZE:
@@ -116,7 +116,7 @@ def test_an_upload_survives_a_link_that_drops(page: Page, link: Link, server: Se
     stored(page, link, server, path)
 
 
-def test_an_upload_is_cancelled_and_nothing_stays(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_cancelled_upload_leaves_nothing(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     with page.expect_response(lambda response: response.request.method == "DELETE"):
         row.get_by_role("button", name="Cancel").click()
@@ -125,7 +125,7 @@ def test_an_upload_is_cancelled_and_nothing_stays(page: Page, link: Link, server
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_what_is_left_of_an_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_unfinished_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
     begun(page, link, server, path)
     page.reload()
     left = page.get_by_test_id("upload-left")
@@ -134,7 +134,7 @@ def test_what_is_left_of_an_upload_can_be_discarded(page: Page, link: Link, serv
     assert list((server.data / "incoming").iterdir()) == []
 
 
-def test_an_upload_that_the_server_forgot_begins_anew(page: Page, link: Link, server: Server, path: Path) -> None:
+def test_upload_unknown_to_the_server_starts_again(page: Page, link: Link, server: Server, path: Path) -> None:
     row = begun(page, link, server, path)
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_attribute("data-state", "paused")

@@ -1,4 +1,4 @@
-"""tus-js-client, for the browser: `python -m tests.web.tus_js` fetches it with npm, and holds it to its digest."""
+"""tus-js-client for the browser: `python -m tests.web.tus_js` fetches it with npm, and verifies its digest."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ SCRIPT = Path(sysconfig.get_path("data"), "share", "tracedock", f"tus-js-client-
 
 
 def fetch() -> str:
-    """Bring the script here, if it is not here yet; says why where it can't."""
+    """Fetch the script if it is missing; return the reason if that fails, else an empty text."""
     npm = shutil.which("npm")
     if SCRIPT.exists():
         return ""
@@ -25,13 +25,13 @@ def fetch() -> str:
     with tempfile.TemporaryDirectory() as scratch:
         command = [npm, "pack", "--silent", f"tus-js-client@{VERSION}"]
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-        found = list(Path(scratch).glob("*.tgz"))
-        if done.returncode or not found:
+        rows = list(Path(scratch).glob("*.tgz"))
+        if done.returncode or not rows:
             return f"npm could not fetch tus-js-client, whose test will skip: {done.stderr.strip()[-300:]}"
-        digest = base64.b64encode(hashlib.sha512(found[0].read_bytes()).digest()).decode()
+        digest = base64.b64encode(hashlib.sha512(rows[0].read_bytes()).digest()).decode()
         if digest != SHA512:
             sys.exit(f"npm fetched a tus-js-client with the SHA-512 {digest}, not {SHA512}: it is not used.")
-        with tarfile.open(found[0]) as archive:
+        with tarfile.open(rows[0]) as archive:
             member = archive.extractfile("package/dist/tus.min.js")
             if member is None:
                 sys.exit("The package tus-js-client holds no dist/tus.min.js.")

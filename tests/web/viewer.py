@@ -1,4 +1,4 @@
-"""The Perfetto UI, as someone uses it."""
+"""Page object of the Perfetto UI."""
 
 import re
 
@@ -32,7 +32,7 @@ _DRAWN = """(title) => {
 
 
 class Viewer:
-    """A tab with the UI on a trace.
+    """Tab with the UI on a trace.
 
     Args:
         page: the tab.
@@ -44,45 +44,45 @@ class Viewer:
 
     @classmethod
     def open(cls, page: Page, url: str) -> "Viewer":
-        """Lead a tab to a trace's UI, and wait until its tracks are there."""
+        """Open the UI of a trace in a tab, and wait for its tracks."""
         page.goto(url)
         viewer = cls(page)
         viewer.expect_tracks()
         return viewer
 
     def expect_tracks(self) -> None:
-        """The trace is loaded, and nobody was asked anything."""
+        """Assert that the trace is loaded without a dialog."""
         self.page.wait_for_function("window.app?.trace && !app.isLoadingTrace")
         expect(self.page.locator(".pf-track").first).to_be_visible()
         expect(self.notice).to_have_count(0)
         self.expect_no_dialog()
 
     def expect_no_dialog(self) -> None:
-        """Nothing lies over the page."""
+        """Assert that no dialog covers the page."""
         for dialog in DIALOGS:
             expect(self.page.locator(dialog)).to_have_count(0)
 
     def track(self, title: str) -> Locator:
-        """The head of a track by its title, with the id that the UI sets behind a name, which may end in a space."""
+        """Locate the head of a track by its title; the UI appends an id to the name, which may end in a space."""
         words = r"\s+".join(map(re.escape, title.split()))
         popup = self.page.locator(".pf-track__title-popup", has_text=re.compile(f"^{words}$"))
         return self.page.locator(".pf-track__title").filter(has=popup)
 
     def click(self, group: str) -> None:
-        """Click a process open, or shut."""
+        """Expand or collapse a process."""
         self.track(group).click()
 
     def groups(self) -> dict[str, tuple[bool, list[str]]]:
-        """The groups of the timeline in their order: whether each is open, and the titles of its tracks."""
+        """Return the groups of the timeline in order: name, expansion, and the titles of the tracks."""
         groups: list[tuple[str, bool, list[str]]] = self.page.evaluate(_GROUPS)
         return {title: (is_open, tracks) for title, is_open, tracks in groups}
 
     def expect_drawn(self, title: str, share: float) -> None:
-        """The UI draws something in at least that share of a track's width."""
+        """Wait until the UI has drawn at least that share of a track's width."""
         self.page.wait_for_function(f"([title, share]) => ({_DRAWN})(title) >= share", arg=[title, share])
 
     def search(self, text: str) -> int:
-        """Look for slices by name, go to the first one, and return how many there are."""
+        """Search slices by name, go to the first one, and return their number."""
         box = self.page.locator(".pf-omnibox input")
         box.fill(text)
         place = self.page.locator(".pf-omnibox__stepthrough-current")
@@ -92,13 +92,13 @@ class Viewer:
         return int(place.inner_text().split("/")[1])
 
     def details(self) -> Locator:
-        """The panel below, which shows the selected slice."""
+        """Locate the panel below, which shows the selected slice."""
         return self.page.locator(".pf-details-shell")
 
     def complaints(self) -> list[str]:
-        """What the UI tells of errors and losses: its flag on top, and parts of its page of statistics, left open."""
+        """Return the errors and losses that the UI reports: its flag, and parts of its statistics page."""
         flags = self.page.locator(".pf-topbar__error-box button").all()
-        told = [str(flag.get_attribute("title")) for flag in flags]
+        answer = [str(flag.get_attribute("title")) for flag in flags]
         self.page.goto(f"{self.page.url.split('#')[0]}#!/info")
         expect(self.page.get_by_role("heading", name="Debugging stats")).to_be_visible()
-        return told + self.page.locator(".pf-trace-info-page__errors h2").all_inner_texts()
+        return answer + self.page.locator(".pf-trace-info-page__errors h2").all_inner_texts()

@@ -1,1 +1,1 @@
-"""What questions are answered from: what a rank's host and devices do, read from columns into arrays."""
+"""Facts from which questions are answered: the activity of a rank's host and devices, read from columns into arrays."""

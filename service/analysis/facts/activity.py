@@ -1,4 +1,4 @@
-"""What a rank does, on its devices and its host, sorted into the categories that a step's time goes to."""
+"""The activity of a rank's devices and host, sorted into the categories of a step's time."""
 
 import re
 from dataclasses import dataclass
@@ -10,34 +10,34 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.launches import calls_of, first_places
+from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.store.census import END
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 Rules = Literal["exact", "tensorboard"]
 
 CATEGORIES = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other")
-"""What a step's time can go to: a time counts for the first of these that lasts."""
+"""Categories of a step's time, by priority: a time counts for the first category that is active."""
 
 KERNEL, MEMCPY, MEMSET, COMMUNICATION, RUNTIME, DATALOADER, CPU_EXEC, OTHER = range(len(CATEGORIES))
 
 OPS = "(" + ", ".join(f"'{category}'" for category in sorted(OP_CATEGORIES)) + ")"
-"""SQL for the categories of operators and annotations on the host."""
+"""SQL list of the categories of operators and annotations on the host."""
 
 LOADING = r"^enumerate\((DataLoader\)#[\s\S]*\.__next__\Z|DataPipe\)#)"
-"""A regular expression of the names of the annotations in which a program waits for its data."""
+"""Regular expression of the names of annotations that load data."""
 
 COLLECTIVE = "^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):"
-"""A regular expression of the names of the annotations of what a process group does."""
+"""Regular expression of the names of a process group's annotations."""
 
 _TB_KINDS = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 TB_NAMES = frozenset(f"{backend}:{name}" for backend in ("nccl", "gloo") for name in _TB_KINDS)
-"""The names of the only annotations that communicate to TensorBoard."""
+"""Names of the annotations that count as communication for TensorBoard."""
 
 TB_COLLECTIVES = "(" + ", ".join(f"'{name}'" for name in sorted(TB_NAMES)) + ")"
-"""SQL for these."""
+"""SQL list of `TB_NAMES`."""
 
 _TB_RUNTIMES = "Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime"
 
@@ -62,53 +62,53 @@ coalesce(external_id, -1) IN (SELECT coalesce(external_id, -1) FROM events WHERE
 
 
 @dataclass(frozen=True)
-class Spans:
-    """Things that last, as arrays of when they start and end."""
+class Intervals:
+    """Intervals of time, as arrays of their starts and ends in ns."""
 
     starts: Ints
     ends: Ints
 
     @classmethod
-    def of(cls, found: pa.Table, prefix: str = "") -> "Spans":
-        """Those of a table."""
-        return cls(found[f"{prefix}start_ns"].to_numpy(), found[f"{prefix}end_ns"].to_numpy())
+    def of(cls, table: pa.Table, prefix: str = "") -> "Intervals":
+        """Read the intervals of a table's rows."""
+        return cls(table[f"{prefix}start_ns"].to_numpy(), table[f"{prefix}end_ns"].to_numpy())
 
-    def only(self, chosen: Any) -> "Spans":
-        """Some of them."""
-        return Spans(self.starts[chosen], self.ends[chosen])
+    def only(self, chosen: Any) -> "Intervals":
+        """Return the chosen intervals."""
+        return Intervals(self.starts[chosen], self.ends[chosen])
 
     def covered(self) -> Coverage:
-        """What they cover."""
+        """Return the coverage of the intervals."""
         return Coverage(self.starts, self.ends)
 
     def bounds(self) -> list[int]:
-        """When the first starts and the last ends; nothing of none."""
+        """Return the first start and the last end; an empty list without intervals."""
         return [int(self.starts.min()), int(self.ends.max())] if len(self.starts) else []
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What a rank does.
+    """The activity of a rank.
 
     Args:
-        work: of its devices.
-        categories: of each piece of work, unless they were not wanted.
-        devices: on which each is done, -1 where that is not told.
-        calls: for each piece of work the call that launched it, or any.
-        launched: of which pieces of work the call is known.
-        steps: the annotations of its steps, in order of time.
-        numbers: of the steps.
-        covers: what each category but the last covers; none where that was not wanted.
-        bounds: of all that the host does: the times of the first start and of the last end, if there are any.
-        op_bounds: of operators alone.
+        work: work of the devices.
+        categories: category of each piece of work; -1 if categories were not requested.
+        devices: device of each piece of work; -1 if unknown.
+        calls: call that launched each piece of work; arbitrary if unknown.
+        launched: pieces of work whose call is known.
+        steps: annotations of the steps, in order of time.
+        numbers: numbers of the steps.
+        covers: coverage of each category except the last; empty if categories were not requested.
+        bounds: first start and last end on the host; empty if the host has no slices.
+        op_bounds: first start and last end of operators alone.
     """
 
-    work: Spans
+    work: Intervals
     categories: npt.NDArray[np.int8]
     devices: Ints
-    calls: Spans
+    calls: Intervals
     launched: npt.NDArray[np.bool_]
-    steps: Spans
+    steps: Intervals
     numbers: Ints
     covers: list[Coverage]
     bounds: list[int]
@@ -116,60 +116,60 @@ class Activity:
 
 
 def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activity:
-    """What a rank does.
+    """Return the activity of a rank.
 
     Args:
-        scope: the rank.
-        rules: whose.
-        categories: whether it is wanted what is spent on what; where there are steps, the rest is there sooner without.
+        scope: scope of the rank.
+        rules: `exact`, or those of `tensorboard`.
+        categories: whether to determine categories, too; in a trace with steps the rest is faster without.
     """
-    return scope.once(("activity", rules, categories), lambda: _activity(scope, rules, categories))
+    return scope.cached(("activity", rules, categories), lambda: _activity(scope, rules, categories))
 
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     numbers, steps = steps_of(scope)
     categories = categories or not len(numbers)
-    scope.work(WorkParameters(), typed=categories)
+    scope.define_work(WorkParameters(), typed=categories)
     communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
-    found = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
-    work, kinds = Spans.of(found), found["category"].fill_null(-1).to_numpy()
-    called = calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
-    calls = Spans.of(called, "call_")
-    places = _launches(found["correlation"], called["correlation"])
+    work_table = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
+    work, kinds = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
+    call_table = calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
+    calls = Intervals.of(call_table, "call_")
+    call_of_work = _calls_of_work(work_table["correlation"], call_table["correlation"])
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, calls.bounds(), list[int]()
     if categories:
         covers[:RUNTIME] = [work.only(kinds == category).covered() for category in range(RUNTIME)]
         covers[RUNTIME] = calls.covered()
-    launchings = calls.only(places) if len(calls.starts) else Spans(work.starts, work.starts)
-    devices = found["device"].fill_null(-1).to_numpy()
-    del called, calls, found
+    launches = calls.only(call_of_work) if len(calls.starts) else Intervals(work.starts, work.starts)
+    devices = work_table["device"].fill_null(-1).to_numpy()
+    del call_table, calls, work_table
     if categories:
-        spans, kinds_of_ops = _ops(scope, rules)
-        bounds += spans.bounds()
+        ops, op_categories = _ops(scope, rules)
+        bounds += ops.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
-            chosen = spans.only(kinds_of_ops == category)
+            chosen = ops.only(op_categories == category)
             covers[category] = covers[category].with_more(chosen.covered())
             op_bounds = chosen.bounds() if category == CPU_EXEC else op_bounds
     bounds = [min(bounds), max(bounds)] if bounds else []
-    return Activity(work, kinds, devices, launchings, places >= 0, steps, numbers, covers, bounds, op_bounds)
+    return Activity(work, kinds, devices, launches, call_of_work >= 0, steps, numbers, covers, bounds, op_bounds)
 
 
-def _ops(scope: Scope, rules: Rules) -> tuple[Spans, npt.NDArray[np.int8]]:
-    """The operators and annotations of a rank, and the category of each."""
+def _ops(scope: Scope, rules: Rules) -> tuple[Intervals, npt.NDArray[np.int8]]:
+    """Return the operators and annotations of a rank, and the category of each."""
     slices = scope.slices()
     chosen = slices.of_categories(OP_CATEGORIES.__contains__)
     kinds = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
     host, regions = slices.host, slices.regions
-    spans, found = Spans(host.starts[chosen], host.ends[chosen]), kinds[host.names[chosen]]
+    ops, categories = Intervals(host.starts[chosen], host.ends[chosen]), kinds[host.names[chosen]]
     if rules == "exact":
-        return spans, found
-    # to TensorBoard, regions on devices are operators too
-    both = Spans(np.concatenate([spans.starts, regions.starts]), np.concatenate([spans.ends, regions.ends]))
-    return both, np.concatenate([found, kinds[regions.names]])
+        return ops, categories
+    # TensorBoard counts annotations on devices as operators, too
+    both = Intervals(np.concatenate([ops.starts, regions.starts]), np.concatenate([ops.ends, regions.ends]))
+    return both, np.concatenate([categories, kinds[regions.names]])
 
 
 def category_of(name: str, rules: Rules) -> int:
-    """The category to which an operator or an annotation belongs, by its name."""
+    """Return the category of an operator or annotation by its name."""
     if name.startswith("aten::"):
         return CPU_EXEC
     if name.startswith(STEP_PREFIX):
@@ -180,18 +180,19 @@ def category_of(name: str, rules: Rules) -> int:
     return COMMUNICATION if communicates else CPU_EXEC
 
 
-def steps_of(scope: Scope) -> tuple[Ints, Spans]:
-    """The numbers and the annotations of a rank's steps, in order of time."""
-    if scope.cut or scope.summary["ranks"]:
-        found = scope.table(_STEPS)
-        return found["step"].to_numpy(), Spans.of(found)
-    told = scope.summary["steps"]  # ingest has looked already
-    numbers, *times = (np.array([one[name] for one in told], np.int64) for name in ("number", "start_ns", "end_ns"))
-    return numbers, Spans(*times)
+def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
+    """Return the numbers and the annotations of a rank's steps, in order of time."""
+    steps = scope.recorded_steps
+    if steps is None:
+        table = scope.table(_STEPS)
+        return table["step"].to_numpy(), Intervals.of(table)
+    starts, ends = [step["start_ns"] for step in steps], [step["end_ns"] for step in steps]
+    numbers = np.array([step["number"] for step in steps], np.int64)
+    return numbers, Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
 
 
-def _launches(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
-    """The place of the first call with the correlation of each piece of work, or -1."""
-    known = np.flatnonzero(calls.is_valid().to_numpy())
-    places = first_places(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
-    return np.where(correlations.is_valid().to_numpy() & (places >= 0), np.append(known, -1)[places], -1)
+def _calls_of_work(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
+    """Return the index of the first call with the correlation id of each piece of work, or -1."""
+    indices = np.flatnonzero(calls.is_valid().to_numpy())
+    positions = first_positions(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
+    return np.where(correlations.is_valid().to_numpy() & (positions >= 0), np.append(indices, -1)[positions], -1)

@@ -1,24 +1,24 @@
-"""The table of attribution rules: how much work each gives an operator."""
+"""The table of attribution rules, with the work that each rule attributes."""
 
 import pyarrow as pa
 
-from service.analysis.facts.intervals import share
+from service.analysis.facts.intervals import percentage
 from service.analysis.facts.scope import Scope
-from service.analysis.table import RANK, Columns, count, made, ns, pct, word
+from service.analysis.table import RANK, Columns, count, ns, pct, table_of, word
 
 ATTRIBUTION: Columns = (
     RANK,
     word(
         "rule",
-        "launch: the operator around the call that launched the work; graph: likewise, of a graph; external_id: the"
-        " operator of its External id, which is used only where a trace shows that these are operators';"
-        " launch_outside_operators, graph_outside_operators: the call is known and no operator is around it; no_launch:"
-        " no call in the trace has its correlation",
+        "launch: the operator around the call that launched the work; graph: the same for the launch of a graph;"
+        " external_id: the operator with its External id, used only if the trace shows that External ids are those of"
+        " operators; launch_outside_operators, graph_outside_operators: the call is known, but no operator is around"
+        " it; no_launch: no call in the trace has its correlation id",
     ),
     count("work", "kernels, copies and memsets"),
-    ns("time", "of these"),
-    pct("time", "of all work"),
-    count("in_steps", "those that a step launched, or, without a launch, that began in a step"),
+    ns("time", "time of these"),
+    pct("time", "share of all work"),
+    count("in_steps", "work launched in a step, or, without a launch, begun in a step"),
 )
 
 _RULES = """
@@ -29,9 +29,9 @@ FROM device_events GROUP BY rule ORDER BY time_ns DESC, rule
 
 
 def attribution_of(scope: Scope) -> pa.Table:
-    """Count the work of a rank by attribution rule."""
+    """Return the work of a rank by attribution rule."""
     scope.slices()
-    found = scope.table(_RULES).to_pydict()
-    whole = sum(found["time_ns"])
-    shares = [share(time, whole) for time in found["time_ns"]]
-    return made(ATTRIBUTION, {**found, "rank": [scope.rank] * len(shares), "time_pct": shares})
+    columns = scope.table(_RULES).to_pydict()
+    total = sum(columns["time_ns"])
+    shares = [percentage(time, total) for time in columns["time_ns"]]
+    return table_of(ATTRIBUTION, {**columns, "rank": [scope.rank] * len(shares), "time_pct": shares})

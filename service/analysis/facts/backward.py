@@ -9,7 +9,7 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 
 if TYPE_CHECKING:
-    from service.attribution.nesting import Flags, Places
+    from service.attribution.nesting import Flags, Indices
 
 _SEQUENCES = f"""
 SELECT row, try_cast(sequence AS BIGINT) AS sequence, coalesce(try_cast(forward_thread AS BIGINT), 0) > 0 AS is_backward
@@ -23,33 +23,33 @@ WHERE sequence <> '' ORDER BY row
 """
 
 
-def forward_operators(scope: Scope, host: Host) -> "Places":
-    """The place of the forward operator of each slice of the host, `NONE` for what is not of the backward pass.
+def forward_operators(scope: Scope, host: Host) -> "Indices":
+    """Return the index of the forward operator of each slice of the host; `NONE` outside the backward pass.
 
-    It is the operator of the same sequence number that began last in the forward pass: the one that made the node of
-    the backward graph (https://github.com/pytorch/pytorch, ``torch/csrc/profiler/kineto_shim.cpp``). Threads number
-    by themselves: where several have that number, nothing tells which is meant.
+    It is the last operator of the forward pass with the same sequence number, which created the node of the backward
+    graph (https://github.com/pytorch/pytorch, ``torch/csrc/profiler/kineto_shim.cpp``). Each thread numbers its own
+    sequence, so that a number used by several threads is ambiguous and gives `NONE`.
     """
-    from service.attribution.nesting import NONE, owners  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import NONE, first_matches  # noqa: PLC0415 - loads numba, which the server does without
 
-    told = scope.table(_SEQUENCES)
-    rows, sequences = told["row"].to_numpy(), told["sequence"].to_numpy()
-    is_backward = told["is_backward"].to_numpy()
-    places = host.places(rows)
-    known = places != NONE
-    forward, backward = np.flatnonzero(known & ~is_backward), np.flatnonzero(known & is_backward)
+    table = scope.table(_SEQUENCES)
+    rows, sequences = table["row"].to_numpy(), table["sequence"].to_numpy()
+    is_backward = table["is_backward"].to_numpy()
+    slices = host.indices_of(rows)
+    in_host = slices != NONE
+    forward, backward = np.flatnonzero(in_host & ~is_backward), np.flatnonzero(in_host & is_backward)
     last_first = forward[::-1]
-    usable = last_first[~_is_shared(sequences[last_first], host.threads[places[last_first]])]
-    found = np.full(len(host), NONE, np.int32)
-    of = owners(sequences[usable] + 1, sequences[backward] + 1)
-    matched = np.append(places[usable], np.int32(NONE))[of]
-    matched[rows[backward] < np.append(rows[usable], 0)[of]] = NONE
-    found[places[backward]] = matched
-    return found
+    usable = last_first[~_is_shared(sequences[last_first], host.threads[slices[last_first]])]
+    match = first_matches(sequences[usable] + 1, sequences[backward] + 1)
+    forward_of_backward = np.append(slices[usable], np.int32(NONE))[match]
+    forward_of_backward[rows[backward] < np.append(rows[usable], 0)[match]] = NONE
+    forward_of = np.full(len(host), NONE, np.int32)
+    forward_of[slices[backward]] = forward_of_backward
+    return forward_of
 
 
-def _is_shared(sequences: Ints, threads: "Places") -> "Flags":
-    """Flag the sequence numbers that more than one thread uses."""
+def _is_shared(sequences: Ints, threads: "Indices") -> "Flags":
+    """Flag the sequence numbers that several threads use."""
     pairs = np.unique(np.stack([sequences, threads.astype(np.int64)]), axis=1)
     numbers, counts = np.unique(pairs[0], return_counts=True)
     shared: Flags = np.isin(sequences, numbers[counts > 1])

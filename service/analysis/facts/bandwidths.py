@@ -1,7 +1,7 @@
 """Sizes and bandwidths of collectives, by the definitions of nccl-tests.
 
 See https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md. The size of an all-gather is its whole output,
-that of a reduce-scatter its whole input.
+and that of a reduce-scatter is its whole input.
 """
 
 from functools import lru_cache
@@ -13,16 +13,16 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("Double", "Long", "double", "long int", "ComplexFloat", "c10::complex<float>", "UInt64"), 8),
     **dict.fromkeys(("ComplexDouble", "c10::complex<double>"), 16),
 }
-"""The length of an element, by its type's name."""
+"""Bytes of an element, by the name of its type."""
 
 KINDS = (
     *("allreduce", "reducescatter", "allgather", "alltoallv", "alltoall", "broadcast", "reduce", "gather", "scatter"),
     *("sendrecv", "send", "recv", "barrier"),
 )
-"""Kinds of collectives; the first that stands in a name is its kind."""
+"""Kinds of collectives; the kind of a name is the first that it contains."""
 
 SYNCHRONIZING = frozenset({"allreduce", "reducescatter", "allgather", "alltoall"})
-"""Kinds of which each rank waits for all others, as TraceLens has them."""
+"""Kinds in which each rank waits for all others, by TraceLens."""
 
 POINT_TO_POINT = frozenset({"send", "recv", "sendrecv"})
 """Kinds in which two ranks of a group take part."""
@@ -36,13 +36,16 @@ _BYTES_MAX = 1 << 62
 
 @lru_cache(maxsize=1024)
 def kind_of(collective: str | None) -> str:
-    """Kind of a collective by its name: `allreduce` of `nccl:all_reduce`; other names without punctuation."""
+    """Return the kind of a collective by its name: `allreduce` for `nccl:all_reduce`.
+
+    A name of no kind is returned in lower case and without punctuation.
+    """
     plain = "".join(filter(str.isalnum, (collective or "").lower()))
     return next((kind for kind in KINDS if kind in plain), plain)
 
 
 def bytes_of(elements: int | None, dtype: str | None) -> int | None:
-    """Size of so many elements; None where the type is unknown."""
+    """Return the size of elements in bytes; None if their count or type is unknown, or the size too large."""
     length = ELEMENT_BYTES.get(dtype or "", 1 if (dtype or "").removeprefix("c10::").startswith("Float8") else None)
     return None if elements is None or length is None or elements * length > _BYTES_MAX else elements * length
 
@@ -56,28 +59,28 @@ def size_of(
     *,
     input_bytes: int | None = None,
 ) -> int | None:
-    """Size of a collective in bytes.
+    """Return the size of a collective in bytes.
 
     Args:
-        collective: its name.
+        collective: name of the collective.
         dtype: type of its elements.
-        in_elements: elements that a rank gives.
-        out_elements: elements that a rank gets.
-        group_size: number of its ranks.
-        input_bytes: size of what a rank gives, where it is known otherwise, as of tensors of several types.
+        in_elements: elements that a rank sends.
+        out_elements: elements that a rank receives.
+        group_size: number of ranks in the group.
+        input_bytes: size of a rank's input, if it is known directly, as for tensors of several types.
     """
-    given = bytes_of(in_elements, dtype) if input_bytes is None else input_bytes
+    sent = bytes_of(in_elements, dtype) if input_bytes is None else input_bytes
     if kind_of(collective) not in _GATHERED:
-        return given
+        return sent
     if out_elements is not None:
         return bytes_of(out_elements, dtype)
-    return given * group_size if given is not None and group_size and given * group_size <= _BYTES_MAX else None
+    return sent * group_size if sent is not None and group_size and sent * group_size <= _BYTES_MAX else None
 
 
 def bandwidths(
     collective: str | None, group_size: int | None, size: int | None, duration: int | None
 ) -> tuple[float | None, float | None]:
-    """Algorithm and bus bandwidth in bytes per nanosecond, which are GB/s."""
+    """Return the algorithm bandwidth and bus bandwidth in bytes per nanosecond, that is in GB/s."""
     if not size or not duration:
         return None, None
     rate = size / duration

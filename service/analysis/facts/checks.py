@@ -1,46 +1,45 @@
-"""What rules find in a trace, the advice that follows, and the figures that it rests on, as tables."""
+"""Results of checking rules on a trace, with the advice that follows and its evidence, as tables."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from service.analysis.question import Tables
-from service.analysis.table import RANK, Columns, count, ns, number, rows_made, word
+from service.analysis.table import RANK, Columns, Tables, count, ns, number, table_of_rows, word
 
-_FOUND = (
-    word("rule", "that was checked"),
-    count("device", "number of the GPU that it is about; empty where it is about all"),
-    number("value", "what was found"),
-    number("limit", "that the rule sets"),
-    word("unit", "of both: `%` or `devices`"),
+_MEASUREMENT = (
+    word("rule", "rule that was checked"),
+    count("device", "number of the GPU that it concerns; empty if it concerns all"),
+    number("value", "measured value"),
+    number("limit", "limit that the rule sets"),
+    word("unit", "unit of value and limit: `%` or `devices`"),
 )
-_PLACE = (
-    word("name", "of what to look at in the timeline"),
-    ns("start", "of that"),
-    ns("end", "of that"),
+_SPAN = (
+    word("name", "name of the slice to look at in the timeline"),
+    ns("start", "start of that slice"),
+    ns("end", "end of that slice"),
 )
 RECOMMENDATIONS = (
-    count("rank", "rank in the job; of advice about a run, the one in whose timeline to look"),
-    word("ranks", "that the advice is about"),
-    *_FOUND,
-    word("advice", "what could be done"),
-    word("reason", "why"),
-    *_PLACE,
+    count("rank", "rank in the job; for advice about a run, the rank in whose timeline to look"),
+    word("ranks", "ranks that the advice concerns"),
+    *_MEASUREMENT,
+    word("advice", "advised change"),
+    word("reason", "reason for the advice"),
+    *_SPAN,
 )
 CHECKS = (
-    count("rank", "rank in the job; empty where the trace does not tell it, or where the check is of a whole run"),
-    word("ranks", "that were checked"),
-    *_FOUND,
-    word("found", "`yes` if the rule applies, `no` if not, and `unknown` if the trace can't tell"),
+    count("rank", "rank in the job; empty if the trace does not record it, or if the check is of a whole run"),
+    word("ranks", "ranks that were checked"),
+    *_MEASUREMENT,
+    word("found", "`yes` if the rule applies, `no` if not, and `unknown` if the trace does not show it"),
 )
 EVIDENCE = (
     RANK,
-    word("rule", "whose advice rests on this"),
-    count("device", "number of the GPU on which it was measured; empty where it is about all"),
-    word("measure", "what was measured"),
-    number("value", "of that"),
-    word("unit", "of the value: `ns`, `bytes`, `%`, or what is counted"),
-    *_PLACE,
+    word("rule", "rule whose advice rests on this figure"),
+    count("device", "number of the GPU on which it was measured; empty if it concerns all"),
+    word("measure", "measured quantity"),
+    number("value", "measured value"),
+    word("unit", "unit of the value: `ns`, `bytes`, `%`, or the things counted"),
+    *_SPAN,
 )
 TABLES: Mapping[str, Columns] = {"recommendations": RECOMMENDATIONS, "checks": CHECKS, "evidence": EVIDENCE}
 
@@ -48,23 +47,23 @@ ADVICE = {
     "dataloader": "Load data in other processes: set num_workers of the DataLoader.",
     "communication": "Compress gradients, accumulate them over several steps, or use larger batches.",
     "late_rank": "Find out why some ranks are late.",
-    "utilization": "Use larger batches, if the model converges with them.",
+    "utilization": "Use larger batches, if the model still converges.",
     "tensor_cores": "Use automatic mixed precision, so that these operators run on tensor cores.",
     "memory": "Checkpoint activations, or use automatic mixed precision.",
     "data_parallel": "Use DistributedDataParallel instead of DataParallel.",
-    "nccl": "Use the backend nccl for DistributedDataParallel: it is the fastest on these GPUs.",
+    "nccl": "Use the nccl backend for DistributedDataParallel: it is the fastest on these GPUs.",
 }
-"""What each rule advises, in the order in which they are checked."""
+"""Advice of each rule, in the order of the checks."""
 
-UNTOLD = (
-    "Ask this of all ranks of the run together, which tells whether a rank is late. If none is: compress gradients,"
+UNSPLIT_COMMUNICATION_ADVICE = (
+    "Ask this of all ranks of the run together, which shows whether a rank is late. If none is: compress gradients,"
     " accumulate them over several steps, or use larger batches."
 )
-"""Advice on communication where transfer and waiting can't be told apart."""
+"""Advice on communication that cannot be split into transfer and waiting."""
 
 
-class Place(NamedTuple):
-    """What to look at in the timeline."""
+class TimelineSpan(NamedTuple):
+    """A span of the timeline to look at."""
 
     name: str | None
     start_ns: int
@@ -72,33 +71,33 @@ class Place(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A figure that advice rests on."""
+    """A figure that supports advice."""
 
     measure: str
     value: float
     unit: str
-    place: Place | None = None
+    place: TimelineSpan | None = None
     rank: int | None = None
     device: int | None = None
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a rule found.
+    """The result of checking a rule.
 
     Args:
-        rule: its name.
-        applies: None where the trace can't tell.
-        value: what was found.
-        limit: that the rule sets.
-        reason: in a sentence.
-        unit: of both.
-        device: that it is about.
-        place: what to look at.
-        advice: what could be done, if it is not that of `ADVICE`.
-        evidence: figures that the advice rests on.
-        ranks: that were checked, of a run.
-        rank: in whose timeline to look, of a run.
+        rule: name of the rule.
+        applies: whether the rule applies; None if the trace does not show it.
+        value: measured value.
+        limit: limit that the rule sets.
+        reason: reason for the advice, as a sentence.
+        unit: unit of value and limit.
+        device: GPU that the check concerns; None for all.
+        place: span of the timeline to look at.
+        advice: advice that replaces that of `ADVICE`.
+        evidence: figures that support the advice.
+        ranks: ranks that were checked in a run.
+        rank: rank of a run in whose timeline to look.
     """
 
     rule: str
@@ -108,44 +107,47 @@ class Check:
     reason: str = ""
     unit: str = "%"
     device: int | None = None
-    place: Place | None = None
+    place: TimelineSpan | None = None
     advice: str | None = None
     evidence: tuple[Evidence, ...] = ()
     ranks: str | None = None
     rank: int | None = None
 
 
-def found_of(applies: bool | None) -> str:
-    """Whether a rule applies, in a word."""
+def _outcome(applies: bool | None) -> str:
+    """Return the word for whether a rule applies."""
     return "unknown" if applies is None else "yes" if applies else "no"
 
 
-def tables_of(rank: int | None, checks: Iterable[Check]) -> Tables:
-    """The tables of the checks of a rank, or of a whole run.
+def check_tables(rank: int | None, checks: Iterable[Check]) -> Tables:
+    """Return the tables of checks of a rank, or of a whole run.
 
     Args:
         rank: the rank; None for a run.
-        checks: in any order.
+        checks: checks in any order.
     """
     order = [*ADVICE]
-    advised: list[list[Any]] = []
-    checked: list[list[Any]] = []
-    figures: list[list[Any]] = []
-    for one in sorted(checks, key=lambda one: order.index(one.rule)):
-        ranks = one.ranks or (None if rank is None else str(rank))
-        about = [one.rule, one.device, one.value, one.limit, one.unit]
-        checked.append([rank, ranks, *about, found_of(one.applies)])
-        if one.applies:
-            place = one.place or (None, None, None)
-            advice = one.advice or ADVICE[one.rule]
-            advised.append([rank if one.rank is None else one.rank, ranks, *about, advice, one.reason, *place])
-            for figure in one.evidence:
-                own = rank if figure.rank is None else figure.rank
-                device = one.device if figure.device is None else figure.device
+    recommendation_rows: list[list[Any]] = []
+    check_rows: list[list[Any]] = []
+    evidence_rows: list[list[Any]] = []
+    for check in sorted(checks, key=lambda check: order.index(check.rule)):
+        ranks = check.ranks or (None if rank is None else str(rank))
+        measurement = [check.rule, check.device, check.value, check.limit, check.unit]
+        check_rows.append([rank, ranks, *measurement, _outcome(check.applies)])
+        if check.applies:
+            place = check.place or (None, None, None)
+            advice = check.advice or ADVICE[check.rule]
+            advised_rank = rank if check.rank is None else check.rank
+            recommendation_rows.append([advised_rank, ranks, *measurement, advice, check.reason, *place])
+            for figure in check.evidence:
+                figure_rank = rank if figure.rank is None else figure.rank
+                device = check.device if figure.device is None else figure.device
                 place = figure.place or (None, None, None)
-                figures.append([own, one.rule, device, figure.measure, figure.value, figure.unit, *place])
+                evidence_rows.append(
+                    [figure_rank, check.rule, device, figure.measure, figure.value, figure.unit, *place]
+                )
     return {
-        "recommendations": rows_made(RECOMMENDATIONS, advised),
-        "checks": rows_made(CHECKS, checked),
-        "evidence": rows_made(EVIDENCE, figures),
+        "recommendations": table_of_rows(RECOMMENDATIONS, recommendation_rows),
+        "checks": table_of_rows(CHECKS, check_rows),
+        "evidence": table_of_rows(EVIDENCE, evidence_rows),
     }

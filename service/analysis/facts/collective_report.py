@@ -1,4 +1,4 @@
-"""What several ranks communicate together, as tables."""
+"""The tables of collectives over several ranks."""
 
 from typing import Any
 
@@ -19,36 +19,35 @@ from service.analysis.facts.collective_tables import (
     STEPS,
     WAITS,
 )
-from service.analysis.facts.intervals import Ints, share
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.lateness import CAUSES
-from service.analysis.facts.ranks_together import Together, late_at_launch, main_causes
-from service.analysis.question import Tables
-from service.analysis.table import Columns, made, rows_made
+from service.analysis.facts.matched_collectives import MatchedCollectives, delay_at_launch, main_causes
+from service.analysis.table import Columns, Tables, table_of, table_of_rows
 
 _BYTES_MAX = 1 << 62
 
 
 class CollectiveReport:
-    """The tables of what several ranks communicate.
+    """The tables of the collectives of several ranks.
 
     Args:
-        every: the communications.
-        numbers: the rank of each trace.
-        causes: how long each cause delays each communication.
+        matched: the collectives of all ranks.
+        ranks: rank of each trace.
+        causes: delay of each communication by cause, in ns.
     """
 
-    def __init__(self, every: Together, numbers: list[int | None], causes: dict[str, Ints]) -> None:
-        self._every, self._numbers, self._causes = every, numbers, causes
-        self._known = every.known
-        self._main_causes = main_causes(causes, self._known)
-        self._late_at_launch = np.where(self._known, late_at_launch(causes), 0)
+    def __init__(self, matched: MatchedCollectives, ranks: list[int | None], causes: dict[str, Ints]) -> None:
+        self._matched, self._ranks, self._causes = matched, ranks, causes
+        self._in_complete = matched.in_complete
+        self._main_causes = main_causes(causes, self._in_complete)
+        self._delay_at_launch = np.where(self._in_complete, delay_at_launch(causes), 0)
 
     def tables(self, all_ns: list[int], late: list[int]) -> Tables:
-        """All tables.
+        """Return all tables by name.
 
         Args:
-            all_ns: how long each rank communicates, one by one.
-            late: the ranks that are late.
+            all_ns: sum of the durations of each rank's communications.
+            late: indices of the ranks that are stragglers.
         """
         collectives, waits = self.collectives(), self.waits()
         return {
@@ -63,199 +62,223 @@ class CollectiveReport:
         }
 
     def collectives(self) -> pa.Table:
-        """The table of collectives, by the start of the first rank."""
-        every = self._every
-        starts, ends = every.least(every.starts), every.most(every.ends)
-        shown = np.argsort(starts, kind="stable")
-        complete = every.complete[shown]
-        first, last = every.order[every.firsts][shown], every.order[every.lasts][shown]
+        """Return the table of collectives, sorted by the start of the first rank."""
+        matched = self._matched
+        starts, ends = matched.min_by_collective(matched.starts), matched.max_by_collective(matched.ends)
+        order = np.argsort(starts, kind="stable")
+        complete = matched.complete[order]
+        first, last = matched.order[matched.firsts][order], matched.order[matched.lasts][order]
         copied = [*_names(KIND), "process_group", "group_description", "group_ranks", "index", "step"]
-        values: dict[str, Any] = {name: every.found[name].take(pa.array(first)) for name in copied}
-        sizes = every.sizes()
-        values["size_bytes"] = pa.array([sizes[one] for one in shown.tolist()], pa.int64())
-        waits, transfers = every.summed(every.waits)[shown], every.summed(every.transfers())[shown]
-        durations = every.shortest[shown]
-        several = complete & (every.taking_part[shown] > 1)
-        return made(
+        values: dict[str, Any] = {name: matched.rows[name].take(pa.array(first)) for name in copied}
+        sizes = matched.sizes()
+        values["size_bytes"] = pa.array([sizes[collective] for collective in order.tolist()], pa.int64())
+        waits = matched.sum_by_collective(matched.waits)[order]
+        transfers = matched.sum_by_collective(matched.transfers())[order]
+        durations = matched.shortest_durations[order]
+        several = complete & (matched.rank_counts[order] > 1)
+        return table_of(
             COLLECTIVES,
             {
                 **values,
                 **_rates(values, durations.tolist()),
-                "seq": every.seqs.take(pa.array(first)),
-                "ranks": every.taking_part[shown],
-                "consistent": ["yes" if one else "no" for one in every.agreeing()[shown].tolist()],
-                "start_ns": starts[shown],
-                "end_ns": ends[shown],
+                "seq": matched.seqs.take(pa.array(first)),
+                "ranks": matched.rank_counts[order],
+                "consistent": ["yes" if consistent else "no" for consistent in matched.consistent()[order].tolist()],
+                "start_ns": starts[order],
+                "end_ns": ends[order],
                 "duration_ns": durations,
                 "latency_ns": _where(complete, durations),
-                "start_skew_ns": _where(complete, every.starts[last] - every.starts[first]),
-                "end_skew_ns": _where(complete, (ends - every.least(every.ends))[shown]),
-                "mean_wait_ns": _where(complete, waits / every.taking_part[shown]),
+                "start_skew_ns": _where(complete, matched.starts[last] - matched.starts[first]),
+                "end_skew_ns": _where(complete, (ends - matched.min_by_collective(matched.ends))[order]),
+                "mean_wait_ns": _where(complete, waits / matched.rank_counts[order]),
                 "first_rank": self._ranks_at(first, several),
                 "last_rank": self._ranks_at(last, several),
-                "late_cause": [self._main_causes[one] for one in last.tolist()],
+                "late_cause": [self._main_causes[row] for row in last.tolist()],
                 "spent": _where(several, np.where(waits > transfers, "waiting", "transfer")),
-                "note": self._notes(shown),
+                "note": self._notes(order),
             },
         )
 
-    def _ranks_at(self, places: Ints, chosen: Any) -> list[int | None]:
-        """The ranks of some communications; None of those that are not chosen."""
-        whose = self._every.who[places].tolist()
-        return [self._numbers[who] if one else None for who, one in zip(whose, chosen.tolist(), strict=True)]
+    def _ranks_at(self, rows: Ints, chosen: Any) -> list[int | None]:
+        """Return the rank of each communication; None for those that are not chosen."""
+        indices = self._matched.rank_indices[rows].tolist()
+        return [
+            self._ranks[index] if is_chosen else None for index, is_chosen in zip(indices, chosen.tolist(), strict=True)
+        ]
 
-    def _notes(self, shown: Ints) -> list[str | None]:
-        """Why something is unknown of each collective, or only assumed."""
-        every, found = self._every, self._every.found
-        of_ranks = (found[name].fill_null(-1).to_numpy() for name in ("group_size", "assumed_size", "size_bytes"))
-        groups, assumed, sizes = of_ranks
-        least = every.least(np.where(sizes < 0, np.iinfo(np.int64).max, sizes))
+    def _notes(self, order: Ints) -> list[str | None]:
+        """Return for each collective the reasons why values are unknown or only assumed."""
+        matched, rows = self._matched, self._matched.rows
+        group_sizes, assumed, sizes = (
+            rows[name].fill_null(-1).to_numpy() for name in ("group_size", "assumed_size", "size_bytes")
+        )
         columns = (
-            every.complete, every.taking_part, every.most(groups), every.most(assumed), every.most(sizes), least
-        )  # fmt: skip
-        return [_note(*row) for row in zip(*(column[shown].tolist() for column in columns), strict=True)]
+            matched.complete,
+            matched.rank_counts,
+            *map(matched.max_by_collective, (group_sizes, assumed, sizes)),
+            matched.min_by_collective(np.where(sizes < 0, np.iinfo(np.int64).max, sizes)),
+        )
+        return [_note(*row) for row in zip(*(column[order].tolist() for column in columns), strict=True)]
 
     def waits(self) -> pa.Table:
-        """The table of the communications of each rank."""
-        every, known = self._every, self._known
-        copied = [one.name for one in WAITS if one.name in every.found.column_names and one.name != "launch_ns"]
-        values: dict[str, Any] = {name: every.found[name] for name in copied}
-        shifts = pa.array(every.starts - every.found["start_ns"].to_numpy())
-        launched = known & every.found["launch_ns"].is_valid().to_numpy()
-        return made(
+        """Return the table of the communications of each rank."""
+        matched, in_complete = self._matched, self._in_complete
+        present = set(matched.rows.column_names) - {"launch_ns"}
+        values: dict[str, Any] = {column.name: matched.rows[column.name] for column in WAITS if column.name in present}
+        shifts = pa.array(matched.starts - matched.rows["start_ns"].to_numpy())
+        launched = in_complete & matched.rows["launch_ns"].is_valid().to_numpy()
+        return table_of(
             WAITS,
             {
                 **values,
-                **_rates(values, every.lasting.tolist()),
-                "rank": pa.array([self._numbers[one] for one in every.who.tolist()], pa.int64()),
-                "seq": every.seqs,
-                "launch_ns": pc.add(every.found["launch_ns"], shifts),
-                "start_ns": every.starts,
-                "duration_ns": every.lasting,
-                "wait_ns": _where(known, every.waits),
-                "transfer_ns": _where(known, every.transfers()),
-                "late_ns": _where(known, every.late),
-                "late_at_launch_ns": _where(launched, self._late_at_launch),
+                **_rates(values, matched.durations.tolist()),
+                "rank": pa.array([self._ranks[index] for index in matched.rank_indices.tolist()], pa.int64()),
+                "seq": matched.seqs,
+                "launch_ns": pc.add(matched.rows["launch_ns"], shifts),
+                "start_ns": matched.starts,
+                "duration_ns": matched.durations,
+                "wait_ns": _where(in_complete, matched.waits),
+                "transfer_ns": _where(in_complete, matched.transfers()),
+                "late_ns": _where(in_complete, matched.delays),
+                "late_at_launch_ns": _where(launched, self._delay_at_launch),
                 "late_cause": self._main_causes,
             },
         )
 
     def ranks(self, all_ns: list[int], late: list[int]) -> pa.Table:
-        """The table of ranks: those that wait least, and are waited for most, first."""
-        every, known = self._every, self._known
-        counts = np.bincount(every.who, minlength=every.count).tolist()
-        complete = every.by_rank(known)
-        sums = {
-            "wait_ns": every.waits, "transfer_ns": every.transfers(), "late_ns": every.late,
-            "late_at_launch_ns": self._late_at_launch,
+        """Return the table of ranks, sorted by waiting: the rank that the others wait for most comes first.
+
+        Args:
+            all_ns: sum of the durations of each rank's communications.
+            late: indices of the ranks that are stragglers.
+        """
+        matched, in_complete = self._matched, self._in_complete
+        counts = np.bincount(matched.rank_indices, minlength=matched.rank_count).tolist()
+        complete = matched.sum_by_rank(in_complete)
+        summed = {
+            "wait_ns": matched.waits, "transfer_ns": matched.transfers(), "late_ns": matched.delays,
+            "late_at_launch_ns": self._delay_at_launch,
         }  # fmt: skip
-        columns = {name: every.by_rank(np.where(known, values, 0)) for name, values in sums.items()}
-        several = every.complete & (every.taking_part > 1)
-        firsts, lasts = (every.order[each][several] for each in (every.firsts, every.lasts))
+        columns = {name: matched.sum_by_rank(np.where(in_complete, values, 0)) for name, values in summed.items()}
+        several = matched.complete & (matched.rank_counts > 1)
+        firsts, lasts = (matched.order[positions][several] for positions in (matched.firsts, matched.lasts))
         columns["times_first"], columns["times_last"] = (
-            np.bincount(every.who[each], minlength=every.count).tolist() for each in (firsts, lasts)
+            np.bincount(matched.rank_indices[rows], minlength=matched.rank_count).tolist() for rows in (firsts, lasts)
         )
-        waited = np.zeros(len(every.who))
-        waited[lasts] = every.summed(every.waits)[several]
-        columns["waited_for_ns"] = every.by_rank(waited)
+        waited = np.zeros(len(matched.rank_indices))
+        waited[lasts] = matched.sum_by_collective(matched.waits)[several]
+        columns["waited_for_ns"] = matched.sum_by_rank(waited)
         rows = []
-        for one in sorted(range(every.count), key=lambda one: (not complete[one], columns["wait_ns"][one])):
-            told: dict[str, Any] = {name: values[one] if complete[one] else None for name, values in columns.items()}
-            told |= {
-                "rank": self._numbers[one], "collectives": counts[one], "complete": complete[one],
-                "straggler": ("yes" if one in late else "no") if complete[one] or one in late else None,
-                "mean_wait_ns": columns["wait_ns"][one] / complete[one] if complete[one] else None,
-                "last_pct": share(columns["times_last"][one], int(several.sum())) if complete[one] else None,
-                "late_cause": self._cause_of(one), "communication_ns": all_ns[one],
-                "note": _note_of_rank(counts[one], complete[one]),
+        for rank in sorted(range(matched.rank_count), key=lambda rank: (not complete[rank], columns["wait_ns"][rank])):
+            cells: dict[str, Any] = {name: values[rank] if complete[rank] else None for name, values in columns.items()}
+            cells |= {
+                "rank": self._ranks[rank], "collectives": counts[rank], "complete": complete[rank],
+                "straggler": ("yes" if rank in late else "no") if complete[rank] or rank in late else None,
+                "mean_wait_ns": columns["wait_ns"][rank] / complete[rank] if complete[rank] else None,
+                "last_pct": percentage(columns["times_last"][rank], int(several.sum())) if complete[rank] else None,
+                "late_cause": self._main_cause_of(rank), "communication_ns": all_ns[rank],
+                "note": _note_of_rank(counts[rank], complete[rank]),
             }  # fmt: skip
-            rows.append([told[column.name] for column in RANKS])
-        return rows_made(RANKS, rows)
+            rows.append([cells[column.name] for column in RANKS])
+        return table_of_rows(RANKS, rows)
 
-    def _cause_of(self, rank: int) -> str | None:
-        """What delays a rank most."""
-        lengths = self._lengths(self._known & (self._every.who == rank))
-        most = max(lengths, key=lambda cause: lengths[cause])
-        return most if lengths[most] else None
+    def _main_cause_of(self, rank: int) -> str | None:
+        """Return the cause of most of a rank's delay."""
+        delays = self._delay_by_cause(self._in_complete & (self._matched.rank_indices == rank))
+        main = max(delays, key=lambda cause: delays[cause])
+        return main if delays[main] else None
 
-    def _lengths(self, chosen: Any) -> dict[str, int]:
-        """How long each cause delays some communications."""
+    def _delay_by_cause(self, chosen: Any) -> dict[str, int]:
+        """Sum the delays of communications by cause."""
         return {cause: int(self._causes[cause][chosen].sum()) for cause in CAUSES}
 
     def lateness(self) -> pa.Table:
-        """The table of what delays ranks."""
-        every, rows = self._every, []
-        main = np.array([one or "" for one in self._main_causes])
-        for rank, number in enumerate(self._numbers):
-            mine = self._known & (every.who == rank)
-            as_last = mine & every.is_last & (every.taking_part[every.of] > 1)
-            lengths = self._lengths(as_last)
-            for cause, late in self._lengths(mine).items():
-                if late:
-                    rows.append([number, cause, late, int((main[as_last] == cause).sum()), lengths[cause]])
-        return rows_made(LATENESS, rows)
+        """Return the table of each rank's delay by cause."""
+        matched, rows = self._matched, []
+        main_cause = np.array([cause or "" for cause in self._main_causes])
+        for index, rank in enumerate(self._ranks):
+            chosen = self._in_complete & (matched.rank_indices == index)
+            as_last = chosen & matched.is_last & (matched.rank_counts[matched.collective_of] > 1)
+            delays_as_last = self._delay_by_cause(as_last)
+            for cause, delay in self._delay_by_cause(chosen).items():
+                if delay:
+                    times_last = int((main_cause[as_last] == cause).sum())
+                    rows.append([rank, cause, delay, times_last, delays_as_last[cause]])
+        return table_of_rows(LATENESS, rows)
 
     def operations(self) -> pa.Table:
-        """The table of what each rank does, by name."""
-        every = self._every
-        names = every.found["collective"].to_pylist()
-        calls, sizes = every.found["calls"].to_numpy(), every.found["size_bytes"].fill_null(-1).to_numpy()
+        """Return the table of each rank's operations, by name."""
+        matched = self._matched
+        names = matched.rows["collective"].to_pylist()
+        calls, sizes = matched.rows["calls"].to_numpy(), matched.rows["size_bytes"].fill_null(-1).to_numpy()
         rows = []
-        for (who, name), mine in _grouped(zip(every.who.tolist(), names, strict=True)).items():
-            known = mine[(sizes[mine] >= 0) & (calls[mine] > 0)]
-            size = min(sum(sizes[known].tolist()), _BYTES_MAX) if len(known) else None
-            rows.append([self._numbers[who], name, int(calls[mine].sum()), size, *every.times(mine)])
-        return rows_made(OPERATIONS, rows)
+        for (index, name), chosen in _grouped(zip(matched.rank_indices.tolist(), names, strict=True)).items():
+            sized = chosen[(sizes[chosen] >= 0) & (calls[chosen] > 0)]
+            size = min(sum(sizes[sized].tolist()), _BYTES_MAX) if len(sized) else None
+            times = matched.latency_and_transfer(chosen)
+            rows.append([self._ranks[index], name, int(calls[chosen].sum()), size, *times])
+        return table_of_rows(OPERATIONS, rows)
 
     def steps(self) -> pa.Table:
-        """The table of how long each rank transfers and waits, by step."""
-        every, rows = self._every, []
-        steps = every.found["step"].to_pylist()
-        for (who, step), mine in _grouped(zip(every.who.tolist(), steps, strict=True)).items():
-            latency, transfer = every.times(mine)
+        """Return the table of each rank's transfer and waiting, by step."""
+        matched, rows = self._matched, []
+        steps = matched.rows["step"].to_pylist()
+        for (index, step), chosen in _grouped(zip(matched.rank_indices.tolist(), steps, strict=True)).items():
+            latency, transfer = matched.latency_and_transfer(chosen)
             waiting = None if transfer is None else latency - transfer
-            rows.append([self._numbers[who], step, latency, transfer, waiting])
-        return rows_made(STEPS, rows)
+            rows.append([self._ranks[index], step, latency, transfer, waiting])
+        return table_of_rows(STEPS, rows)
 
 
-def _note(complete: bool, seen: int, group: int, assumed: int, largest: int, least: int) -> str | None:
-    """Why something is unknown of a collective; -1 is of what is not told."""
+def _note(complete: bool, ranks: int, group_size: int, assumed: int, largest: int, smallest: int) -> str | None:
+    """Return the reasons why values of a collective are unknown or only assumed.
+
+    Args:
+        complete: whether all ranks of the group are present.
+        ranks: number of ranks present.
+        group_size: number of ranks of the group; -1 if unknown.
+        assumed: 1 if the group size is that of the job.
+        largest: largest size that a rank records; -1 if unknown.
+        smallest: smallest size that a rank records.
+    """
     notes = []
     if not complete:
-        of = f"{seen} of the {group} ranks of its group" if group > 0 else "one rank of an unknown number"
-        notes.append(f"of {of} the trace is here: who waits is unknown, and durations and bandwidths include it")
+        present = (
+            f"{ranks} of the {group_size} ranks of its group" if group_size > 0 else "one rank of an unknown number"
+        )
+        notes.append(f"traces cover only {present}: waiting is unknown, and durations and bandwidths include it")
     if largest < 0:
-        notes.append("neither a kernel nor its launch tells the size")
+        notes.append("neither the kernel nor its launch records the size")
     if assumed > 0:
-        notes.append("the trace tells no process group: the group size is that of the job")
-    if 0 <= least < largest:
-        notes.append("ranks tell different sizes: the largest counts")
+        notes.append("the trace records no process group: the group size is that of the job")
+    if 0 <= smallest < largest:
+        notes.append("ranks record different sizes: the largest counts")
     return "; ".join(notes) or None
 
 
 def _note_of_rank(collectives: int, complete: int) -> str | None:
-    """Why waits of a rank are unknown."""
+    """Return the reason why waits of a rank are unknown."""
     if complete == collectives:
         return None
-    unknown = collectives - complete
-    return f"other ranks of {unknown} of its {collectives} collectives are not seen: of these, who waits is unknown"
+    incomplete = collectives - complete
+    return f"{incomplete} of its {collectives} collectives lack the traces of other ranks: their waiting is unknown"
 
 
 def _rates(values: dict[str, Any], durations: list[int]) -> dict[str, list[float | None]]:
-    """The columns of bandwidths, by those of collectives."""
-    about = (values[name].to_pylist() for name in ("collective", "group_size", "size_bytes"))
-    rates = [bandwidths(*one) for one in zip(*about, durations, strict=True)]
-    return {"algorithm_gb_per_s": [one for one, _ in rates], "bus_gb_per_s": [one for _, one in rates]}
+    """Return the columns of bandwidths."""
+    columns = (values[name].to_pylist() for name in ("collective", "group_size", "size_bytes"))
+    rates = [bandwidths(*row) for row in zip(*columns, durations, strict=True)]
+    return {"algorithm_gb_per_s": [algorithm for algorithm, _ in rates], "bus_gb_per_s": [bus for _, bus in rates]}
 
 
 def _where(chosen: Any, values: Any) -> pa.Array:
-    """Values; null where they are not chosen."""
+    """Return values, null where they are not chosen."""
     return pa.array(values, mask=~chosen)
 
 
 def _sizes(collectives: pa.Table) -> pa.Table:
-    """Collectives of the same kind and size together, those that take longest first."""
-    keys = [one.name for one in (GROUP, *KIND)]
+    """Summarise collectives by kind and size, the longest total latency first."""
+    keys = _names((GROUP, *KIND))
     sample = pc.VarianceOptions(ddof=1, min_count=2)
     spread = {
         "latency": "latency_ns",
@@ -264,26 +287,26 @@ def _sizes(collectives: pa.Table) -> pa.Table:
         "algorithm": "algorithm_gb_per_s",
         "bus": "bus_gb_per_s",
     }
-    asked = [
+    aggregates = [
         (column, kind, options) for column in spread.values() for kind, options in (("mean", None), ("stddev", sample))
     ]
     total = collectives.group_by(keys, use_threads=False).aggregate(
-        [("latency_ns", "sum"), ("latency_ns", "count", pc.CountOptions("all")), *asked]
+        [("latency_ns", "sum"), ("latency_ns", "count", pc.CountOptions("all")), *aggregates]
     )
     columns = {"count": total["latency_ns_count"], "latency_ns": total["latency_ns_sum"]}
     for kind in ("mean", "stddev"):
         for column in spread.values():
             columns[f"{kind}_{column}"] = total[f"{column}_{kind}"]
-    whole = made(SIZES, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(SIZES, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("latency_ns", "descending")])
 
 
 def _kernels(waits: pa.Table) -> pa.Table:
-    """The communications of a rank of the same kind and size together, those that take longest first."""
-    keys = ["rank", *(one.name for one in (GROUP, *KIND)), "stream"]
+    """Summarise each rank's communications by kind, size and stream, the longest total duration first."""
+    keys = ["rank", *_names((GROUP, *KIND)), "stream"]
     sample = pc.VarianceOptions(ddof=1, min_count=2)
     kinds = [("sum", None), ("count", None), ("mean", None), ("stddev", sample), ("min", None), ("max", None)]
-    durations = [("duration_ns", kind, how) for kind, how in kinds]
+    durations = [("duration_ns", kind, options) for kind, options in kinds]
     rates = [(name, "mean", None) for name in ("algorithm_gb_per_s", "bus_gb_per_s")]
     total = waits.group_by(keys, use_threads=False).aggregate([*durations, *rates])
     columns = {
@@ -296,17 +319,17 @@ def _kernels(waits: pa.Table) -> pa.Table:
         "mean_algorithm_gb_per_s": total["algorithm_gb_per_s_mean"],
         "mean_bus_gb_per_s": total["bus_gb_per_s_mean"],
     }
-    whole = made(KERNELS, {**columns, **{name: total[name] for name in keys}})
+    whole = table_of(KERNELS, {**columns, **{name: total[name] for name in keys}})
     return whole.sort_by([("rank", "ascending"), ("duration_ns", "descending")])
 
 
 def _names(columns: Columns) -> list[str]:
-    return [one.name for one in columns]
+    return [column.name for column in columns]
 
 
 def _grouped(keys: Any) -> dict[Any, Ints]:
-    """The places of each key, in the order in which they come first."""
-    places: dict[Any, list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
-    return {key: np.array(found) for key, found in places.items()}
+    """Return the indices of each key; keys are in the order of their first appearance."""
+    groups: dict[Any, list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    return {key: np.array(indices) for key, indices in groups.items()}

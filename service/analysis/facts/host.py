@@ -1,4 +1,4 @@
-"""What the host does, as arrays: the slices of its threads in order of time, those that enclose before the enclosed."""
+"""The slices of host threads as arrays, in order of time; outer slices come before inner ones."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from service.store.census import END
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.attribution.nesting import Places
+    from service.attribution.nesting import Indices
 
 OP, ANNOTATION, PYTHON, CALLS = range(4)
-"""Kinds of slices: operators, regions that the program names, functions of Python, calls of a runtime or driver."""
+"""Kinds of slices: operators, the program's annotations, Python functions, runtime and driver calls."""
 
 KINDS = ("op", "annotation", "python", "call")
 
-_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 17
 
 
 def _categories(names: Collection[str]) -> str:
@@ -30,15 +30,15 @@ IS_OP = _categories(OPERATOR_CATEGORIES)
 IS_ANNOTATION = _categories(ANNOTATION_CATEGORIES)
 IS_PYTHON = "cat = 'python_function'"
 IS_MODULE = f"{IS_PYTHON} AND starts_with(name, 'nn.Module: ')"
-"""SQL for kinds of slices."""
+"""SQL conditions for kinds of slices."""
 
 _TID = "try_cast(trim(tid_text, '\"') AS BIGINT)"
 THREAD = f"hash(pid, pid_text, coalesce(tid, {_TID}), CASE WHEN {_TID} IS NULL THEN tid_text END)"
-"""SQL for what tells threads apart: in 2021 some events had the tid as a number and some as text."""
+"""SQL for the key of a thread; traces of 2021 write a tid as a number or as text."""
 
 SHAPES = r"""replace(regexp_replace(
     regexp_extract(args, '"Input [Dd]ims"\s*:\s*(\[[\[\]0-9,\s-]*\])', 1), '\s+', '', 'g'), ',', ', ')"""
-"""SQL for the shapes of an operator's inputs as text."""
+"""SQL for the shapes of an operator's inputs, as text."""
 
 _KIND = f"""
 CASE WHEN {IS_OP} THEN {OP} WHEN {IS_ANNOTATION} THEN {ANNOTATION} WHEN {IS_PYTHON} THEN {PYTHON} ELSE {CALLS} END
@@ -50,32 +50,32 @@ class Host:
     """Slices of the host's threads.
 
     Args:
-        starts: when each begins, in order; of those that begin at once, the longest first.
-        ends: when it ends.
-        threads: the number of its thread.
-        thread_keys: what tells these apart, by their numbers.
-        names: the number of its name.
-        words: the names by their numbers.
-        kinds: what it is.
-        external_ids: its External id; 0 where it has none, and for calls, which have that of their operator.
-        correlations: what it has in common with what it launched or waited for; of none, or if these are not asked
-            for, no number above 0.
-        rows: its row among the events in order of time.
-        extras: the number of what else was asked for, if something was.
-        extra_words: these by their numbers.
+        starts: start of each slice in ns, in ascending order; of equal starts the longest first.
+        ends: end of each slice in ns.
+        threads: number of each slice's thread.
+        thread_keys: key of each thread, by thread number.
+        names: code of each slice's name.
+        words: names by code.
+        kinds: kind of each slice.
+        external_ids: External id of each slice; 0 for none and for calls, which carry that of their operator.
+        correlations: correlation id with the work that the slice launched or waited for; 0 or less for none. Empty if
+            not requested.
+        rows: row of each slice among the events in order of time.
+        extras: code of each slice's extra text; None if not requested.
+        extra_words: extra texts by code.
     """
 
     starts: Ints
     ends: Ints
-    threads: "Places"
+    threads: "Indices"
     thread_keys: Ints
-    names: "Places"
+    names: "Indices"
     words: list[str]
     kinds: Any
     external_ids: Ints
     correlations: Ints
-    rows: "Places"
-    extras: "Places | None"
+    rows: "Indices"
+    extras: "Indices | None"
     extra_words: list[str]
 
     def __len__(self) -> int:
@@ -83,33 +83,35 @@ class Host:
 
     @property
     def durations(self) -> Ints:
-        """How long each lasts."""
+        """Duration of each slice, in ns."""
         return self.ends - self.starts
 
-    def places(self, rows: Ints) -> "Places":
-        """The places of the slices of some rows; `NONE` for a negative row and for what is not one of these."""
-        from service.attribution.nesting import places_of  # noqa: PLC0415 - loads numba, which the server does without
+    def indices_of(self, rows: Ints) -> "Indices":
+        """Return the index of the slice at each event row; `NONE` for negative rows and other events."""
+        from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
-        return places_of(self.rows, rows)
+        return row_indices(self.rows, rows)
 
 
 def host_of(
     scope: Scope, kinds: Collection[int] = (OP, ANNOTATION, CALLS), named: Callable[[str], bool] = lambda _: True
 ) -> Host:
-    """The slices of the host of some kinds and names, with correlations; not to be written to: others share them.
+    """Return the slices of the host of given kinds and names, with correlation ids.
+
+    The arrays are shared between questions: do not write to them.
 
     Args:
-        scope: what is asked.
-        kinds: which, but for `PYTHON`, of which there can be many times as many as of all others.
-        named: whether a name counts.
+        scope: scope of the rank.
+        kinds: kinds of slices; never `PYTHON`, which can outnumber all others many times.
+        named: condition on names.
 
     Raises:
-        NotApplicable: their durations add up to more than can be counted.
+        NotApplicable: the durations add up to more than 64 bits hold.
     """
-    host = scope.once("host", lambda: _host(scope))
-    of_names = np.array([named(word) for word in host.words], bool)
-    of_kinds = np.array([kind in kinds for kind in range(len(KINDS))], bool)
-    chosen = of_kinds[host.kinds] & of_names[host.names]
+    host = scope.cached("host", lambda: _host(scope))
+    name_counts = np.array([named(word) for word in host.words], bool)
+    kind_counts = np.array([kind in kinds for kind in range(len(KINDS))], bool)
+    chosen = kind_counts[host.kinds] & name_counts[host.names]
     if chosen.all():
         return host
     columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations", "rows")
@@ -117,12 +119,12 @@ def host_of(
 
 
 def _host(scope: Scope) -> Host:
-    """All slices of the host but functions of Python."""
-    from service.attribution.nesting import countable  # noqa: PLC0415 - loads numba, which the server does without
+    """Return all slices of the host except Python functions."""
+    from service.attribution.nesting import require_countable  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
     host = slices.host
-    countable(host.ends - host.starts, "The time of what the host does")
+    require_countable(host.ends - host.starts, "The time of the host's slices")
     kinds = np.array([_kind(category) for category in slices.categories] or [CALLS], np.int8)[host.categories]
     scope.db.register("threads", slices.threads)
     keys = scope.table(f"SELECT {THREAD} AS key FROM threads")["key"].to_numpy().view(np.int64)
@@ -149,23 +151,23 @@ def _kind(category: str) -> int:
 
 
 def host_where(scope: Scope, where: str, extra: str | None = None, *, correlations: bool = False) -> Host:
-    """The slices of the host for which a condition holds, in SQL.
+    """Return the slices of the host that meet a condition in SQL.
 
     Args:
-        scope: what is asked.
+        scope: scope of the rank.
         where: the condition.
-        extra: SQL for a text to number beside the names.
-        correlations: whether these are asked for.
+        extra: SQL for an extra text of each slice.
+        correlations: whether to read correlation ids.
 
     Raises:
-        NotApplicable: their durations add up to more than can be counted.
+        NotApplicable: the durations add up to more than 64 bits hold.
     """
-    from service.attribution.nesting import countable, firsts_of, in_order, numbered  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import factorize, first_indices, nesting_order, require_countable  # noqa: PLC0415 - loads numba
 
-    known = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
-    scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {known} AND name NOTNULL)")
+    source = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
+    scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {source} AND name NOTNULL)")
     words = scope.table("SELECT unnest(enum_range(NULL::host_names)) AS word")["word"].to_pylist()
-    columns, more = read(
+    columns, texts = read_arrays(
         scope,
         f"""
         SELECT
@@ -174,54 +176,63 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
             {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids, row::INTEGER AS rows
             {f", {extra} AS extras" if extra else ""}
             {", coalesce(correlation, 0) AS correlations" if correlations else ""}
-        {known}""",
+        {source}""",
         {"extras"},
     )
-    countable(columns["ends"] - columns["starts"], "The time of what the host does")
+    require_countable(columns["ends"] - columns["starts"], "The time of the host's slices")
     keys = columns["threads"].view(np.int64)
-    columns["threads"], count = numbered(keys)
-    thread_keys = keys[firsts_of(columns["threads"], count)]
+    columns["threads"], count = factorize(keys)
+    thread_keys = keys[first_indices(columns["threads"], count)]
     del keys
     columns["external_ids"][columns["kinds"] == CALLS] = 0
-    order = in_order(columns["starts"], columns["ends"])
+    order = nesting_order(columns["starts"], columns["ends"])
     moved: dict[str, Any] = {name: columns.pop(name)[order] for name in list(columns)}
     return Host(
         **{"extras": None, "correlations": np.empty(0, np.int64), **moved},
         thread_keys=thread_keys,
         words=[*words, ""],
-        extra_words=more.get("extras", []),
+        extra_words=texts.get("extras", []),
     )
 
 
-def read(scope: Scope, sql: str, numbered_: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The columns of what a statement gives, as arrays; and the words of those that are numbered."""
-    from service.attribution.nesting import Numbering  # noqa: PLC0415 - loads numba
+def read_arrays(scope: Scope, sql: str, encoded: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Read the columns of a query as arrays.
 
-    batches = scope.db.sql(sql).to_arrow_reader(_ROWS)
-    numberings = {name: Numbering() for name in batches.schema.names if name in numbered_}
+    Args:
+        scope: scope of the rank.
+        sql: the query.
+        encoded: names of text columns to read as codes.
+
+    Returns:
+        The array of each column; and the texts of each encoded column, by code.
+    """
+    from service.attribution.nesting import WordEncoder  # noqa: PLC0415 - loads numba
+
+    batches = scope.db.sql(sql).to_arrow_reader(_BATCH_ROWS)
+    encoders = {name: WordEncoder() for name in batches.schema.names if name in encoded}
     parts: dict[str, list[Any]] = {name: [] for name in batches.schema.names}
     for batch in batches:
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
-            # as copies: one column would keep all others of its batch
-            parts[name].append(numberings[name].numbers(values) if name in numberings else values.to_numpy().copy())
+            # copies, because a view of one column keeps all columns of its batch alive
+            parts[name].append(encoders[name].encode(values) if name in encoders else values.to_numpy().copy())
     empty = {
-        one.name: np.empty(0, np.int32 if one.name in numberings else one.type.to_pandas_dtype())
-        for one in batches.schema
+        field.name: np.empty(0, np.int32 if field.name in encoders else field.type.to_pandas_dtype())
+        for field in batches.schema
     }
     columns = {name: np.concatenate(parts.pop(name) or [empty[name]]) for name in list(parts)}
-    return columns, {name: numbering.words for name, numbering in numberings.items()}
+    return columns, {name: encoder.words for name, encoder in encoders.items()}
 
 
-def in_doubles(host: Host) -> Host:
-    """The same with times as they come out of doubles of microseconds, which are 250 ns apart since the epoch's.
+def with_double_times(host: Host) -> Host:
+    """Round the times of slices to doubles of microseconds, as tools that parse JSON in Python have them.
 
-    So have them tools that read JSON as Python does.
+    Times since the epoch are 250 ns apart in these.
     """
-    from service.attribution.nesting import in_order  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import nesting_order  # noqa: PLC0415 - loads numba, which the server does without
 
     starts = _whole_ns(_doubles(host.starts))
-    ends = starts + lasting_in_doubles(host.starts, host.durations)
-    order = in_order(starts, ends)
+    ends = starts + durations_in_doubles(host.starts, host.durations)
+    order = nesting_order(starts, ends)
     moved: dict[str, Any] = {
         name: getattr(host, name)
         for name in ("threads", "names", "kinds", "external_ids", "correlations", "rows", "extras")
@@ -230,10 +241,10 @@ def in_doubles(host: Host) -> Host:
     return replace(host, starts=starts[order], ends=ends[order], **moved)
 
 
-def lasting_in_doubles(starts: Ints, lasting: Ints) -> Ints:
-    """How long something lasts, by its start and end in doubles of microseconds."""
-    begin = _doubles(starts)
-    return _whole_ns(begin + lasting / 1000 - begin)
+def durations_in_doubles(starts: Ints, durations: Ints) -> Ints:
+    """Return durations as the difference of end and start in doubles of microseconds, in ns."""
+    double_starts = _doubles(starts)
+    return _whole_ns(double_starts + durations / 1000 - double_starts)
 
 
 def _doubles(times: Ints) -> Any:
@@ -241,7 +252,7 @@ def _doubles(times: Ints) -> Any:
 
 
 def _whole_ns(times: Any) -> Ints:
-    """Microseconds in doubles as nanoseconds."""
+    """Convert doubles of microseconds to nanoseconds."""
     whole = np.floor(times)
-    found: Ints = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
-    return found
+    rounded: Ints = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
+    return rounded

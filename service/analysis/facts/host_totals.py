@@ -1,4 +1,4 @@
-"""How often and how long a host does what it does, by name and kind."""
+"""Counts and times of the host's slices, by name and kind."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,25 +7,25 @@ from service.analysis.facts.scope import Scope
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES, STEP_PREFIX
 
 LONGEST = 1 << 62
-"""The longest time that a sum tells."""
+"""Maximum of summed times; larger sums are clamped to it."""
 
 
 def host_totals(scope: Scope) -> pa.Table:
-    """``name, kind, count, duration_ns`` of operators, annotations but for steps, and calls of runtimes and drivers."""
-    from service.attribution.nesting import summed, tallied  # noqa: PLC0415 - loads numba, which the server does without
+    """Sum operators, annotations except steps, and runtime and driver calls: ``name, kind, count, duration_ns``."""
+    from service.attribution.nesting import count_by_key, sum_by_key  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
-    host, names, many = slices.host, [*slices.names, None], len(slices.categories)
-    keys = host.names * np.int32(many) + host.categories
-    counts = tallied(keys, len(names) * many)
-    lasting = host.ends - host.starts
-    if lasting.sum(dtype=np.float64) < LONGEST:
-        sums = summed(keys, lasting, len(counts))
+    host, names, categories = slices.host, [*slices.names, None], len(slices.categories)
+    keys = host.names * np.int32(categories) + host.categories
+    counts = count_by_key(keys, len(names) * categories)
+    durations = host.ends - host.starts
+    if durations.sum(dtype=np.float64) < LONGEST:
+        sums = sum_by_key(keys, durations, len(counts))
     else:
-        sums = np.minimum(np.bincount(keys, lasting, len(counts)), LONGEST).astype(np.int64)
+        sums = np.minimum(np.bincount(keys, durations, len(counts)), LONGEST).astype(np.int64)
     totals: dict[tuple[str | None, str], list[int]] = {}
     for key in np.flatnonzero(counts).tolist():
-        name, category = names[key // many], slices.categories[key % many]
+        name, category = names[key // categories], slices.categories[key % categories]
         if category in OPERATOR_CATEGORIES | ANNOTATION_CATEGORIES and (name or "").startswith(STEP_PREFIX):
             continue
         total = totals.setdefault((name, _kind(category)), [0, 0])

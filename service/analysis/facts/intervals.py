@@ -1,4 +1,4 @@
-"""Lengths of time that intervals cover, in whole nanoseconds."""
+"""Arithmetic of intervals in whole nanoseconds, and of columns by group."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -12,105 +12,112 @@ Ints = npt.NDArray[np.int64]
 
 
 def covered(starts: Ints, ends: Ints) -> int:
-    """How long at least one of some intervals lasts, in the unit of their edges."""
-    united_starts, united_ends = united(starts, ends)
-    return int(lasting(united_starts, united_ends).sum())
+    """Return the time that at least one of the intervals covers, in the unit of their bounds."""
+    return int(durations_of(*merge_intervals(starts, ends)).sum())
 
 
-def lasting(starts: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
-    """From each start to its end, which is no earlier: of any two times, and with their sum where none overlap."""
+def durations_of(starts: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
+    """Return the duration of each interval; unsigned, so that any two times and disjoint sums fit."""
     return ends.view(np.uint64) - starts.view(np.uint64)
 
 
-def bounded(value: int) -> int:
-    """A number, or the nearest of 64 bits, which is all that columns hold."""
+def clamp_int64(value: int) -> int:
+    """Clamp a number to the range of 64-bit integers, which columns hold."""
     return max(-(1 << 63), min(value, (1 << 63) - 1))
 
 
-def united(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Starts and ends of what intervals cover, in order; those that overlap or touch are one."""
+def merge_intervals(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Merge intervals that overlap or touch; return the starts and ends of the merged ones, in order."""
     from service.analysis.facts.unions import union  # noqa: PLC0415 - loads numba, which the server does without
 
     return union(starts, ends)
 
 
-def united_with(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The same of what either of two covers, which are united themselves."""
+def merge_both(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Merge two lists of intervals, each of them merged already."""
     from service.analysis.facts.unions import union_of_both  # noqa: PLC0415 - likewise
 
-    return union_of_both(one, other)
+    return union_of_both(first, second)
 
 
-def common(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> int:
-    """How long both some intervals and some others last."""
-    one, other = united(*first), united(*second)
-    return sum(int(lasting(*each).sum()) for each in (one, other)) - int(lasting(*united_with(one, other)).sum())
+def overlap_length(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> int:
+    """Return the time that intervals of both lists cover."""
+    first, second = merge_intervals(*first), merge_intervals(*second)
+    lengths = [int(durations_of(*merged).sum()) for merged in (first, second, merge_both(first, second))]
+    return lengths[0] + lengths[1] - lengths[2]
 
 
-def groups(*columns: pa.ChunkedArray) -> Iterator[tuple[tuple[int | None, ...], Any]]:
-    """Each combination of values with what takes its rows out of arrays, in their order: null before numbers."""
+def group_rows(*columns: pa.ChunkedArray) -> Iterator[tuple[tuple[int | None, ...], Any]]:
+    """Yield each combination of values with an index of its rows, sorted by value: null before numbers."""
     if not len(columns[0]):
         return
-    coded, values = np.zeros(len(columns[0]), np.int64), []
+    codes, encoded_columns = np.zeros(len(columns[0]), np.int64), []
     for column in columns:
-        known = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        found = known.dictionary.to_pylist()
-        ranks = np.empty(len(found), np.int64)
-        ranks[sorted(range(len(found)), key=lambda at: (found[at] is not None, found[at] or 0))] = np.arange(len(found))
-        if len(found) > 1:
-            coded = np.unique(coded * len(found) + ranks[known.indices.to_numpy()], return_inverse=True)[1]
-        values.append(known)
-    order: Any = slice(None) if not coded.any() else np.argsort(coded, kind="stable")
-    edges = [0, *np.cumsum(np.bincount(coded)).tolist()]
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.to_pylist()
+        ranks = np.empty(len(values), np.int64)
+        ranks[sorted(range(len(values)), key=lambda index: (values[index] is not None, values[index] or 0))] = (
+            np.arange(len(values))
+        )
+        if len(values) > 1:
+            codes = np.unique(codes * len(values) + ranks[encoded.indices.to_numpy()], return_inverse=True)[1]
+        encoded_columns.append(encoded)
+    order: Any = slice(None) if not codes.any() else np.argsort(codes, kind="stable")
+    edges = [0, *np.cumsum(np.bincount(codes)).tolist()]
     for start, end in pairwise(edges):
         rows = order if isinstance(order, slice) else order[start:end]
         first = 0 if isinstance(order, slice) else int(order[start])
-        yield tuple(known[first].as_py() for known in values), rows
+        yield tuple(encoded[first].as_py() for encoded in encoded_columns), rows
 
 
-def peaks(values: npt.NDArray[Any], points: int) -> Ints:
-    """The places of the largest of each of so many runs of values, or of all where there are no more."""
+def peak_indices(values: npt.NDArray[Any], points: int) -> Ints:
+    """Split values into equal runs, one for each point, and return the index of each run's maximum.
+
+    With no more values than points, return the index of each value.
+    """
     if len(values) <= points:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), points + 1).astype(np.int64)[:-1]
     largest = np.maximum.reduceat(values, edges)
-    places = np.flatnonzero(values == np.repeat(largest, np.diff(edges, append=len(values))))
-    return places[np.searchsorted(places, edges)]
+    candidates = np.flatnonzero(values == np.repeat(largest, np.diff(edges, append=len(values))))
+    return candidates[np.searchsorted(candidates, edges)]
 
 
-def quarters(values: npt.NDArray[Any]) -> list[float]:
-    """What a quarter, half and three quarters of values are at most, between two of them in proportion."""
-    places = np.array([0.25, 0.5, 0.75]) * (len(values) - 1)
-    below = places.astype(np.int64)
+def quartiles(values: npt.NDArray[Any]) -> list[float]:
+    """Return the quartiles of values (25 %, 50 %, 75 %), linearly interpolated."""
+    positions = np.array([0.25, 0.5, 0.75]) * (len(values) - 1)
+    below = positions.astype(np.int64)
     above = np.minimum(below + 1, len(values) - 1)
-    ordered = np.partition(values, [*below, *above])
-    rests = ordered[above] - ordered[below]
-    told: list[float] = (ordered[below] + rests * (places - below)).tolist()
-    return told
+    partitioned = np.partition(values, [*below, *above])
+    gaps = partitioned[above] - partitioned[below]
+    interpolated: list[float] = (partitioned[below] + gaps * (positions - below)).tolist()
+    return interpolated
 
 
-def series(groups_: Mapping[str, Sequence[int | str | None]], points: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Columns of the points of groups, one group after the other.
+def concat_groups(
+    groups: Mapping[str, Sequence[int | str | None]], points: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Concatenate the points of all groups into columns.
 
     Args:
-        groups_: by column, the value of each group.
-        points: by column, the values of each group's points.
+        groups: value of each group, by column.
+        points: array of each group's points, by column.
     """
     rows = next(iter(points.values()))
-    told: dict[str, Any] = {name: repeated(values, rows) for name, values in groups_.items()}
-    return told | {name: np.concatenate(parts) if parts else [] for name, parts in points.items()}
+    columns: dict[str, Any] = {name: repeat_per_row(values, rows) for name, values in groups.items()}
+    return columns | {name: np.concatenate(parts) if parts else [] for name, parts in points.items()}
 
 
-def repeated(values: Sequence[int | str | None], rows: Sequence[Ints]) -> pa.Array:
-    """Each value as often as there are rows of it."""
-    return pa.array(values).take(np.repeat(np.arange(len(values)), [len(one) for one in rows]))
+def repeat_per_row(values: Sequence[int | str | None], rows: Sequence[Ints]) -> pa.Array:
+    """Repeat each value once for each of its rows."""
+    return pa.array(values).take(np.repeat(np.arange(len(values)), [len(group) for group in rows]))
 
 
-def total(values: Ints) -> int:
-    """The exact sum of numbers, or the largest one of 64 bits where it is beyond."""
-    return bounded((int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum()))
+def saturating_sum(values: Ints) -> int:
+    """Return the exact sum of numbers, clamped to 64-bit integers."""
+    return clamp_int64((int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum()))
 
 
-def share(part: float, whole: float) -> float | None:
-    """A part of a whole as a percentage; None of nothing."""
+def percentage(part: float, whole: float) -> float | None:
+    """Return a part of a whole in percent; None for an empty whole."""
     return 100 * part / whole if whole else None

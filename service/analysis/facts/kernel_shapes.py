@@ -1,4 +1,4 @@
-"""In which shapes kernels are launched, and what the profiler estimates of each: what their arguments tell of it."""
+"""Launch shapes of kernels and the profiler's estimates for them, from the kernels' arguments."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ _DETAILS = (
 )
 _READ = f"try(from_json(args, '{_DETAILS}'))"
 _TAIL = """substr(args, nullif(instr(args, '"registers per thread"'), 0))"""
-"""SQL for the end of arguments, where Kineto tells of a launch's shape: it is faster to compare than to read."""
+"""SQL for the tail of the arguments, where Kineto writes the launch shape: comparing it is faster than parsing it."""
 
 
 def _number(key: str) -> str:
@@ -28,7 +28,7 @@ SELECT position, hash({{}}) AS shape FROM events WHERE cat IN {KERNELS}
 _SHAPES = f"""
 CREATE OR REPLACE TABLE shapes AS
 SELECT
-    shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS is_told,
+    shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS in_tail,
     details.grid AS grid, details.block AS block,
     details['registers per thread'] AS registers, details['shared memory'] AS shared_memory_bytes,
     details['blocks per SM'] AS blocks_per_sm, details['est. achieved occupancy %'] AS occupancy,
@@ -43,22 +43,24 @@ FROM (
 
 @contextmanager
 def kernel_shapes(scope: Scope) -> Iterator[None]:
-    """See to it that there are the tables ``kernel_shapes`` and ``shapes``, while the block reads something else.
+    """Create the tables ``kernel_shapes`` and ``shapes`` in a thread while the block runs.
 
-    The first has ``position`` and ``shape`` of each kernel; the other, of each shape, ``grid, block, registers,
-    shared_memory_bytes, blocks_per_sm, occupancy``, where arguments are sound; and ``estimated_blocks`` and
-    ``estimated_occupancy``, which are also found in others.
+    ``kernel_shapes`` has the ``position`` and ``shape`` of each kernel. ``shapes`` has for each shape ``grid, block,
+    registers, shared_memory_bytes, blocks_per_sm, occupancy`` if the arguments are valid JSON, and ``estimated_blocks``
+    and ``estimated_occupancy``, which are also read from invalid ones.
     """
     with ThreadPoolExecutor(1, "shapes") as thread:
-        found = thread.submit(scope.once, "kernel shapes", lambda: _find(scope))
+        tables = thread.submit(scope.cached, "kernel shapes", lambda: _create_tables(scope))
         yield
-        found.result()
+        tables.result()
 
 
-def _find(scope: Scope) -> None:
-    with closing(scope.beside()) as own:
+def _create_tables(scope: Scope) -> None:
+    """Group kernels by the tail of their arguments or, if a tail lacks the launch shape, by the parsed arguments."""
+    with closing(scope.sibling()) as own:
         for shape in (_TAIL, f"({_READ}, {_BLOCKS}, {_OCCUPANCY})"):
             own.db.execute(_KERNEL_SHAPES.format(shape))
             own.db.execute(_SHAPES)
-            if own.table("SELECT bool_and(coalesce(is_told, false)) AS told FROM shapes").to_pylist()[0]["told"]:
+            [row] = own.table("SELECT bool_and(coalesce(in_tail, false)) AS all_in_tail FROM shapes").to_pylist()
+            if row["all_in_tail"]:
                 break

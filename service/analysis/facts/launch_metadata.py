@@ -1,4 +1,4 @@
-"""What the host tells of the collectives that it launches: `record_param_comms` and annotations around each launch."""
+"""Metadata of collectives from the host: `record_param_comms` and annotations around each launch."""
 
 import json
 from math import prod
@@ -10,21 +10,21 @@ from service.analysis.facts.scope import Scope
 from service.store.census import END
 
 ANNOTATED = "^((nccl|rccl|hccl|xccl|gloo|mpi|ucc):|symm_mem::)"
-"""A regular expression of the names of slices whose inputs are those of a collective."""
+"""Regular expression of the names of slices whose inputs are those of a collective."""
 
 RECORDED = "record_param_comms"
-"""Name of the slice whose arguments tell of a collective."""
+"""Name of the slice whose arguments describe a collective."""
 
 _SIZE_MAX = 1 << 62
 
 
-def text(key: str) -> str:
-    """SQL for an argument that is a text."""
+def text_arg(key: str) -> str:
+    """Return SQL for a text argument."""
     return f"""nullif(regexp_extract(args, '"{key}":\\s*"((?:[^"\\\\]|\\\\.)*)"', 1), '')"""
 
 
-def whole(key: str) -> str:
-    """SQL for an argument that is a whole number."""
+def int_arg(key: str) -> str:
+    """Return SQL for an integer argument."""
     return f"""TRY_CAST(nullif(regexp_extract(args, '"{key}":\\s*([0-9]{{1,18}})\\b', 1), '') AS BIGINT)"""
 
 
@@ -32,14 +32,14 @@ FIELDS = (
     "collective", "dtype", "process_group", "group_description", "group_ranks", "seq", "group_size", "in_elements",
     "out_elements",
 )  # fmt: skip
-"""What the arguments of a kernel or of `record_param_comms` tell of a collective."""
+"""Fields of a collective in the arguments of a kernel or of `record_param_comms`."""
 
-TOLD = f"""
-{text("Collective name")} AS collective, {text("dtype")} AS dtype,
-coalesce({text("Process Group Name")}, {whole("Process Group ID")}::VARCHAR) AS process_group,
-{text("Process Group Description")} AS group_description, {text("Process Group Ranks")} AS group_ranks,
-{whole("Seq")} AS seq, {whole("Group size")} AS group_size, {whole("In msg nelems")} AS in_elements,
-{whole("Out msg nelems")} AS out_elements
+COLLECTIVE_ARGS = f"""
+{text_arg("Collective name")} AS collective, {text_arg("dtype")} AS dtype,
+coalesce({text_arg("Process Group Name")}, {int_arg("Process Group ID")}::VARCHAR) AS process_group,
+{text_arg("Process Group Description")} AS group_description, {text_arg("Process Group Ranks")} AS group_ranks,
+{int_arg("Seq")} AS seq, {int_arg("Group size")} AS group_size, {int_arg("In msg nelems")} AS in_elements,
+{int_arg("Out msg nelems")} AS out_elements
 """
 """SQL for `FIELDS`."""
 
@@ -53,16 +53,17 @@ SELECT correlation, thread, start_ns, end_ns FROM (
         AND correlation IN (SELECT correlation FROM work WHERE type = 'COMM')
 ) WHERE place = 1
 """
-_TELLING = f"""
-SELECT name, {THREAD} AS thread, ts_ns AS start_ns, {END} AS end_ns, args, {{told}} FROM events
+_DESCRIBING = f"""
+SELECT name, {THREAD} AS thread, ts_ns AS start_ns, {END} AS end_ns, args, {{fields}} FROM events
 WHERE ph = 'X' AND ts_ns NOTNULL AND ({{named}})
 """
 
-Told = dict[str, Any]
+SliceRow = dict[str, Any]
+"""A slice around a launch: ``name, thread, start_ns, end_ns, args`` and `FIELDS`."""
 
 
 class Inputs(NamedTuple):
-    """The tensors that an operator takes: their elements and bytes, and the type of the first."""
+    """Input tensors of an operator: their count of elements, the type of the first, and their size in bytes."""
 
     elements: int | None
     dtype: str | None
@@ -73,70 +74,72 @@ class Launch(NamedTuple):
     """A call that launches a collective.
 
     Args:
-        start_ns: of the call.
-        recorded: the innermost slice around it that tells `FIELDS`.
-        annotation: the innermost annotation around it.
+        start_ns: start of the call.
+        recorded: innermost slice around the call that has `FIELDS`.
+        annotation: innermost annotation around the call.
     """
 
     start_ns: int
-    recorded: Told | None
-    annotation: Told | None
+    recorded: SliceRow | None
+    annotation: SliceRow | None
 
 
-def launches_of(scope: Scope, *, telling: bool) -> dict[int, Launch]:
-    """The launching call of each communicating kernel in the view ``work``, by correlation.
+def launches_by_correlation(scope: Scope, *, with_slices: bool) -> dict[int, Launch]:
+    """Return the launch of each communicating kernel in the view ``work``, by correlation id.
 
     Args:
-        scope: the rank.
-        telling: whether what is around these calls is wanted.
+        scope: scope of the rank.
+        with_slices: whether to find the slices around the launches, too.
     """
-    calls = scope.table(_CALLS.format(calls=scope.calls)).to_pylist()
-    if not telling:
-        return {one["correlation"]: Launch(one["start_ns"], None, None) for one in calls}
-    named = f"{scope.named(f'^{RECORDED}$')} OR {scope.named(ANNOTATED)}"
-    slices = scope.table(_TELLING.format(named=named, told=TOLD)).to_pylist()
-    found: dict[int, Launch] = {}
-    around: list[Told] = []
-    for one in sorted(
-        slices + calls, key=lambda one: (one["thread"], one["start_ns"], -one["end_ns"], "correlation" in one)
+    calls = scope.table(_CALLS.format(calls=scope.is_call)).to_pylist()
+    if not with_slices:
+        return {call["correlation"]: Launch(call["start_ns"], None, None) for call in calls}
+    named = f"{scope.name_matches(f'^{RECORDED}$')} OR {scope.name_matches(ANNOTATED)}"
+    slices = scope.table(_DESCRIBING.format(named=named, fields=COLLECTIVE_ARGS)).to_pylist()
+    launches: dict[int, Launch] = {}
+    stack: list[SliceRow] = []
+    for row in sorted(
+        slices + calls, key=lambda row: (row["thread"], row["start_ns"], -row["end_ns"], "correlation" in row)
     ):
-        around = [each for each in around if _encloses(each, one)]
-        if "correlation" in one:
-            innermost = around[::-1]
-            recorded = next((each for each in innermost if each["collective"] is not None), None)
-            annotation = next((each for each in innermost if each["name"] != RECORDED), None)
-            found[one["correlation"]] = Launch(one["start_ns"], recorded, annotation)
+        stack = [outer for outer in stack if _encloses(outer, row)]
+        if "correlation" in row:
+            innermost_first = stack[::-1]
+            recorded = next((outer for outer in innermost_first if outer["collective"] is not None), None)
+            annotation = next((outer for outer in innermost_first if outer["name"] != RECORDED), None)
+            launches[row["correlation"]] = Launch(row["start_ns"], recorded, annotation)
         else:
-            around.append(one)
-    return found
+            stack.append(row)
+    return launches
 
 
-def _encloses(outer: Told, inner: Told) -> bool:
-    """Whether one slice encloses another that starts no sooner."""
+def _encloses(outer: SliceRow, inner: SliceRow) -> bool:
+    """Return whether a slice encloses another that starts no sooner."""
     return outer["thread"] == inner["thread"] and inner["start_ns"] < outer["end_ns"] >= inner["end_ns"]  # type: ignore[no-any-return]
 
 
 def operation_of(name: str) -> str:
-    """What an annotation does: `all_reduce` of `nccl:all_reduce`."""
+    """Return the operation that an annotation names: `all_reduce` for `nccl:all_reduce`."""
     return name[name.index(":") :].lstrip(":") if ":" in name else name
 
 
 def inputs_of(args: str | None) -> Inputs:
-    """The inputs that the arguments of an operator tell."""
+    """Read the inputs of an operator from its arguments; fields are None if they are missing or invalid."""
     try:
-        told = json.loads(args or "{}")
-        dims, types = told["Input Dims"], told["Input type"]
-        counts = [_elements(one) for one in dims]
-        known = [(count, name) for count, name in zip(counts, types, strict=True) if name in ELEMENT_BYTES and count]
-        size = sum(count * ELEMENT_BYTES[name] for count, name in known)
-        count, name = sum(count for count, _ in known), known[0][1]
+        members = json.loads(args or "{}")
+        dims, types = members["Input Dims"], members["Input type"]
+        counts = [_elements(shape) for shape in dims]
+        tensors = [
+            (count, dtype) for count, dtype in zip(counts, types, strict=True) if dtype in ELEMENT_BYTES and count
+        ]
+        size = sum(count * ELEMENT_BYTES[dtype] for count, dtype in tensors)
+        count, dtype = sum(count for count, _ in tensors), tensors[0][1]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return Inputs(None, None, None)
-    return Inputs(count, name, size) if 0 < size < _SIZE_MAX else Inputs(None, name, None)
+    return Inputs(count, dtype, size) if 0 < size < _SIZE_MAX else Inputs(None, dtype, None)
 
 
-def _elements(dims: Any) -> int:
-    """The number of elements of tensors of these dimensions."""
-    if any(isinstance(one, list) for one in dims):
-        return sum(_elements(one) for one in dims)
-    return prod(dims) if dims and all(type(one) is int and 0 <= one < 1 << 40 for one in dims) else 0
+def _elements(shape: Any) -> int:
+    """Count the elements of a tensor, or of a list of tensors, by their shapes."""
+    if any(isinstance(dim, list) for dim in shape):
+        return sum(_elements(dim) for dim in shape)
+    return prod(shape) if shape and all(type(dim) is int and 0 <= dim < 1 << 40 for dim in shape) else 0

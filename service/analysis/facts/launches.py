@@ -1,4 +1,4 @@
-"""Which call of the host launched what a device does."""
+"""The host's calls that launch work on devices."""
 
 import re
 
@@ -7,65 +7,64 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.trace.summary import LAUNCH_PATTERN
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
 _COLUMNS = ("call", "call_start_ns", "call_end_ns")
 
 
-def launched(
+def launched_work(
     scope: Scope, parameters: WorkParameters, *, calls: frozenset[str] | None = None, where: str = "true"
 ) -> pa.Table:
-    """Work with the call that launched it, the first one of its correlation.
+    """Return work with the call that launched it: the first call with its correlation id.
 
-    Databases join tables of any kind; these are of numbers that mostly follow one another, and are joined in a third of
-    the time by where they lie.
+    Correlation ids are mostly consecutive, so that a lookup by position takes a third of the time of a database join.
 
     Args:
-        scope: of the rank.
-        parameters: which work counts.
-        calls: the names of the calls that count; None for all.
-        where: SQL for which of the work.
+        scope: scope of the rank.
+        parameters: rules by which work counts.
+        calls: names of the calls that count; None for all.
+        where: SQL condition on the work.
 
     Returns:
-        ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` of work and ``call, call_start_ns,
-        call_end_ns`` of its call, null where there is none; in order of time.
+        ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` of work, and ``call, call_start_ns,
+        call_end_ns`` of its call, null if it has none; in order of time.
     """
     key = ("launched", parameters.types, parameters.last_step, parameters.linked_only, calls, where)
-    return scope.once(key, lambda: _launched(scope, parameters, calls, where))
+    return scope.cached(key, lambda: _launched(scope, parameters, calls, where))
 
 
 def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | None, where: str) -> pa.Table:
-    scope.work(parameters, typed=False)
+    scope.define_work(parameters, typed=False)
     work = scope.table(_WORK.format(where))
     starts = work["start_ns"].to_numpy()
-    if (starts[1:] < starts[:-1]).any():  # columns are in order of time, and a database mostly keeps that
+    if (starts[1:] < starts[:-1]).any():  # columns are in order of time, which the database mostly keeps
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
-    told = calls_of(scope, calls)
-    told = told.filter(told["correlation"].is_valid()) if told["correlation"].null_count else told
-    places = first_places(told["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
-    rows = pa.array(places, mask=~work["correlation"].is_valid().to_numpy() | (places < 0))
+    called = calls_of(scope, calls)
+    called = called.filter(called["correlation"].is_valid()) if called["correlation"].null_count else called
+    positions = first_positions(called["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
+    rows = pa.array(positions, mask=~work["correlation"].is_valid().to_numpy() | (positions < 0))
     for column in _COLUMNS:
-        work = work.append_column(column, told[column].take(rows))
+        work = work.append_column(column, called[column].take(rows))
     return work
 
 
-def linked(found: pa.Table) -> pa.Table:
-    """Of launched work that of which the call is known."""
-    known = found["call_start_ns"]
-    return found.filter(known.is_valid()) if known.null_count else found
+def with_known_call(work: pa.Table) -> pa.Table:
+    """Return the launched work whose call is known."""
+    call_starts = work["call_start_ns"]
+    return work.filter(call_starts.is_valid()) if call_starts.null_count else work
 
 
 def calls_of(scope: Scope, names: frozenset[str] | None = None, categories: str = LAUNCH_PATTERN) -> pa.Table:
-    """The calls of runtimes and drivers: ``correlation, call, call_start_ns, call_end_ns``, in order of time.
+    """Return runtime and driver calls: ``correlation, call, call_start_ns, call_end_ns``, in order of time.
 
     Args:
-        scope: of the rank.
-        names: of those that count; None for all.
-        categories: a regular expression of those of them that count.
+        scope: scope of the rank.
+        names: names of the calls that count; None for all.
+        categories: regular expression of the categories that count.
     """
-    return scope.once(("calls", names, categories), lambda: _calls(scope, names, categories))
+    return scope.cached(("calls", names, categories), lambda: _calls(scope, names, categories))
 
 
 def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Table:
@@ -73,15 +72,15 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
 
     slices = scope.slices()
     host = slices.host
-    chosen = slices.of_categories(lambda one: re.fullmatch(LAUNCH_PATTERN, one) and re.fullmatch(categories, one))
+    chosen = slices.of_categories(lambda name: re.fullmatch(LAUNCH_PATTERN, name) and re.fullmatch(categories, name))
     if names is not None:
         chosen &= slices.host_named(names.__contains__)
-    correlations, called = host.correlations[chosen], host.names[chosen]
+    correlations, call_names = host.correlations[chosen], host.names[chosen]
     return pa.table(
         {
             "correlation": pa.array(correlations, mask=correlations == UNKNOWN),
             "call": pa.DictionaryArray.from_arrays(
-                pa.array(called, mask=called == len(slices.names)), pa.array(slices.names, pa.string())
+                pa.array(call_names, mask=call_names == len(slices.names)), pa.array(slices.names, pa.string())
             ),
             "call_start_ns": host.starts[chosen],
             "call_end_ns": host.ends[chosen],
@@ -89,24 +88,24 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
     )
 
 
-def missing_launches(scope: Scope) -> str | None:
-    """A reason where nothing is launched."""
-    if reason := scope.missing_work:
+def no_launches_reason(scope: Scope) -> str | None:
+    """Return the reason why no work is launched; None if work is."""
+    if reason := scope.no_work_reason:
         return reason
-    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.calls} AND correlation NOTNULL LIMIT 1")
+    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.is_call} AND correlation NOTNULL LIMIT 1")
     return None if len(calls) else "No calls that launch work are in this trace."
 
 
-def first_places(keys: Ints, wanted: Ints) -> Ints:
-    """The place of the first key that equals each of the wanted ones, -1 for none."""
+def first_positions(keys: Ints, wanted: Ints) -> Ints:
+    """Return the position of the first key that equals each wanted key, or -1."""
     if not len(keys):
         return np.full(len(wanted), -1)
     low, high = int(keys.min()), int(keys.max())
     if high - low < 8 * len(keys) + 1024:
-        places = np.full(high - low + 1, -1, np.int32)
-        places[keys[::-1] - low] = np.arange(len(keys))[::-1]  # of several for one place the last one stays
+        positions = np.full(high - low + 1, -1, np.int32)
+        positions[keys[::-1] - low] = np.arange(len(keys))[::-1]  # of equal keys the last write stays: the first key
         inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, places[np.where(inside, wanted - low, 0)], -1)
+        return np.where(inside, positions[np.where(inside, wanted - low, 0)], -1)
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     return np.where(keys[order][at] == wanted, order[at], -1)

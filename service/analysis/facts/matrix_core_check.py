@@ -1,4 +1,4 @@
-"""Whether operators do without matrix cores that could use them, as names of kernels and types of inputs tell."""
+"""Check for operators that could use matrix cores but do not, by names of kernels and types of inputs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.checks import Check, Evidence, Place
+from service.analysis.facts.checks import Check, Evidence, TimelineSpan
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import OPERATORS, on_tensor_cores
@@ -26,11 +26,11 @@ _OF_INPUTS = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32", "do
 
 _COULD = """
 SELECT
-    sum(lasting) AS whole, sum(lasting) FILTER (eligible) AS could,
-    arg_max(position, lasting) FILTER (eligible) AS longest
+    sum(duration) AS total, sum(duration) FILTER (eligible) AS could,
+    arg_max(position, duration) FILTER (eligible) AS longest
 FROM (
     SELECT
-        position, (end_ns - start_ns)::DOUBLE AS lasting,
+        position, (end_ns - start_ns)::DOUBLE AS duration,
         {operator} IN (SELECT operator FROM eligible) AS eligible
     FROM work WHERE kind = 'kernel' AND {operator} <> {none}
 )
@@ -45,27 +45,27 @@ SELECT DISTINCT unnest(regexp_extract_all(listed, '"([^"]*)"', 1)) AS type FROM 
 
 
 def precisions_of(scope: Scope) -> set[str]:
-    """The precisions in which matrices are multiplied, as the names of kernels or else the inputs of operators tell."""
-    found = {known for name in scope.kernel_names if (known := precision(name))}
-    if not found & (_REDUCED | _FULL):
+    """Return the precisions of matrix multiplications, by names of kernels or else by the inputs of operators."""
+    precisions = {kernel_precision for name in scope.kernel_names if (kernel_precision := precision(name))}
+    if not precisions & (_REDUCED | _FULL):
         types = scope.table(_INPUT_TYPES)["type"].to_pylist()
-        found |= {_OF_INPUTS[one] for one in types if one in _OF_INPUTS}
-    return found
+        precisions |= {_OF_INPUTS[dtype] for dtype in types if dtype in _OF_INPUTS}
+    return precisions
 
 
 def is_reduced(scope: Scope) -> bool:
-    """Whether matrices are multiplied in a precision of 16 bits or fewer."""
+    """Return whether matrices are multiplied in a precision of 16 bits or fewer."""
     return bool(precisions_of(scope) & _REDUCED)
 
 
 def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
-    """Check whether operators could use tensor cores, and none does.
+    """Check whether operators could use tensor cores, but no kernel does.
 
-    Unknown where no name says yes and some say nothing, or where nothing tells the precision.
+    The result is unknown if no kernel is known to use them and some kernels' use is unknown, or if the precision is.
 
     Args:
-        scope: the rank, with the view ``work``.
-        as_tensorboard: go by TensorBoard's names, and by nothing else.
+        scope: scope of the rank, with the view ``work``.
+        as_tensorboard: whether to apply TensorBoard's rule for names alone.
     """
     if not scope.has_work:
         return
@@ -74,47 +74,47 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
     operators = slices.host.external_ids if as_tensorboard else slices.host.rows
     scope.db.register("eligible", pa.table({"operator": operators[eligible]}))
     operator, none = ("external_id", 0) if as_tensorboard else ("operator_row", -1)
-    [found] = scope.table(_COULD.format(operator=operator, none=none)).to_pylist()
+    [times] = scope.table(_COULD.format(operator=operator, none=none)).to_pylist()
     scope.db.unregister("eligible")
-    could, whole = found["could"] or 0, found["whole"]
-    value = 100 * could / whole if whole else None
+    could, total = times["could"] or 0, times["total"]
+    value = 100 * could / total if total else None
     if not value and np.any(eligible):
-        value = None  # there are such operators, but nothing tells which kernels are theirs
+        value = None  # there are eligible operators, but their kernels are unknown
     uses = {(on_tensor_cores if as_tensorboard else uses_matrix_cores)(name) for name in scope.kernel_names}
-    able = _able(properties_of(scope), as_tensorboard=as_tensorboard)
-    wanting = None if able is None or (True not in uses and (value is None or None in uses)) else (
-        able and True not in uses and bool(value)
+    has_cores = _has_matrix_cores(properties_of(scope), as_tensorboard=as_tensorboard)
+    applies = None if has_cores is None or (True not in uses and (value is None or None in uses)) else (
+        has_cores and True not in uses and bool(value)
     )  # fmt: skip
-    precisions = precisions_of(scope) if wanting else set()
-    if wanting and not as_tensorboard and not precisions & (_REDUCED | _FULL):
-        wanting = None
-    at = scope.table(_AT, position=found["longest"]).to_pylist() if wanting else []
-    place = Place(at[0]["name"], at[0]["start_ns"], at[0]["end_ns"]) if at else None
+    precisions = precisions_of(scope) if applies else set()
+    if applies and not as_tensorboard and not precisions & (_REDUCED | _FULL):
+        applies = None
+    longest = scope.table(_AT, position=times["longest"]).to_pylist() if applies else []
+    place = TimelineSpan(longest[0]["name"], longest[0]["start_ns"], longest[0]["end_ns"]) if longest else None
     yield Check(
-        "tensor_cores", wanting, value, 0,
-        f"{value or 0:.0f} % of the time of kernels is in those of operators that could use tensor cores; none does.",
+        "tensor_cores", applies, value, 0,
+        f"{value or 0:.0f} % of kernel time is spent for operators that could use tensor cores, but no kernel does.",
         place=place, advice=None if as_tensorboard else _advice(precisions), evidence=(
             Evidence("kernels of operators that could use tensor cores", could, "ns", place),
-            Evidence("kernels of operators", whole or 0, "ns"),
-            Evidence("names of kernels, of which none uses tensor cores", len(scope.kernel_names), "names"),
-            *(Evidence(f"matrices are multiplied in {one}", 1, "precision") for one in sorted(precisions)),
+            Evidence("kernels of operators", total or 0, "ns"),
+            Evidence("distinct kernel names, none of which uses tensor cores", len(scope.kernel_names), "names"),
+            *(Evidence(f"matrices are multiplied in {name}", 1, "precision") for name in sorted(precisions)),
         ),
     )  # fmt: skip
 
 
-def _able(properties: list[Mapping[str, Any]], *, as_tensorboard: bool) -> bool | None:
-    """Whether the first GPU has matrix cores; None where its properties do not tell."""
-    known = [(str(one.get("name")), capability) for one in properties if (capability := capability_of(one))]
-    if not known:
+def _has_matrix_cores(properties: list[Mapping[str, Any]], *, as_tensorboard: bool) -> bool | None:
+    """Return whether the first GPU has matrix cores; None if its properties do not show it."""
+    gpus = [(str(gpu.get("name")), capability) for gpu in properties if (capability := capability_of(gpu))]
+    if not gpus:
         return None
-    name, capability = known[0]
-    if not as_tensorboard and _AMD.search(name):  # its capability numbers are those of another architecture
+    name, capability = gpus[0]
+    if not as_tensorboard and _AMD.search(name):  # AMD's capability numbers mean something else
         return True if _WITH_MFMA.search(name) else None
     return float(capability) >= TENSOR_CORES_SINCE
 
 
 def _advice(precisions: set[str]) -> str | None:
-    """Advice for matrices that are multiplied in some precisions; None for the usual one."""
+    """Return advice for operators that compute in a reduced precision; None for the usual advice."""
     if not precisions & _REDUCED:
         return None
     return f"These operators compute in {', '.join(sorted(precisions))} already: make their sizes multiples of 8 or 16."

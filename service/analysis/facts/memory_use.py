@@ -1,4 +1,4 @@
-"""The use of memory, from what was allocated and freed: by device, time, operator and block."""
+"""Use of memory by device, time, operator and block, from allocations and frees."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.operator_rows import OperatorRows
 from service.attribution.nesting import (
     NONE,
-    Places,
-    climbing_sums,
-    countable,
-    firsts_of,
-    innermost,
-    numbered,
-    summed,
-    tallied,
+    Indices,
+    add_to_ancestors,
+    count_by_key,
+    factorize,
+    first_indices,
+    innermost_at,
+    require_countable,
+    sum_by_key,
 )
 from service.trace.errors import NotApplicable
 
@@ -25,7 +25,7 @@ _TYPES = (
     *("CPU", "CUDA", "MKLDNN", "OPENGL", "OPENCL", "IDEEP", "HIP", "FPGA", "MAIA", "XLA", "VULKAN", "METAL", "XPU"),
     *("MPS", "META", "HPU", "VE", "LAZY", "IPU", "MTIA", "PRIVATEUSEONE"),
 )
-"""torch's types of devices, by their numbers."""
+"""torch's types of devices, by number."""
 
 _CELLS = 1 << 24
 
@@ -33,70 +33,81 @@ Table = dict[str, Any]
 
 
 class MemoryUse:
-    """What changes of memory amount to.
+    """The use of memory of a rank.
 
     Args:
-        changes: in order of time.
+        changes: allocations and frees in order of time, as from `CHANGES`.
         host: operators and annotations.
+
+    Attributes:
+        rows: sums by operator, with the slices of the host.
+        at: time of each change.
+        slices: innermost slice around each change on its thread, or `NONE`.
+        device_of: index of each change's device.
+        count: number of devices.
+        begin: change that allocates each block, or -1 for a block from before the trace.
+        end: change that frees each block, or -1.
+        change_of: one of these two changes.
+        size: size of each block in bytes.
     """
 
     def __init__(self, changes: pa.Table, host: Host) -> None:
         self.rows = OperatorRows(host, plugin=False)
         self.at, self.bytes = changes["at"].to_numpy(), changes["bytes"].to_numpy()
-        countable(np.abs(self.bytes.astype(np.float64)), "What is allocated")
-        self.told = {name: _values(changes[name]) for name in ("allocated", "reserved", "address")}
+        require_countable(np.abs(self.bytes.astype(np.float64)), "The allocated memory")
+        self.recorded = {name: _values(changes[name]) for name in ("allocated", "reserved", "address")}
         types, ids = changes["device_type"].to_numpy(), changes["device_id"].to_numpy()
-        (type_numbers, _), (id_numbers, ids_count) = numbered(types), numbered(ids)
-        self.device_of, self.count = numbered(type_numbers.astype(np.int64) * ids_count + id_numbers)
-        firsts = firsts_of(self.device_of, self.count)
-        self.types = [_TYPES[one] if 0 <= one < len(_TYPES) else str(one) for one in types[firsts].tolist()]
+        (type_codes, _), (id_codes, ids_count) = factorize(types), factorize(ids)
+        self.device_of, self.count = factorize(type_codes.astype(np.int64) * ids_count + id_codes)
+        firsts = first_indices(self.device_of, self.count)
+        self.types = [_TYPES[type_] if 0 <= type_ < len(_TYPES) else str(type_) for type_ in types[firsts].tolist()]
         self.ids = ids[firsts].tolist()
         self.order = np.argsort(self.device_of, kind="stable")
         self.groups = np.split(self.order, np.cumsum(np.bincount(self.device_of, minlength=self.count))[:-1])
         self.growth = np.empty(len(self.at), np.int64)
         for group in self.groups:
             self.growth[group] = np.cumsum(self.bytes[group])
-        self.slices = innermost(
+        self.slices = innermost_at(
             *(self.rows.parents, host.threads, host.starts, host.ends),
-            *(_numbers_of(changes["thread"].to_numpy().view(np.int64), host.thread_keys), self.at),
+            *(_indices_of(changes["thread"].to_numpy().view(np.int64), host.thread_keys), self.at),
         )
         self._pair()
 
     def _pair(self) -> None:
-        """Find blocks: for each the change that allocates it, and that which frees it, or -1."""
-        address, known = self.told["address"]
-        some = np.flatnonzero(known & (self.bytes != 0))
-        some = some[np.lexsort((some, address[some], self.device_of[some]))]
-        allocates = self.bytes[some] > 0
-        follows = np.zeros(len(some), bool)  # the change before, at the same address
-        follows[1:] = (np.diff(address[some]) == 0) & (np.diff(self.device_of[some]) == 0)
-        frees = np.zeros(len(some), bool)
-        frees[1:] = follows[1:] & allocates[:-1] & ~allocates[1:]
-        freed = np.append(frees[1:], False)
-        next_ = np.append(some[1:], NONE)
-        lonely = ~allocates & ~frees
-        self.begin = np.concatenate([some[allocates], np.full(int(lonely.sum()), NONE)])
-        self.end = np.concatenate([np.where(freed, next_, NONE)[allocates], some[lonely]])
-        self.of = np.where(self.begin >= 0, self.begin, self.end)  # a change of each block
-        self.size = np.abs(self.bytes[self.of])
+        """Pair changes into blocks, each with the change that allocates it and the change that frees it, or -1."""
+        address, valid = self.recorded["address"]
+        changes = np.flatnonzero(valid & (self.bytes != 0))
+        changes = changes[np.lexsort((changes, address[changes], self.device_of[changes]))]
+        allocates = self.bytes[changes] > 0
+        same_address = np.zeros(len(changes), bool)  # as the change before
+        same_address[1:] = (np.diff(address[changes]) == 0) & (np.diff(self.device_of[changes]) == 0)
+        frees = np.zeros(len(changes), bool)
+        frees[1:] = same_address[1:] & allocates[:-1] & ~allocates[1:]
+        is_freed = np.append(frees[1:], False)
+        next_change = np.append(changes[1:], NONE)
+        unpaired_free = ~allocates & ~frees
+        self.begin = np.concatenate([changes[allocates], np.full(int(unpaired_free.sum()), NONE)])
+        self.end = np.concatenate([np.where(is_freed, next_change, NONE)[allocates], changes[unpaired_free]])
+        self.change_of = np.where(self.begin >= 0, self.begin, self.end)  # a change of each block
+        self.size = np.abs(self.bytes[self.change_of])
 
     def devices(self) -> Table:
-        """What each device has in all."""
-        values, known = self.told["allocated"]
-        reserved, _ = self.told["reserved"]
+        """Return the totals of each device."""
+        values, valid = self.recorded["allocated"]
+        reserved, _ = self.recorded["reserved"]
         rows = []
-        device, positive = self.device_of[self.of], self.bytes > 0
+        device, positive = self.device_of[self.change_of], self.bytes > 0
         unfreed, before = self.end < 0, self.begin < 0
-        addressed = tallied(self.device_of[self.told["address"][1]], self.count)
+        addressed = count_by_key(self.device_of[self.recorded["address"][1]], self.count)
         sums = {
-            "allocations": tallied(self.device_of[positive], self.count),
-            "frees": tallied(self.device_of[self.bytes < 0], self.count),
-            "allocated_bytes": summed(self.device_of, np.maximum(self.bytes, 0), self.count),
-            "freed_bytes": summed(self.device_of, -np.minimum(self.bytes, 0), self.count),
-            "unfreed_bytes": summed(device[unfreed], self.size[unfreed], self.count),
-            "unfreed_allocations": tallied(device[unfreed], self.count),
-            "before_bytes": summed(device[before], self.size[before], self.count),
-            "before_frees": tallied(device[before], self.count),
+            "allocations": count_by_key(self.device_of[positive], self.count),
+            "frees": count_by_key(self.device_of[self.bytes < 0], self.count),
+            "allocated_bytes": sum_by_key(self.device_of, np.maximum(self.bytes, 0), self.count),
+            "freed_bytes": sum_by_key(self.device_of, -np.minimum(self.bytes, 0), self.count),
+            "unfreed_bytes": sum_by_key(device[unfreed], self.size[unfreed], self.count),
+            "unfreed_allocations": count_by_key(device[unfreed], self.count),
+            "before_bytes": sum_by_key(device[before], self.size[before], self.count),
+            "before_frees": count_by_key(device[before], self.count),
         }
         for number, group in enumerate(self.groups):
             top = group[np.argmax(self.growth[group])]
@@ -105,107 +116,111 @@ class MemoryUse:
             if not addressed[number]:
                 row |= dict.fromkeys(("unfreed_bytes", "unfreed_allocations", "before_bytes", "before_frees"))
             peak: dict[str, int | None] = {"peak_bytes": None, "peak_at_ns": None, "peak_reserved_bytes": None}
-            if known[group].any():
+            if valid[group].any():
                 top = self._peak(group)
                 peak = {"peak_bytes": int(values[top]), "peak_at_ns": int(self.at[top])}
                 peak["peak_reserved_bytes"] = int(reserved[group].max())
             rows.append({**row, **peak})
-        return {**self.named_devices(np.arange(self.count)), **{name: [row[name] for row in rows] for name in rows[0]}}
+        return {**self.device_columns(np.arange(self.count)), **{name: [row[name] for row in rows] for name in rows[0]}}
 
     def curve(self, points: int) -> Table:
-        """How the memory of each device changes; of more than some points the least and the most of equal times."""
+        """Return the memory of each device over time; beyond `points`, only minimum and maximum of equal intervals."""
         chosen = np.concatenate([self._thinned(group, points) for group in self.groups])
         return {
-            **self.named_devices(self.device_of[chosen]),
+            **self.device_columns(self.device_of[chosen]),
             "at_ns": self.at[chosen],
-            **{f"{name}_bytes": _nullable(*self.told[name], chosen) for name in ("allocated", "reserved")},
+            **{f"{name}_bytes": _nullable(*self.recorded[name], chosen) for name in ("allocated", "reserved")},
             "growth_bytes": self.growth[chosen],
         }
 
     def operators(self) -> Table:
-        """What changes in operators, by device."""
+        """Return the changes of memory by device and operator.
+
+        Raises:
+            NotApplicable: there are too many devices and operators.
+        """
         rows = self.rows
         if self.count * rows.count > _CELLS:
-            raise NotApplicable("There are too many devices and operators to tell the memory of each.")
+            raise NotApplicable("There are too many devices and operators to sum the memory of each.")
         values = np.stack([self.device_of, self.bytes, self.bytes > 0, np.maximum(self.bytes, 0)], 1).astype(np.int64)
         cells = np.zeros((self.count, rows.count, 6), np.int64)
-        climbing_sums(rows.parents, rows.own_keys, rows.all_keys, self.slices, values, cells)
+        add_to_ancestors(rows.parents, rows.own_keys, rows.all_keys, self.slices, values, cells)
         device, key = np.nonzero(cells.any(2))
         order = np.lexsort((key, -cells[device, key, 0], device))
         device, key = device[order], key[order]
-        first, found = rows.firsts[key], cells[device, key]
+        first, sums = rows.firsts[key], cells[device, key]
         names = ("increase_{}_bytes", "allocations_{}", "allocated_{}_bytes")
         return {
-            **self.named_devices(device),
-            "operator": [rows.words[one] for one in rows.host.names[first]],
-            "kind": [KINDS[one] for one in rows.host.kinds[first]],
-            "calls": tallied(rows.all_keys, rows.count)[key],
-            **{name.format("self"): found[:, place] for place, name in enumerate(names)},
-            **{name.format("total"): found[:, place + 3] for place, name in enumerate(names)},
+            **self.device_columns(device),
+            "operator": [rows.words[name] for name in rows.host.names[first]],
+            "kind": [KINDS[kind] for kind in rows.host.kinds[first]],
+            "calls": count_by_key(rows.all_keys, rows.count)[key],
+            **{name.format("self"): sums[:, column] for column, name in enumerate(names)},
+            **{name.format("total"): sums[:, column + 3] for column, name in enumerate(names)},
         }
 
     def at_peak(self) -> Table:
-        """Whose blocks were held when each device had the most."""
+        """Return the operators and callers whose blocks were held at each device's peak."""
         held = np.flatnonzero(self.held_at_peak())
         operator, caller = self._names(self.begin[held])
-        many = len(self.rows.words) + 1
-        device = self.device_of[self.of[held]]
-        numbers, count = numbered((device.astype(np.int64) * many + operator) * many + caller)
-        sizes, firsts = summed(numbers, self.size[held], count), firsts_of(numbers, count)
+        radix = len(self.rows.words) + 1
+        device = self.device_of[self.change_of[held]]
+        keys, count = factorize((device.astype(np.int64) * radix + operator) * radix + caller)
+        sizes, firsts = sum_by_key(keys, self.size[held], count), first_indices(keys, count)
         order = np.lexsort((firsts, -sizes, device[firsts]))
         firsts = firsts[order]
         return {
-            **self.named_devices(device[firsts]),
+            **self.device_columns(device[firsts]),
             **self._words(operator[firsts], caller[firsts]),
-            "allocations": tallied(numbers, count)[order],
+            "allocations": count_by_key(keys, count)[order],
             "held_bytes": sizes[order],
         }
 
     def held_at_peak(self) -> Any:
-        """Which blocks were held when their device had the most."""
-        peaks = np.array([self._peak(group) for group in self.groups])[self.device_of[self.of]]
+        """Flag the blocks that were held at their device's peak."""
+        peaks = np.array([self._peak(group) for group in self.groups])[self.device_of[self.change_of]]
         return (self.begin <= peaks) & ((self.end < 0) | (self.end > peaks))
 
     def largest(self, top: int) -> Ints:
-        """The places of the largest blocks."""
-        return np.lexsort((self.of, -self.size))[:top]
+        """Return the indices of the largest blocks."""
+        return np.lexsort((self.change_of, -self.size))[:top]
 
     def blocks(self, top: int) -> Table:
-        """The largest blocks."""
+        """Return the largest blocks."""
         chosen = self.largest(top)
         begin, end = self.begin[chosen], self.end[chosen]
         start, stop = np.append(self.at, 0)[begin], np.append(self.at, 0)[end]
         return {
-            **self.named_devices(self.device_of[self.of[chosen]]),
+            **self.device_columns(self.device_of[self.change_of[chosen]]),
             **self._words(*self._names(begin)),
             "size_bytes": self.size[chosen],
             "allocated_at_ns": pa.array(start, mask=begin < 0),
             "freed_at_ns": pa.array(stop, mask=end < 0),
             "lasting_ns": pa.array(stop - start, mask=(begin < 0) | (end < 0)),
-            "address": self.told["address"][0][self.of[chosen]],
+            "address": self.recorded["address"][0][self.change_of[chosen]],
         }
 
     def _peak(self, group: Ints) -> int:
-        """The change of a device after which it has the most."""
-        values, known = self.told["allocated"]
-        told = group[known[group]]
-        return int(told[np.argmax(values[told])] if len(told) else group[np.argmax(self.growth[group])])
+        """Return the change after which a device holds the most memory."""
+        values, valid = self.recorded["allocated"]
+        recorded = group[valid[group]]
+        return int(recorded[np.argmax(values[recorded])] if len(recorded) else group[np.argmax(self.growth[group])])
 
     def _thinned(self, group: Ints, points: int) -> Ints:
         if len(group) <= points:
             return group
-        values, known = self.told["allocated"]
-        level = np.where(known[group], values[group], self.growth[group])
-        since = (self.at[group] - self.at[group[0]]).astype(np.float64)
-        part = (since * (points // 2) / max(since[-1], 1.0)).astype(np.int64)
-        order = np.lexsort((level, part))
-        first = np.flatnonzero(np.diff(part[order], prepend=-1))
+        values, valid = self.recorded["allocated"]
+        level = np.where(valid[group], values[group], self.growth[group])
+        elapsed = (self.at[group] - self.at[group[0]]).astype(np.float64)
+        interval = (elapsed * (points // 2) / max(elapsed[-1], 1.0)).astype(np.int64)
+        order = np.lexsort((level, interval))
+        first = np.flatnonzero(np.diff(interval[order], prepend=-1))
         last = np.append(first[1:], len(order)) - 1
         chosen: Ints = group[np.unique(np.concatenate([order[first], order[last], [len(group) - 1]]))]
         return chosen
 
     def _names(self, changes: Ints) -> tuple[Ints, Ints]:
-        """The name of the operator in which each change is, and of that around it; where there is none, one beyond."""
+        """Return the names of the operator around each change and of its caller; for none the count of names."""
         rows, none = self.rows, len(self.rows.words)
         names = np.append(rows.host.names, none).astype(np.int64)
         slices = np.where(changes >= 0, np.append(self.slices, NONE)[changes], NONE)
@@ -213,26 +228,29 @@ class MemoryUse:
 
     def _words(self, operator: Ints, caller: Ints) -> Table:
         words = [*self.rows.words, None]
-        return {"operator": [words[one] for one in operator], "caller": [words[one] for one in caller]}
+        return {"operator": [words[name] for name in operator], "caller": [words[name] for name in caller]}
 
-    def named_devices(self, numbers: Any) -> Table:
-        """The types and numbers of devices."""
-        found = numbers.tolist()
-        return {"device_type": [self.types[one] for one in found], "device": [self.ids[one] for one in found]}
+    def device_columns(self, numbers: Any) -> Table:
+        """Return the types and ids of devices as columns."""
+        devices = numbers.tolist()
+        return {
+            "device_type": [self.types[device] for device in devices],
+            "device": [self.ids[device] for device in devices],
+        }
 
 
 def _values(column: pa.ChunkedArray) -> tuple[Ints, Any]:
-    """The values of a column, and which there are."""
+    """Return the values of a column, and which of them are valid."""
     return column.fill_null(0).to_numpy(), column.is_valid().to_numpy()
 
 
-def _nullable(values: Ints, known: Any, chosen: Ints) -> pa.Array:
-    return pa.array(values[chosen], mask=~known[chosen])
+def _nullable(values: Ints, valid: Any, chosen: Ints) -> pa.Array:
+    return pa.array(values[chosen], mask=~valid[chosen])
 
 
-def _numbers_of(keys: Ints, known: Ints) -> Places:
-    """The place of each key among those that are known; `NONE` for others."""
-    order = np.argsort(known)
-    places = np.searchsorted(known[order], keys)
-    at = np.append(order, NONE)[places]
-    return np.where(np.append(known, 0)[at] == keys, at, NONE).astype(np.int32)
+def _indices_of(keys: Ints, distinct: Ints) -> Indices:
+    """Return the index of each key among distinct keys, or `NONE`."""
+    order = np.argsort(distinct)
+    positions = np.searchsorted(distinct[order], keys)
+    candidates = np.append(order, NONE)[positions]
+    return np.where(np.append(distinct, 0)[candidates] == keys, candidates, NONE).astype(np.int32)

@@ -19,46 +19,46 @@ from service.trace.errors import NotApplicable
 
 CATEGORY = "critical_path"
 PROCESS = '"Critical path"'
-"""The process of the track, as JSON has it: no pid of a trace is a text like that."""
+"""Pid of the track's process, as JSON text; no pid of a trace has this value."""
 
 _NAMED = tuple(KINDS.index(kind) for kind in ("host", "launch", "compute", "communication", "memory"))
-"""Kinds of edges that are shown by the name of what they are in; the others by their kind."""
+"""Kinds of edges shown by the name of their slice or work; the others are shown by their kind."""
 _CROSSING = tuple(KINDS.index(kind) for kind in ("handover", "launch", "event", "return"))
-"""Kinds of edges that lead from one track of the trace to another."""
+"""Kinds of edges that lead from one track to another."""
 
 _IDS = 1 << 32
-"""Ids of arrows that each track may have."""
+"""Count of arrow ids reserved for each track."""
 
 Columns = Mapping[str, Any]
 
 
 def path_events(scope: Scope, edges: PathEdges, *, tid: int) -> pa.Table:
-    """The events of a path, in order of time, with the columns of a trace; positions are from 0.
+    """Return the events of a path, in order of time, with the columns of a trace; positions count from 0.
 
-    Each edge that lasts is a slice, with an arrow to the next one. Where the path leads to another thread or stream, an
-    arrow leads from what it leaves to what it reaches.
+    Each edge with a duration is a slice, with an arrow to the next slice. If the path leads to another thread or
+    stream, an arrow connects the two tracks.
 
     Args:
-        scope: that of the path.
-        edges: the path.
-        tid: of the track.
+        scope: scope of the rank.
+        edges: edges of the path.
+        tid: tid of the track.
 
     Raises:
-        NotApplicable: the path has no edge that lasts.
+        NotApplicable: no edge of the path has a duration.
     """
-    lasting = np.flatnonzero(edges.until > edges.at)
-    if not len(lasting):
+    timed = np.flatnonzero(edges.until > edges.at)
+    if not len(timed):
         raise NotApplicable("The critical path takes no time at all.")
     track = {"pid_text": PROCESS, "tid": tid}
     crossing = np.flatnonzero(np.isin(edges.kind, _CROSSING))
-    ids = tid * _IDS + np.arange(len(lasting) - 1 + len(crossing))
-    along, across = ids[: len(lasting) - 1], ids[len(lasting) - 1 :]
+    ids = tid * _IDS + np.arange(len(timed) - 1 + len(crossing))
+    along, across = ids[: len(timed) - 1], ids[len(timed) - 1 :]
     tables = [
-        _table(len(lasting), {**track, **_slices(edges, lasting)}),
-        _flows("s", along, {**track, "ts_ns": edges.at[lasting[:-1]]}),
-        _flows("f", along, {**track, "ts_ns": edges.at[lasting[1:]]}),
-        _flows("s", across, _places(scope, edges, edges.sources[crossing])),
-        _flows("f", across, _places(scope, edges, edges.targets[crossing])),
+        _table(len(timed), {**track, **_slices(edges, timed)}),
+        _flows("s", along, {**track, "ts_ns": edges.at[timed[:-1]]}),
+        _flows("f", along, {**track, "ts_ns": edges.at[timed[1:]]}),
+        _flows("s", across, _point_columns(scope, edges, edges.sources[crossing])),
+        _flows("f", across, _point_columns(scope, edges, edges.targets[crossing])),
         _names(track, f"rank {scope.rank}" if scope.rank is not None else "path"),
     ]
     events, _ = by_time(pa.concat_tables(tables))
@@ -66,7 +66,7 @@ def path_events(scope: Scope, edges: PathEdges, *, tid: int) -> pa.Table:
 
 
 def _slices(edges: PathEdges, chosen: Ints) -> Columns:
-    """The slices of the path's track."""
+    """Return the columns of the slices of the path's track."""
     kinds, names = edges.kind[chosen], edges.names[chosen]
     words = pa.array([*KINDS, *(word or "" for word in edges.all_words)], pa.string())
     shown = np.where(np.isin(kinds, _NAMED), names + len(KINDS), kinds)
@@ -87,44 +87,45 @@ def _slices(edges: PathEdges, chosen: Ints) -> Columns:
 
 
 def _flows(ph: str, ids: Ints, columns: Columns) -> pa.Table:
-    """One end of each of some arrows."""
+    """Return the flow events at one end of arrows."""
     rest = {"rest": '{"bp": "e"}'} if ph == "f" else {}
     return _table(len(ids), {"ph": ph, "cat": CATEGORY, "name": CATEGORY, "id": ids, "ts_digits": 3, **rest, **columns})
 
 
 def _names(track: Columns, name: str) -> pa.Table:
-    """Metadata: what the process and the thread are called, and that they come first."""
+    """Return metadata: the names of the process and the thread, and the sort index that puts them first."""
     process = PROCESS.strip('"')
-    told = {
+    metadata = {
         "process_name": f'{{"name": "{process}"}}',
         "process_sort_index": '{"sort_index": -1}',
         "thread_name": f'{{"name": "{name}"}}',
     }
     return _table(
-        len(told),
-        {**track, "ph": "M", "name": pa.array([*told]).dictionary_encode(), "args": pa.array([*told.values()])},
+        len(metadata),
+        {**track, "ph": "M", "name": pa.array([*metadata]).dictionary_encode(), "args": pa.array([*metadata.values()])},
     )
 
 
-def _places(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
-    """The track of each point, and a time within its slice: of an end, the last nanosecond."""
+def _point_columns(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
+    """Return the track of each point, and a time within its slice: for an end its last nanosecond."""
     kinds, index = points & 3, points >> 2
     on_work = kinds >= WORK_START
-    of_host, of_work = np.where(on_work, 0, index), np.where(on_work, index, 0)
+    host_index, work_index = np.where(on_work, 0, index), np.where(on_work, index, 0)
     host, work = edges.host, edges.work
-    starts = np.where(on_work, work[of_work, START], host.starts[of_host])
-    ends = np.where(on_work, work[of_work, END], host.ends[of_host])
+    starts = np.where(on_work, work[work_index, START], host.starts[host_index])
+    ends = np.where(on_work, work[work_index, END], host.ends[host_index])
     at_start = (kinds == HOST_START) | (kinds == WORK_START)
     times = np.where(at_start, starts, np.maximum(starts, ends - 1))
-    positions = np.unique(edges.found["positions"][of_work[on_work]])
+    work_positions = edges.work_columns["positions"]
+    positions = np.unique(work_positions[work_index[on_work]])
     tracks = pa.concat_tables([_threads(scope, edges), _streams(scope, positions)])
-    rows = len(host.thread_keys) + np.searchsorted(positions, edges.found["positions"][of_work])
-    chosen = tracks.take(pa.array(np.where(on_work, rows, host.threads[of_host])))
+    rows = len(host.thread_keys) + np.searchsorted(positions, work_positions[work_index])
+    chosen = tracks.take(pa.array(np.where(on_work, rows, host.threads[host_index])))
     return {"ts_ns": times, **{name: chosen[name] for name in TRACK}}
 
 
 def _threads(scope: Scope, edges: PathEdges) -> pa.Table:
-    """The track of each thread of the host, by its number."""
+    """Return the track of each thread of the host, by thread number."""
     scope.db.register("threads", scope.slices().threads)
     table = scope.table(f"SELECT {THREAD} AS key, {', '.join(map(_first, TRACK))} FROM threads GROUP BY key")
     scope.db.unregister("threads")
@@ -134,7 +135,7 @@ def _threads(scope: Scope, edges: PathEdges) -> pa.Table:
 
 
 def _streams(scope: Scope, positions: Ints) -> pa.Table:
-    """The track of each of some work, of which the positions are given in order."""
+    """Return the track of the work at each position; positions are sorted."""
     scope.db.register("wanted", pa.table({"position": positions}))
     table = scope.table(
         f"SELECT {', '.join(f'{name}::{_type(name)} AS {name}' for name in TRACK)} FROM events"
@@ -153,7 +154,7 @@ def _type(column: str) -> str:
 
 
 def _table(rows: int, columns: Columns) -> pa.Table:
-    """Events with some columns, each the same for all or an array; the others are null."""
+    """Build events from columns, each an array or one value for all events; missing columns are null."""
     filled: Sequence[Any] = [
         _column(rows, field.type, columns.get(field.name, False if field.name == "verbatim" else None))
         for field in SCHEMA

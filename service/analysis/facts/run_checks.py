@@ -1,64 +1,64 @@
-"""What rules find in a run of several ranks: what each found of its own, and how ranks wait for each other."""
+"""Checks of a run of several ranks: the checks of each rank together, and the ranks' waiting for each other."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
-from service.analysis.facts.checks import ADVICE, Check, Evidence, Place
-from service.analysis.question import Tables
+from service.analysis.facts.checks import ADVICE, Check, Evidence, TimelineSpan
+from service.analysis.table import Tables
 
 Row = dict[str, Any]
 
 _LATE_ADVICE = {
-    "before the trace": "Find out why rank {rank} is late: it already was when its trace began. Profile steps before.",
-    "data loading": "Speed up the data loading of rank {rank}, or give it less data: it is late for that.",
+    "before the trace": "Find out why rank {rank} is late: it is late as its trace begins. Profile earlier steps.",
+    "data loading": "Speed up the data loading of rank {rank}, or give it less data: loading makes it late.",
     "synchronizing": "Balance the work: the host of rank {rank} launches late because it waits for its device.",
-    "host": "Look at what the host of rank {rank} does before its collectives: it launches them late.",
+    "host": "Look at the host of rank {rank} before its collectives: it launches them late.",
     "compute": "Balance the work: the device of rank {rank} computes longer before its collectives than others.",
-    "communication": "Look at what rank {rank} communicates before: other collectives delay those of the others.",
-    "launch delay": "Look at what delays kernels of rank {rank} that are launched in time.",
+    "communication": "Look at the earlier communication of rank {rank}: it delays collectives with the other ranks.",
+    "launch delay": "Find out what delays kernels of rank {rank} that are launched in time.",
 }
-_LATE_UNKNOWN = "Find out why rank {rank} is late: its trace does not tell what it launches when."
+_LATE_UNKNOWN = "Find out why rank {rank} is late: its trace does not record when it launches its collectives."
 
 
-class Waiting(NamedTuple):
-    """How ranks wait for each other.
+class RunWaits(NamedTuple):
+    """The ranks' waiting for each other, from the tables of the analysis of collectives.
 
     Args:
-        ranks: the table of ranks of the analysis of collectives.
-        lateness: likewise of causes.
-        steps: likewise of transfer and waiting.
-        place: of the rank that is waited for most, its latest start, by its own clock.
+        ranks: rows of the table of ranks.
+        lateness: rows of the table of causes of delay.
+        steps: rows of the table of transfer and waiting by step.
+        place: latest start of the rank that the others wait for most, by its own clock.
     """
 
     ranks: list[Row]
     lateness: list[Row]
     steps: list[Row]
-    place: Place | None
+    place: TimelineSpan | None
 
     @property
-    def late(self) -> Row | None:
-        """The rank that the others wait for most; None where that is not known."""
-        known = [row for row in self.ranks if row["waited_for_ns"]]
-        return max(known, key=lambda row: row["waited_for_ns"], default=None)
+    def most_waited_for(self) -> Row | None:
+        """The row of the rank that the others wait for most; None if it is unknown."""
+        waited_for = [row for row in self.ranks if row["waited_for_ns"]]
+        return max(waited_for, key=lambda row: row["waited_for_ns"], default=None)
 
-    def shares(self) -> dict[int | None, tuple[int, int]]:
-        """Transfer and waiting of each rank in all steps, where both are known."""
-        found: dict[int | None, tuple[int, int]] = {}
+    def transfers_and_waits(self) -> dict[int | None, tuple[int, int]]:
+        """Return the time of transfer and of waiting over all steps, in ns, of each rank for which both are known."""
+        sums: dict[int | None, tuple[int, int]] = {}
         unknown = {row["rank"] for row in self.steps if row["transfer_ns"] is None}
         for row in self.steps:
             if row["rank"] not in unknown:
-                transfer, waiting = found.get(row["rank"], (0, 0))
-                found[row["rank"]] = transfer + row["transfer_ns"], waiting + row["synchronizing_ns"]
-        return found
+                transfer, wait = sums.get(row["rank"], (0, 0))
+                sums[row["rank"]] = transfer + row["transfer_ns"], wait + row["synchronizing_ns"]
+        return sums
 
 
-def run_checks(answers: Sequence[Tables], waiting: Waiting | None) -> list[Check]:
-    """The checks of a run.
+def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]:
+    """Check the rules on a run.
 
     Args:
-        answers: the tables of each rank.
-        waiting: how ranks wait for each other, if they communicate.
+        answers: tables of each rank's checks.
+        waits: waiting of the ranks for each other; None if they do not communicate.
     """
     checks: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
     advised: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
@@ -67,114 +67,118 @@ def run_checks(answers: Sequence[Tables], waiting: Waiting | None) -> list[Check
         for table, rows in (("checks", checks), ("recommendations", advised), ("evidence", figures)):
             for row in answer[table].to_pylist():
                 rows[row["rule"]].append(row)
-    found = [
-        _together(rows, advised[rule], figures[rule])
+    run = [
+        _combined(rows, advised[rule], figures[rule])
         for rule, rows in checks.items()
         if rows and rule != "communication"
     ]
     exposed = checks["communication"]
-    shares = waiting.shares() if waiting else {}
-    if waiting and exposed and all(row["rank"] in shares and row["value"] is not None for row in exposed):
-        return [*found, *_apart(exposed, waiting, shares, advised["communication"])]
+    times = waits.transfers_and_waits() if waits else {}
+    if waits and exposed and all(row["rank"] in times and row["value"] is not None for row in exposed):
+        return [*run, *_split_communication(exposed, waits, times, advised["communication"])]
     if exposed:
-        found.append(_together(exposed, advised["communication"], figures["communication"]))
-    return found
+        run.append(_combined(exposed, advised["communication"], figures["communication"]))
+    return run
 
 
-def _together(checks: list[Row], advised: list[Row], figures: list[Row]) -> Check:
-    """What a rule found of several ranks: the mean, and what the rank with the worst of it is advised."""
-    known = [row["value"] for row in checks if row["value"] is not None]
+def _combined(checks: list[Row], advised: list[Row], figures: list[Row]) -> Check:
+    """Combine a rule's checks of several ranks: the mean of the values, with the advice for the worst rank."""
+    values = [row["value"] for row in checks if row["value"] is not None]
     worst = _worst(advised)
-    about, reason = {_number(row["rank"]) for row in advised}, ""
+    reason = ""
     if worst:
-        values = sorted(row["value"] for row in advised)
-        spread = f", from {values[0]:.1f} to {values[-1]:.1f} {worst['unit']}" if values[0] != values[-1] else ""
-        reason = f"On {len(about)} of {len({row['rank'] for row in checks})} ranks{spread}. Of rank "
-        reason += f"{_number(worst['rank'])}: {worst['reason']}"
+        advised_values = sorted(row["value"] for row in advised)
+        lowest, highest = advised_values[0], advised_values[-1]
+        spread = f", from {lowest:.1f} to {highest:.1f} {worst['unit']}" if lowest != highest else ""
+        advised_ranks = {_rank_text(row["rank"]) for row in advised}
+        reason = f"On {len(advised_ranks)} of {len({row['rank'] for row in checks})} ranks{spread}. On rank "
+        reason += f"{_rank_text(worst['rank'])}: {worst['reason']}"
     applies = True if advised else False if any(row["found"] == "no" for row in checks) else None
     return Check(
-        checks[0]["rule"], applies, fsum(known) / len(known) if known else None, checks[0]["limit"], reason,
+        checks[0]["rule"], applies, fsum(values) / len(values) if values else None, checks[0]["limit"], reason,
         checks[0]["unit"], place=_place(worst), advice=worst["advice"] if worst else None,
         evidence=tuple(map(_evidence, figures)), rank=worst["rank"] if worst else None,
-        ranks=_listed(advised or checks),
+        ranks=_rank_list(advised or checks),
     )  # fmt: skip
 
 
 def _worst(advised: list[Row]) -> Row | None:
-    """The advice to the rank that is farthest from the limit; of several, the first rank."""
+    """Return the advice farthest from its limit; of equal ones that of the first rank."""
     ordered = sorted(advised, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["device"] or 0))
     return max(ordered, key=lambda row: abs(row["value"] - row["limit"]), default=None)
 
 
-def _apart(
+def _split_communication(
     exposed: list[Row],
-    waiting: Waiting,
-    shares: Mapping[int | None, tuple[int, int]],
+    waits: RunWaits,
+    times: Mapping[int | None, tuple[int, int]],
     advised: list[Row],
 ) -> Iterator[Check]:
-    """Transfer and waiting apart: both as parts of the exposed communication of steps."""
-    transfers, waits = [], []
+    """Split the exposed communication of steps into transfer and waiting, and check each."""
+    transfer_shares, wait_shares = [], []
     for row in exposed:
-        transfer, wait = shares[row["rank"]]
+        transfer, wait = times[row["rank"]]
         both = transfer + wait
-        transfers.append(row["value"] * transfer / both if both else 0)
-        waits.append(row["value"] * wait / both if both else 0)
-    transferring, waiting_share = fsum(transfers) / len(exposed), fsum(waits) / len(exposed)
-    limit, ranks = exposed[0]["limit"], _listed(exposed)
-    figures = tuple(_shares(shares))
+        transfer_shares.append(row["value"] * transfer / both if both else 0)
+        wait_shares.append(row["value"] * wait / both if both else 0)
+    transfer_share, wait_share = fsum(transfer_shares) / len(exposed), fsum(wait_shares) / len(exposed)
+    limit, ranks = exposed[0]["limit"], _rank_list(exposed)
+    figures = tuple(_time_figures(times))
     worst = _worst(advised)
     yield Check(
-        "communication", transferring > limit, transferring, limit,
-        f"{transferring:.1f} % of the steps are in transferring data, which nothing hides, and"
-        f" {waiting_share:.1f} % in waiting for other ranks.",
+        "communication", transfer_share > limit, transfer_share, limit,
+        f"Exposed data transfer takes {transfer_share:.1f} % of the steps, and exposed waiting for other ranks"
+        f" {wait_share:.1f} %.",
         ranks=ranks, evidence=figures, advice=ADVICE["communication"], place=_place(worst),
         rank=worst["rank"] if worst else None,
     )  # fmt: skip
-    late = waiting.late
-    applies = waiting_share > limit and late is not None
+    late = waits.most_waited_for
+    applies = wait_share > limit and late is not None
     yield Check(
-        "late_rank", applies, waiting_share, limit,
-        _reason(late, transferring, waiting_share, shares) if late else "",
-        ranks=ranks, rank=late["rank"] if late else None, place=waiting.place if applies else None,
+        "late_rank", applies, wait_share, limit,
+        _late_reason(late, transfer_share, wait_share, times) if late else "",
+        ranks=ranks, rank=late["rank"] if late else None, place=waits.place if applies else None,
         advice=_late_advice(late) if late else None,
-        evidence=(*figures, *_lateness(late, waiting)) if late else figures,
+        evidence=(*figures, *_late_figures(late, waits)) if late else figures,
     )  # fmt: skip
 
 
 def _late_advice(late: Row) -> str:
-    return _LATE_ADVICE.get(late["late_cause"] or "", _LATE_UNKNOWN).format(rank=_number(late["rank"]))
+    return _LATE_ADVICE.get(late["late_cause"] or "", _LATE_UNKNOWN).format(rank=_rank_text(late["rank"]))
 
 
-def _reason(late: Row, transferring: float, waiting_share: float, shares: Mapping[int | None, tuple[int, int]]) -> str:
-    """What shows that a rank is late."""
-    others = sorted((rank for rank in shares if rank != late["rank"]), key=lambda rank: (rank is None, rank or 0))
-    rank = others[0] if others else late["rank"]
-    transfer, wait = shares[rank]
+def _late_reason(
+    late: Row, transfer_share: float, wait_share: float, times: Mapping[int | None, tuple[int, int]]
+) -> str:
+    """Return the figures that show that a rank is late, as sentences."""
+    others = sorted((rank for rank in times if rank != late["rank"]), key=lambda rank: (rank is None, rank or 0))
+    other = others[0] if others else late["rank"]
+    transfer, wait = times[other]
     at_launch = 100 * late["late_at_launch_ns"] / late["late_ns"] if late["late_ns"] else 0
     return (
-        f"{waiting_share:.1f} % of the steps are in waiting for other ranks, which nothing hides, and"
-        f" {transferring:.1f} % in transferring data. Rank {_number(late['rank'])} starts {late['times_last']} of"
-        f" {late['complete']} collectives last; together, others wait {late['waited_for_ns'] / 1000:,.0f} µs for it."
-        f" Rank {_number(rank)}, as one of them, transfers for {transfer / 1000:,.0f} µs and waits for"
-        f" {wait / 1000:,.0f} µs. {at_launch:.0f} % of the delay of rank {_number(late['rank'])} was there before it"
+        f"Exposed waiting for other ranks takes {wait_share:.1f} % of the steps, and exposed data transfer"
+        f" {transfer_share:.1f} %. Rank {_rank_text(late['rank'])} starts {late['times_last']} of"
+        f" {late['complete']} collectives last; the others wait {late['waited_for_ns'] / 1000:,.0f} µs for it in all."
+        f" Rank {_rank_text(other)}, for example, transfers for {transfer / 1000:,.0f} µs and waits for"
+        f" {wait / 1000:,.0f} µs. {at_launch:.0f} % of the delay of rank {_rank_text(late['rank'])} existed before it"
         f" launched its collectives."
     )
 
 
-def _shares(shares: Mapping[int | None, tuple[int, int]]) -> Iterator[Evidence]:
-    for rank, (transfer, wait) in sorted(shares.items(), key=lambda one: (one[0] is None, one[0] or 0)):
+def _time_figures(times: Mapping[int | None, tuple[int, int]]) -> Iterator[Evidence]:
+    for rank, (transfer, wait) in sorted(times.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         yield Evidence("transfer in collectives", transfer, "ns", rank=rank)
         yield Evidence("waiting for other ranks in collectives", wait, "ns", rank=rank)
 
 
-def _lateness(late: Row, waiting: Waiting) -> Iterator[Evidence]:
-    """The figures of the rank that is late."""
+def _late_figures(late: Row, waits: RunWaits) -> Iterator[Evidence]:
+    """Return the figures of the late rank."""
     rank = late["rank"]
-    yield Evidence("collectives that it starts last", late["times_last"], "collectives", waiting.place, rank)
-    yield Evidence("waiting of others for it", late["waited_for_ns"], "ns", None, rank)
+    yield Evidence("collectives that it starts last", late["times_last"], "collectives", waits.place, rank)
+    yield Evidence("waiting of the others for it", late["waited_for_ns"], "ns", None, rank)
     yield Evidence("delay after the first rank", late["late_ns"], "ns", None, rank)
     yield Evidence("delay before it launches", late["late_at_launch_ns"], "ns", None, rank)
-    for row in waiting.lateness:
+    for row in waits.lateness:
         if row["rank"] == rank:
             yield Evidence(f"delay by cause: {row['cause']}", row["late_ns"], "ns", None, rank)
 
@@ -183,18 +187,18 @@ def _evidence(row: Row) -> Evidence:
     return Evidence(row["measure"], row["value"], row["unit"], _place(row), row["rank"], row["device"])
 
 
-def _place(row: Row | None) -> Place | None:
+def _place(row: Row | None) -> TimelineSpan | None:
     if row is None or row["start_ns"] is None:
         return None
-    return Place(row["name"], row["start_ns"], row["end_ns"])
+    return TimelineSpan(row["name"], row["start_ns"], row["end_ns"])
 
 
-def _number(rank: int | None) -> str:
+def _rank_text(rank: int | None) -> str:
     return "unknown" if rank is None else str(rank)
 
 
-def _listed(rows: list[Row]) -> str:
-    """The ranks of some rows."""
-    known = sorted({row["rank"] for row in rows if row["rank"] is not None})
+def _rank_list(rows: list[Row]) -> str:
+    """Return the distinct ranks of rows, separated by commas."""
+    ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
     unknown = ["unknown"] if any(row["rank"] is None for row in rows) else []
-    return ", ".join([*map(str, known), *unknown])
+    return ", ".join([*map(str, ranks), *unknown])

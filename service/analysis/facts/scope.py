@@ -1,19 +1,19 @@
-"""What questions are asked of: one rank's events as views of a database, in bounded memory."""
+"""The view that a question has of one rank: its events as views of a database, in bounded memory."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import duckdb
 import pyarrow as pa
 
-from service.analysis.facts.reading import Reading
-from service.analysis.question import WorkParameters
+from service.analysis.facts.rank_database import RankDatabase
+from service.analysis.parameters import WorkParameters
 from service.store.census import END, steps_in
 from service.store.database import spill_errors
-from service.store.export import envelope_of
+from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
@@ -21,24 +21,24 @@ from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
 
 if TYPE_CHECKING:
-    from service.analysis.facts.slices import Slices  # which loads numba; who only describes questions need not
+    from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
     from service.attribution.links import Links
     from service.store.parts import Part
 
 WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
-"""SQL for the categories of what runs on devices."""
+"""SQL list of the categories of work on devices."""
 
 KERNELS = "('kernel', 'Kernel', 'mtia_ccp_events')"
-"""SQL for the categories of work that are no copies and no memsets."""
+"""SQL list of the categories of kernels."""
 
 NO_WORK = "Nothing in this trace runs on a GPU."
-"""Why most questions can't be asked."""
+"""Reason why most questions do not apply to a trace without GPU work."""
 
 RANGE_CATEGORY = "cuda_profiler_range"
-"""The category of the ranges of CUPTI's profiler: what it counted while a kernel ran, once for each pass."""
+"""Category of ranges of CUPTI's profiler: counters of a kernel's run, once for each pass."""
 
-ONLY_RANGES = "CUPTI's range profiler was on: GPU work has counters, which `counters` tells, and no times."
-"""Why most questions can't be asked where there are ranges and no work."""
+ONLY_RANGES = "CUPTI's range profiler was on: GPU work has counters (see the question `counters`), but no times."
+"""Reason why most questions do not apply to a trace with profiler ranges and no GPU work."""
 
 TYPE = "ENUM ('COMM', 'COMP', 'MEM', 'OTHER')"
 
@@ -47,20 +47,23 @@ HTA_TYPES = {
     "MEM": re.compile("Memcpy|Memset|dma"),
     "OTHER": re.compile(".*Memcpy|Memset|.*Sync"),
 }
-"""How names begin by which HTA 0.5.0 sorts work into types; the first that fits counts, and all others compute."""
+"""Patterns by which HTA 0.5.0 sorts work into types, matched at the start of names; the first match counts.
+
+Work that matches no pattern is computation.
+"""
 
 _HAS_STREAM = rf"""
 (cat NOT IN {WORK} OR coalesce(stream <> tid, false) OR regexp_matches(args, '"stream"\s*:\s*"?-?[0-9]'))
 """
-"""SQL for whether an event's arguments tell its stream; that of work is its tid where they do not."""
+"""SQL condition: the event's arguments name its stream. Otherwise the stream of work is its tid."""
 
 _ON_DEVICE = f"""(
 coalesce(stream >= 0 AND correlation >= 0 AND {_HAS_STREAM}, false) OR name IN ('Event Sync', 'Context Sync'))"""
-"""SQL for what HTA takes to be on a device as it looks for steps and launches."""
+"""SQL condition: the event is on a device by HTA's rule for steps and launches."""
 
 _COLLECTIVE = '"Collective name"'
 _COMMUNICATING = "(SELECT name FROM communicating)"
-_TELLING = "(SELECT name FROM telling)"
+_WITH_COLLECTIVE = "(SELECT name FROM with_collective)"
 
 _NAMES = "CREATE TYPE event_names AS ENUM (SELECT name FROM names_read)"
 _KIND = f"""
@@ -79,109 +82,149 @@ FROM work_read
 _BATCH_ROWS = 1 << 15
 
 
-class Scope:
-    """What a question sees of a reading: one rank of a trace, or of a selection of it.
+class StepRecord(TypedDict):
+    """A step in a trace's summary; times in ns."""
 
-    ``events`` is a view of its columns; ``work`` makes one of what its GPUs do. What a question makes else in its
-    database, as temporary tables and views, no other one sees.
+    number: int
+    start_ns: int
+    end_ns: int
+
+
+class Scope:
+    """The view that one question has of a rank, or of a selection of it.
+
+    ``events`` is a view of its columns; `define_work` adds a view of the work of its GPUs. Temporary tables and views
+    that a question creates in the database are invisible to other questions.
 
     Args:
-        reading: what is asked.
+        database: database of the rank.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self.once = reading.once
-        self.summary = reading.summary
-        self.rank: int | None = reading.summary["rank"]
-        self.columns = reading.columns
-        self.cut = reading.selection is not None
-        self._reading = reading
+    def __init__(self, database: RankDatabase) -> None:
+        self.cached = database.cached
+        self.summary = database.summary
+        self.rank: int | None = database.summary["rank"]
+        self.columns = database.columns
+        self.is_selection = database.selection is not None
+        self._database = database
 
     @cached_property
     def db(self) -> duckdb.DuckDBPyConnection:
-        """A connection to a database in which ``events`` is; it is only opened for those who ask for it."""
-        return self._reading.database()
+        """A connection to the database with ``events``, opened on first use."""
+        return self._database.database()
 
-    def beside(self) -> "Scope":
-        """Another one of the same, for another thread; to be closed."""
-        return Scope(self._reading)
+    def sibling(self) -> "Scope":
+        """Return another scope of the same rank, for another thread; the caller closes it."""
+        return Scope(self._database)
 
     def close(self) -> None:
-        """Forget what this question has made in the database."""
+        """Drop the temporary tables and views of this question."""
         if "db" in self.__dict__:
             self.db.close()
 
     def table(self, sql: str, **values: Any) -> pa.Table:
-        """The rows that a statement gives.
+        """Return the rows of a query.
 
         Args:
-            sql: the statement, with ``$name`` where a value is to stand.
-            values: by name.
+            sql: the query, with a ``$name`` for each value.
+            values: values by name.
         """
         return self.db.sql(sql, params=values).to_arrow_table()
 
     @cached_property
     def envelope(self) -> Mapping[str, Any]:
-        """What stands in the trace's document beside its events; nothing where that is no object that can be read."""
-        return envelope_of(self.columns)
+        """Members of the trace's document other than its events; empty if they cannot be read as an object."""
+        return parsed_envelope(self.columns)
 
-    def has(self, categories: Iterable[str]) -> bool:
-        """Whether there is a slice of any of some categories of which the time is known."""
-        known = [one for one in categories if self.summary["counts"].get(f"X|{one}")]
-        return bool(known) and self.happens(f"cat IN {_listed(known)}")
+    @property
+    def trace_events(self) -> int:
+        """Number of events in the whole trace."""
+        return self._database.events
 
-    def happens(self, condition: str) -> bool:
-        """Whether there is a slice of which a condition is true, in SQL, and of which the time is known."""
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks of the job, if the trace records it."""
+        size: int | None = self.summary.get("world_size")
+        return size
+
+    @property
+    def recorded_steps(self) -> Sequence[StepRecord] | None:
+        """Steps that ingest recorded, in order of time; None for selections and merged traces, which differ."""
+        if self.is_selection or self.summary["ranks"]:
+            return None
+        steps: Sequence[StepRecord] = self.summary["steps"]
+        return steps
+
+    def event_count(self, phase: str, category: str) -> int:
+        """Return the number of events of a phase and category in the whole trace."""
+        count: int = self.summary["counts"].get(f"{phase}|{category}", 0)
+        return count
+
+    def slice_count(self, category: str) -> int:
+        """Return the number of slices of a category in the whole trace."""
+        return self.event_count("X", category)
+
+    @cached_property
+    def _slice_counts(self) -> dict[str, int]:
+        counts: Mapping[str, int] = self.summary["counts"]
+        return {key.partition("|")[2]: count for key, count in counts.items() if key.startswith("X|")}
+
+    def has_categories(self, categories: Iterable[str]) -> bool:
+        """Return whether a timed slice has one of the categories."""
+        present = [category for category in categories if self.slice_count(category)]
+        return bool(present) and self.has_slice(f"cat IN {_sql_list(present)}")
+
+    def has_slice(self, condition: str) -> bool:
+        """Return whether a timed slice meets a condition in SQL."""
         return len(self.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {condition} LIMIT 1")) > 0
 
     @cached_property
     def has_work(self) -> bool:
-        """Whether anything runs on a device."""
-        if not self.cut:
-            return any(self.summary["counts"].get(f"X|{category}") for category in GPU_CATEGORIES)
-        return self.has(GPU_CATEGORIES)
+        """True if any work runs on a device."""
+        if not self.is_selection:
+            return any(map(self.slice_count, GPU_CATEGORIES))
+        return self.has_categories(GPU_CATEGORIES)
 
     @property
-    def missing_work(self) -> str | None:
-        """Why there is no work on a device; None where there is."""
+    def no_work_reason(self) -> str | None:
+        """The reason why no work runs on a device; None if work does."""
         if self.has_work:
             return None
-        return ONLY_RANGES if self.has([RANGE_CATEGORY]) else NO_WORK
+        return ONLY_RANGES if self.has_categories([RANGE_CATEGORY]) else NO_WORK
 
     @cached_property
     def has_communication(self) -> bool:
-        """Whether a kernel communicates."""
-        if self._are_communicating:
+        """True if a kernel communicates."""
+        if self._has_communicating_names:
             kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
             if len(self.table(f"{kernels} AND name IN {_COMMUNICATING} LIMIT 1")):
                 return True
-        return self._are_telling and self.happens(
-            f"cat IN {KERNELS} AND name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')"
+        return self._has_named_collectives and self.has_slice(
+            f"cat IN {KERNELS} AND name IN {_WITH_COLLECTIVE} AND contains(args, '{_COLLECTIVE}')"
         )
 
     @cached_property
-    def calls(self) -> str:
-        """SQL for whether an event is a call of a runtime or a driver, by the categories that the trace has.
+    def is_call(self) -> str:
+        """SQL condition: the event is a runtime or driver call, by the categories in the trace.
 
-        To look for the pattern in the category of each event takes three times as long.
+        Matching the pattern with the category of each event takes three times as long.
         """
-        known = {key.partition("|")[2] for key in self.summary["counts"]}
-        return f"(cat IN {_listed(one for one in known if re.fullmatch(LAUNCH_PATTERN, one))})"
+        categories = {key.partition("|")[2] for key in self.summary["counts"]}
+        return f"(cat IN {_sql_list(category for category in categories if re.fullmatch(LAUNCH_PATTERN, category))})"
 
     def slices(self) -> "Slices":
-        """The slices of the host and the regions of devices: all events are read for these once, and for work.
+        """Return the slices of the host and the annotations on devices.
 
-        There is then a table ``device_events`` of what runs on devices, with the columns of `work` but for ``type`` and
-        ``args``: many questions are about these, which are few of all events, and arguments are most of their bytes.
-        And there is a type ``event_names`` of the names of slices.
+        The first call reads all events. It also creates the type ``event_names`` of the names of slices, and the table
+        ``device_events`` of work on devices, with the columns of `define_work` except ``type`` and ``args``. Many
+        questions need only these few events, and arguments make up most of the bytes.
         """
-        return self.once("slices", self._read_slices)
+        return self.cached("slices", self._read_slices)
 
     def _read_slices(self) -> "Slices":
         from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        counts = {key.partition("|")[2]: count for key, count in self.summary["counts"].items() if key.startswith("X|")}
-        slices, work = read_slices(self._events(), counts)
+        slices, work = read_slices(self._events(), self._slice_counts)
         self.db.register("names_read", pa.table({"name": pa.array(slices.names, pa.string())}))
         self.db.register("work_read", _with_links(work, self.links().of_work()))
         self.db.execute(_NAMES)
@@ -191,21 +234,21 @@ class Scope:
         return slices
 
     def links(self) -> "Links":
-        """The launch, the operator and the step of all that devices do."""
-        return self.once("links", self._links)
+        """Return the launch, the operator and the step of each slice on a device."""
+        return self.cached("links", self._links)
 
     def _links(self) -> "Links":
         from service.attribution.file import links_of  # noqa: PLC0415 - loads numba, which the server does without
-        from service.attribution.links import external_ids_shown, linked  # noqa: PLC0415 - likewise
+        from service.attribution.links import external_ids_in_summary, link_device_events  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-        if not self.cut:
+        if not self.is_selection:
             return links_of(self.columns, self.summary)
         clock = StepClock({**self.summary, "steps": steps_in(self.db)})
-        return linked(self._parts, clock, external_ids_shown(self.summary))
+        return link_device_events(self._parts, clock, external_ids_in_summary(self.summary))
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":
-        """Some columns of the events of a selection, in order of time."""
+        """Read columns of a selection's events, in order of time."""
         from service.store.parts import Part  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         schema = pa.schema([SCHEMA.field(name) for name in columns])
@@ -216,11 +259,11 @@ class Scope:
             first += len(batch)
 
     def _events(self) -> Iterator[pa.Table]:
-        """The columns that slices are read from, in order of time; words as dictionaries."""
+        """Read the columns that `read_slices` takes, in order of time; text is dictionary-encoded."""
         from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - likewise
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
-        if not self.cut:
+        if not self.is_selection:
             with closing(Parts(self.columns / EVENTS)) as parts:
                 yield from parts.tables(COLUMNS)
             return
@@ -229,55 +272,59 @@ class Scope:
             yield pa.Table.from_batches([batch]).cast(columns)
 
     def names(self) -> list[str]:
-        """The names of all events, but for functions of Python.
+        """Return the distinct names of all slices except Python functions.
 
-        There are few, and to look at these is cheaper than to look at that of each event.
+        They are few, so that matching them is cheaper than matching the name of each event.
         """
         return self.slices().names
 
-    def named(self, pattern: str) -> str:
-        """SQL for whether a regular expression is found in an event's name, which is no function of Python."""
-        known = _listed(name for name in self.names() if re.search(pattern, name))
-        return f"name IN {known}" if known != _listed([]) else "false"
+    def name_matches(self, pattern: str) -> str:
+        """Return an SQL condition: the name matches a regular expression; not for names of Python functions."""
+        matching = _sql_list(name for name in self.names() if re.search(pattern, name))
+        return f"name IN {matching}" if matching != _sql_list([]) else "false"
 
     @property
     def device_names(self) -> list[str]:
-        """The names of what runs on devices, each once."""
+        """Distinct names of work on devices."""
         self.slices()
-        found: list[str] = self.table("SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE name NOTNULL")[
+        names: list[str] = self.table("SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE name NOTNULL")[
             "name"
         ].to_pylist()
-        return found
+        return names
 
     @property
     def kernel_names(self) -> list[str]:
-        """The names of kernels, each once."""
+        """Distinct names of kernels."""
         self.slices()
         kernels = "SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' AND name NOTNULL"
-        found: list[str] = self.table(kernels)["name"].to_pylist()
-        return found
+        names: list[str] = self.table(kernels)["name"].to_pylist()
+        return names
 
-    def work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
-        """Make the view ``work`` of what devices do, as far as parameters count it, in order of time.
+    def define_work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
+        """Create the view ``work`` of the work on devices that the parameters count, in order of time.
 
         Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, start_ns, end_ns,
-        dur_ns``; ``launch_row, operator_row, step, rule``, as `links` has them, null for none; ``kind``: kernel,
-        memcpy, memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The others are only there with HTA's types,
-        which also tell no devices apart: ``device`` is null. To find out types takes a while, and can be left out:
-        then ``type`` is null. Arguments may be null where they are not asked for.
+        dur_ns``; ``launch_row, operator_row, step, rule`` as in `links`, null for none; ``kind``: kernel, memcpy,
+        memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The kind ``other`` and the type ``OTHER`` appear only
+        with HTA's types, which do not distinguish devices either: ``device`` is null.
+
+        Args:
+            parameters: rules by which work counts.
+            typed: whether to determine types, which takes a while; otherwise ``type`` is null.
+            args: whether ``args`` must be present; otherwise it may be null.
         """
         hta = parameters.types == "hta"
         conditions = ["true"]
         if parameters.linked_only:
-            conditions.append(f"correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {self.calls})")
+            conditions.append(f"correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {self.is_call})")
         if parameters.last_step == "drop":
             conditions += self._before_last_step(parameters.types)
         type_ = "NULL"
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
-        if hta or args or (typed and self._are_telling):
-            of_hta = f"stream <> -1 AND {_HAS_STREAM} AND dur_ns NOTNULL AND cat <> 'Trace'"
-            counted = of_hta if hta else f"cat IN {WORK}"
+        if hta or args or (typed and self._has_named_collectives):
+            hta_work = f"stream <> -1 AND {_HAS_STREAM} AND dur_ns NOTNULL AND cat <> 'Trace'"
+            counted = hta_work if hta else f"cat IN {WORK}"
             self.slices()
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
@@ -294,7 +341,10 @@ class Scope:
             FROM {source} WHERE {" AND ".join(conditions)}""")
 
     def last_step_start(self, types: str) -> int | None:
-        """When the last step starts, if there are two: on the host; or as HTA has it, on a device that is not told."""
+        """Return the start of the last step, in ns, if there are at least two steps.
+
+        Steps count on the host or, by HTA's types, wherever the event is not known to be on a device.
+        """
         condition = f"NOT ({_ON_DEVICE})" if types == "hta" else f"cat <> 'gpu_user_annotation' AND cat NOT IN {WORK}"
         [steps] = self.table(f"""
             SELECT count(DISTINCT name) AS steps, max(ts_ns) FILTER ({condition}) AS start_ns FROM events
@@ -303,59 +353,61 @@ class Scope:
         return start
 
     def _before_last_step(self, types: str) -> list[str]:
-        """Conditions for what is launched before the last step starts; none where there are not two of them.
+        """Return SQL conditions for work launched before the last step starts; none for fewer than two steps.
 
-        To HTA everything may be what launches that does not name a stream and a correlation.
+        By HTA's types any event without a stream and a correlation id may be a launch.
         """
         start = self.last_step_start(types)
         if start is None:
             return []
         launched = "correlation IN (SELECT correlation FROM events WHERE ph = 'X' AND {} AND ts_ns < " + f"{start})"
         if types != "hta":
-            return [launched.format(self.calls)]
+            return [launched.format(self.is_call)]
         launches = f"dur_ns NOTNULL AND cat <> 'Trace' AND correlation NOTNULL AND NOT ({_ON_DEVICE})"
         return [f"CASE WHEN {_ON_DEVICE} THEN {launched.format(launches)} ELSE ts_ns < {start} END"]
 
     def _type(self, parameters: WorkParameters) -> str:
-        """SQL for the type of work.
+        """Return SQL for the type of work.
 
-        A kernel communicates by its name, or by what is told of its collective.
+        A kernel communicates by its name, or by the collective that its arguments name.
         """
         memory = "('memcpy', 'memset')" if parameters.memset == "mem" else "('memcpy')"
-        named = f"name IN {_COMMUNICATING}" if self._are_communicating else "false"
-        by_args = f" OR name IN {_TELLING} AND contains(args, '{_COLLECTIVE}')" if self._are_telling else ""
-        return f"CASE WHEN kind IN {memory} THEN 'MEM' WHEN {named}{by_args} THEN 'COMM' ELSE 'COMP' END"
+        by_name = f"name IN {_COMMUNICATING}" if self._has_communicating_names else "false"
+        by_args = ""
+        if self._has_named_collectives:
+            by_args = f" OR name IN {_WITH_COLLECTIVE} AND contains(args, '{_COLLECTIVE}')"
+        return f"CASE WHEN kind IN {memory} THEN 'MEM' WHEN {by_name}{by_args} THEN 'COMM' ELSE 'COMP' END"
 
     @cached_property
-    def _are_communicating(self) -> bool:
-        """Make a table of the names of what communicates, each of which is looked at once: are there any?"""
-        found = [{"name": name} for name in self.device_names if communicates(name)]
-        self._keep("communicating", found)
-        return bool(found)
+    def _has_communicating_names(self) -> bool:
+        """Create the table of names of work that communicates; true if there are any."""
+        rows = [{"name": name} for name in self.device_names if communicates(name)]
+        self._create_table("communicating", rows)
+        return bool(rows)
 
     @cached_property
-    def _are_telling(self) -> bool:
-        """Make a table of the names of other kernels that may tell of a collective: are there any?
+    def _has_named_collectives(self) -> bool:
+        """Create the table of names of other kernels whose arguments may name a collective; true if there are any.
 
-        Arguments are long, and are read only where kernels with other names are launched by what tells of collectives;
-        of a selection, which may lack that, they are.
+        Arguments are long. They are read only if kernels with other names are launched by events that describe
+        collectives, and always for a selection, which may lack those events.
         """
-        telling = self.once("telling", self._telling)
-        self._keep("telling", telling)
-        return bool(telling)
+        rows = self.cached("with_collective", self._kernels_with_collective)
+        self._create_table("with_collective", rows)
+        return bool(rows)
 
-    def _telling(self) -> list[dict[str, str]]:
-        telling = []
-        if "record_param_comms" in self.names() or self.cut:
-            told = self.slices().host_named({"record_param_comms"}.__contains__)
-            self.db.register("told", pa.table({"external_id": self.slices().host.external_ids[told]}))
-            linked = "" if self.cut else "AND external_id IN (SELECT external_id FROM told)"
-            others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._are_communicating else ""
-            telling = self.table(
+    def _kernels_with_collective(self) -> list[dict[str, str]]:
+        kernels = []
+        if "record_param_comms" in self.names() or self.is_selection:
+            described = self.slices().host_named({"record_param_comms"}.__contains__)
+            self.db.register("described", pa.table({"external_id": self.slices().host.external_ids[described]}))
+            linked = "" if self.is_selection else "AND external_id IN (SELECT external_id FROM described)"
+            others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._has_communicating_names else ""
+            kernels = self.table(
                 f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' {linked} {others}"
             ).to_pylist()
-            self.db.unregister("told")
-        return telling
+            self.db.unregister("described")
+        return kernels
 
     @cached_property
     def _type_of_hta(self) -> str:
@@ -366,22 +418,22 @@ class Scope:
             for name in names["name"].to_pylist()
             if (type_ := next((type_ for type_, pattern in HTA_TYPES.items() if pattern.match(name)), None))
         ]
-        self._keep("hta_types", typed, ("name", "type"))
+        self._create_table("hta_types", typed, ("name", "type"))
         cases = " ".join(
             f"WHEN name IN (SELECT name FROM hta_types WHERE type = '{type_}') THEN '{type_}'" for type_ in HTA_TYPES
         )
         return f"CASE {cases} ELSE 'COMP' END"
 
-    def _keep(self, table: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str] = ("name",)) -> None:
-        """Make a table of texts."""
-        kept = pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
-        self.db.register("kept", kept)
-        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM kept")
-        self.db.unregister("kept")
+    def _create_table(self, table: str, rows: Sequence[Mapping[str, str]], columns: Sequence[str] = ("name",)) -> None:
+        """Create a temporary table of text columns."""
+        texts = pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
+        self.db.register("texts", texts)
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM texts")
+        self.db.unregister("texts")
 
 
 def _with_links(work: pa.Table, links: "Links") -> pa.Table:
-    """Work, each with its launch, operator and step."""
+    """Add to work its launch, operator, step and rule."""
     from service.attribution.links import RULES  # noqa: PLC0415 - loads numba, which the server does without
 
     rules = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype("int8")), pa.array(RULES))
@@ -395,21 +447,21 @@ def _with_links(work: pa.Table, links: "Links") -> pa.Table:
     return work
 
 
-def _listed(words: Iterable[str]) -> str:
-    """SQL for a list of texts, which is not empty."""
+def _sql_list(words: Iterable[str]) -> str:
+    """Return an SQL list of texts; an empty text is added, so that it is never empty."""
     return "(" + ", ".join("'" + word.replace("'", "''") + "'" for word in ["", *words]) + ")"
 
 
 @contextmanager
-def scope_of(reading: Reading) -> Iterator[Scope]:
-    """What a question sees of a reading, while it is asked.
+def scope_of(database: RankDatabase) -> Iterator[Scope]:
+    """Open the scope of one question to a rank, and close it afterwards.
 
     Raises:
-        SelectionError: the trace has nothing of the selection.
-        ExportFailed: the columns can't be read.
-        DiskFull: there was no room to spill.
+        SelectionError: the selection matches no events.
+        ExportFailed: the columns cannot be read.
+        DiskFull: the disk has no room to spill.
     """
-    scope = Scope(reading)
+    scope = Scope(database)
     try:
         with spill_errors():
             yield scope

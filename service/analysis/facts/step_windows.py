@@ -1,4 +1,4 @@
-"""When the steps of a rank are: on the host, and until the devices are done with what was launched in them."""
+"""Time windows of a rank's steps: by the host's annotations, or until the devices finish the work launched in them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,26 +8,27 @@ from pydantic import Field
 
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
-from service.analysis.question import Parameters
+from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
 TAIL = 0.8
-"""TensorBoard takes a last step for cut off that launched less of what the one before it did than this."""
+"""TensorBoard drops a last step as cut off if it launched less than this share of the previous step's kernels."""
 
 
 class StepParameters(Parameters):
-    """What a step is, and by whose rules it is told what it does."""
+    """The bounds of steps, and the rules by which their time is categorized."""
 
     bounds: Literal["device", "host"] = Field(
         "device",
-        description="where a step ends: `device` when the host and all that was launched in it are done, and the next"
-        " one starts there; `host` as its annotation does",
+        description="bounds of a step: `device` ends it when the host and all work launched in it are done, and starts"
+        " the next step there; `host` takes its annotation",
     )
     last_step: Literal["keep", "drop"] = Field("keep", description="`drop` leaves out the last of several steps")
     rules: Rules = Field(
         "exact",
-        description="`tensorboard` goes by the TensorBoard plugin: only five operators of NCCL and of Gloo communicate,"
-        " drivers are no runtime, a GPU's annotations are CPU time, and last steps that seem cut off are left out",
+        description="`tensorboard` follows the TensorBoard plugin: only five operators of NCCL and of Gloo count as"
+        " communication, driver calls do not count as runtime, annotations on a GPU count as CPU time, and last steps"
+        " that seem cut off are left out",
     )
 
 
@@ -36,11 +37,11 @@ class Windows:
     """The steps of a rank, in order of time.
 
     Args:
-        numbers: of the steps, -1 of one that stands for a trace without any.
-        starts: in ns.
-        ends: likewise.
-        host_starts: of their annotations.
-        host_ends: likewise.
+        numbers: number of each step; -1 for the one that stands for a trace without steps.
+        starts: start of each step in ns.
+        ends: end of each step in ns.
+        host_starts: start of each step's annotation.
+        host_ends: end of each step's annotation.
     """
 
     numbers: Ints
@@ -53,23 +54,23 @@ class Windows:
         return len(self.numbers)
 
     def first(self, count: int) -> "Windows":
-        """The first ones."""
-        return Windows(*(each[:count] for each in vars(self).values()))
+        """Return the first steps."""
+        return Windows(*(column[:count] for column in vars(self).values()))
 
     def labels(self) -> list[int | None]:
-        """The numbers of steps as they stand in tables."""
+        """Return the numbers of steps for tables: None for a trace without steps."""
         return [None if number < 0 else number for number in self.numbers.tolist()]
 
 
 def windows_of(activity: Activity, parameters: StepParameters) -> Windows:
-    """The steps of a rank; one over all that it does where there is none.
+    """Return the steps of a rank; without steps, one window over its whole activity.
 
     Raises:
-        NotApplicable: it does nothing.
+        NotApplicable: the rank has no activity.
     """
     windows = _on_host(activity.numbers, activity.steps.starts, activity.steps.ends)
     if not len(windows):
-        windows = _over_all(activity, parameters)
+        windows = _whole_trace(activity, parameters)
     if parameters.bounds == "device":
         windows = _on_devices(activity, windows, parameters)
     return windows.first(len(windows) - 1) if parameters.last_step == "drop" and len(windows) > 1 else windows
@@ -79,53 +80,53 @@ def _on_host(numbers: Ints, starts: Ints, ends: Ints) -> Windows:
     return Windows(numbers, starts, ends, starts, ends)
 
 
-def _over_all(activity: Activity, parameters: StepParameters) -> Windows:
-    """One window over all; to TensorBoard it is over what operators span."""
-    found = activity.op_bounds if parameters.rules == "tensorboard" else []
-    found = found or [*activity.bounds, *activity.work.bounds()]
-    if not found:
+def _whole_trace(activity: Activity, parameters: StepParameters) -> Windows:
+    """Return one window over the activity; by TensorBoard's rules over its operators."""
+    bounds = activity.op_bounds if parameters.rules == "tensorboard" else []
+    bounds = bounds or [*activity.bounds, *activity.work.bounds()]
+    if not bounds:
         raise NotApplicable("Nothing in this trace takes time, by these rules.")
-    return _on_host(*(np.array([one], np.int64) for one in (-1, min(found), max(found))))
+    return _on_host(*(np.array([value], np.int64) for value in (-1, min(bounds), max(bounds))))
 
 
 def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -> Windows:
-    """The steps as the devices see them: each begins where the one before it ended, and ends with its last work."""
+    """Extend steps to the end of their work on devices; each starts no sooner than the previous step ends."""
     tensorboard = parameters.rules == "tensorboard"
     work, steps = activity.work, _steps_of_work(activity, host, whole=tensorboard)
     inside = steps >= 0
     if not inside.any():
         return host
-    done = np.full(len(host), np.iinfo(np.int64).min)
-    np.maximum.at(done, steps[inside], work.ends[inside])
+    work_ends = np.full(len(host), np.iinfo(np.int64).min)
+    np.maximum.at(work_ends, steps[inside], work.ends[inside])
     previous = int(host.starts[0])
     if (steps == 0).any():
         before = work.ends[~inside & (work.ends < work.starts[steps == 0].min())]
         previous = max(previous, int(before.max())) if len(before) else previous
     starts, ends = host.starts.tolist(), host.ends.tolist()
-    for step, last in enumerate(done.tolist()):
+    for step, work_end in enumerate(work_ends.tolist()):
         starts[step] = max(previous, starts[step])
-        ends[step] = previous = max(starts[step], ends[step], last)
+        ends[step] = previous = max(starts[step], ends[step], work_end)
     windows = Windows(host.numbers, np.array(starts), np.array(ends), host.starts, host.ends)
-    return windows.first(_kept(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
+    return windows.first(_complete_steps(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
 
 
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
-    """The place of the step of each piece of work, -1 for none.
+    """Return the index of the step of each piece of work, or -1.
 
-    It is the step in whose annotation the launch begins; without a launch, that in which the work does. To TensorBoard
-    it is the step in which a launch lies from start to end, if `whole`.
+    It is the step in whose annotation the launch begins or, without a launch, the work itself. If `whole`, as in
+    TensorBoard, it is the step whose annotation contains the whole launch.
     """
     calls = activity.calls
     if whole:
         steps = np.searchsorted(host.host_starts, calls.starts, side="right") - 1
         return np.where(activity.launched & (steps >= 0) & (calls.ends <= host.host_ends[steps]), steps, -1)
-    begun = np.where(activity.launched, calls.starts, activity.work.starts)
-    steps = np.searchsorted(host.host_starts, begun, side="right") - 1
-    return np.where((steps >= 0) & (begun < host.host_ends[steps]), steps, -1)
+    starts = np.where(activity.launched, calls.starts, activity.work.starts)
+    steps = np.searchsorted(host.host_starts, starts, side="right") - 1
+    return np.where((steps >= 0) & (starts < host.host_ends[steps]), steps, -1)
 
 
-def _kept(launched: Any) -> int:
-    """How many steps TensorBoard keeps, of the number of kernels that each launched."""
+def _complete_steps(launched: Any) -> int:
+    """Return the count of steps that TensorBoard keeps, given the count of kernels that each launched."""
     if len(launched) < 2:
         return len(launched)
     last = int(np.flatnonzero(launched)[-1])

@@ -1,11 +1,11 @@
-"""Which operators could run on tensor cores, and which kernels do to TensorBoard; others go by `kernel_names`."""
+"""Operators that can run on tensor cores, and TensorBoard's rule for kernels; see `kernel_names` for the exact rule."""
 
 KERNEL_PARTS = (
     *("h884", "s884", "h1688", "s1688", "c1688", "hmma", "i8816", "16816", "dgrad_1x1_stride_2x2", "conv1x1"),
     *("first_layer_wgrad_kernel", "conv2d_c1_k1", "direct_group", "xmma_implicit_gemm", "xmma_sparse_conv"),
     *("xmma_warp_specialized_implicit_gemm", "xmma_gemm", "xmma_sparse_gemm"),
 )
-"""What stands in the names of the kernels that use tensor cores to TensorBoard."""
+"""Parts of names by which TensorBoard recognizes kernels that use tensor cores."""
 
 OPERATORS = frozenset(
     {
@@ -22,9 +22,9 @@ OPERATORS = frozenset(
         *("AddmvBackward", "MvBackward", "AddmmBackward", "AddbmmBackward"),
     }
 )
-"""The operators that can run on tensor cores."""
+"""Operators that can run on tensor cores."""
 
 
 def on_tensor_cores(name: str) -> bool:
-    """Tell whether a kernel of this name uses tensor cores to TensorBoard, which knows NVIDIA's older libraries."""
+    """Return whether TensorBoard, which knows NVIDIA's older libraries, takes a kernel to use tensor cores."""
     return any(part in name for part in KERNEL_PARTS)

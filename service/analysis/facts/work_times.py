@@ -1,4 +1,4 @@
-"""When devices work, by type: all that many questions need, straight from a trace's columns where that will do."""
+"""Times of work on devices by type, read directly from a trace's columns where that suffices."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,28 +8,28 @@ import pyarrow as pa
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.question import WorkParameters
+from service.analysis.parameters import WorkParameters
 from service.analysis.table import codes
 from service.store.folder import EVENTS
 from service.trace.kernel_names import communicates
 from service.trace.summary import GPU_CATEGORIES
 
 if TYPE_CHECKING:
-    from service.store.parts import Parts  # which loads pyarrow.parquet
+    from service.store.parts import Parts  # loads pyarrow.parquet
 
 TYPES = ("COMP", "COMM", "MEM", "OTHER")
-"""The types of work by their numbers."""
+"""Types of work by their code."""
 
 _COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 _MEMSETS = frozenset({"gpu_memset", "Memset"})
 _COLLECTIVE = "record_param_comms"
 _NONE = np.iinfo(np.int64).min
 _FEW = 1 << 20
-"""Events that are read in less time than a database is opened and asked."""
+"""Count of events below which reading the columns is faster than opening and querying a database."""
 
 
 class WorkTimes(NamedTuple):
-    """Work in order of time: where, of which type, from when to when."""
+    """Work in order of time: devices, type codes, starts and ends."""
 
     devices: pa.ChunkedArray
     types: Any
@@ -38,25 +38,25 @@ class WorkTimes(NamedTuple):
 
 
 def work_times(scope: Scope, parameters: WorkParameters) -> WorkTimes:
-    """The times of the work that parameters count."""
-    small = scope.summary["events"]["kept"] < _FEW
-    every = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
-    if small and every and not scope.cut:
+    """Return the times of the work that the parameters count."""
+    small = scope.trace_events < _FEW
+    all_work = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
+    if small and all_work and not scope.is_selection:
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         with closing(Parts(scope.columns / EVENTS)) as parts:
-            found = _read(parts, _COPIES | _MEMSETS if parameters.memset == "mem" else _COPIES)
-        if found:
-            return found
-    scope.work(parameters)
-    told = scope.table("SELECT device, type, start_ns, end_ns FROM work")
+            times = _read(parts, _COPIES | _MEMSETS if parameters.memset == "mem" else _COPIES)
+        if times:
+            return times
+    scope.define_work(parameters)
+    work = scope.table("SELECT device, type, start_ns, end_ns FROM work")
     return WorkTimes(
-        told["device"], codes(told["type"], TYPES), *(told[name].to_numpy() for name in ("start_ns", "end_ns"))
+        work["device"], codes(work["type"], TYPES), *(work[name].to_numpy() for name in ("start_ns", "end_ns"))
     )
 
 
 def _read(parts: "Parts", memory: frozenset[str]) -> WorkTimes | None:
-    """Work as columns have it; None where arguments have to tell what communicates."""
+    """Read work from columns; None if only arguments can show which kernels communicate."""
     kinds = {**dict.fromkeys(GPU_CATEGORIES, 1), **dict.fromkeys(_COPIES | _MEMSETS, 2), **dict.fromkeys(memory, 3)}
     devices, types, starts, ends = [], [], [], []
     collectives, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -66,22 +66,23 @@ def _read(parts: "Parts", memory: frozenset[str]) -> WorkTimes | None:
         rows = np.flatnonzero((kind > 0) & part.slices & part.has("ts_ns"))
         kind = kind[rows]
         codes_, words = part.coded("name")
-        of_work = np.zeros(len(words) + 1, bool)
-        of_work[codes_[rows]] = True  # no name is -1, which is the last
-        named = np.array([of_work[code] and communicates(word) for code, word in enumerate(words)] + [False])
-        named = named[codes_[rows]]
+        is_work_name = np.zeros(len(words) + 1, bool)
+        is_work_name[codes_[rows]] = True  # the code of null is -1, the last entry
+        communicating = np.array(
+            [is_work_name[code] and communicates(word) for code, word in enumerate(words)] + [False]
+        )[codes_[rows]]
         if _COLLECTIVE in words:
-            told = part.slices & (codes_ == words.index(_COLLECTIVE)) & part.has("external_id")
-            collectives.append(part.ints("external_id")[told])
-        others.append(part.ints("external_id", _NONE)[rows[(kind == 1) & ~named]])
-        began = part.starts[rows]
-        over = began + np.maximum(part.ints("dur_ns")[rows], 0)
-        types.append(np.where(kind == 3, 2, np.where((kind == 1) & named, 1, 0)).astype(np.int8))
-        starts.append(began)
-        ends.append(np.maximum(began, over))  # what would end after all time ends at once, as everywhere
+            described = part.slices & (codes_ == words.index(_COLLECTIVE)) & part.has("external_id")
+            collectives.append(part.ints("external_id")[described])
+        others.append(part.ints("external_id", _NONE)[rows[(kind == 1) & ~communicating]])
+        part_starts = part.starts[rows]
+        part_ends = part_starts + np.maximum(part.ints("dur_ns")[rows], 0)
+        types.append(np.where(kind == 3, 2, np.where((kind == 1) & communicating, 1, 0)).astype(np.int8))
+        starts.append(part_starts)
+        ends.append(np.maximum(part_starts, part_ends))  # a slice whose end overflows ends at its start
         devices.append(part.table["device"].take(rows))
-    told = np.setdiff1d(np.concatenate(collectives), [_NONE])
-    if len(told) and np.isin(np.concatenate(others), told).any():
+    collective_ids = np.setdiff1d(np.concatenate(collectives), [_NONE])
+    if len(collective_ids) and np.isin(np.concatenate(others), collective_ids).any():
         return None
     return WorkTimes(
         pa.chunked_array([chunk for column in devices for chunk in column.chunks], pa.int64()),

@@ -1,9 +1,9 @@
-"""PyTorch's own terms in SQL: the PerfettoSQL package ``torch``; ``torch.md`` beside this file is its reference.
+"""The PerfettoSQL package ``torch``: PyTorch's terms in SQL; ``torch.md`` in this folder is its reference.
 
-The engine is started with ``--add-sql-package {PACKAGE}@torch``; a client then says, as in
-``INCLUDE PERFETTO MODULE torch.kernels;``, which module it wants. The modules read the engine's own tables and three
-that the server creates after each load: ``_torch_track`` (whose thread or stream each thread of the engine is),
-``_torch_group`` (the process groups that each rank lists) and ``_torch_facts`` (of the trace as a whole).
+The engine is started with ``--add-sql-package {PACKAGE}@torch``; clients then include the modules that they need, as in
+``INCLUDE PERFETTO MODULE torch.kernels;``. The modules read the engine's own tables, and three tables that the server
+creates after each load: ``_torch_track`` (the trace's thread or stream of each of the engine's threads),
+``_torch_group`` (the process groups that each rank lists) and ``_torch_facts`` (facts on the whole trace).
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The fast reader of event text: compiled from Python by numba, strict as a JSON parser, exact to the character.
+"""Fast reader of event text: compiled from Python by numba, as strict as a JSON parser, exact to the character.
 
-`machine` reads bytes at the processor's own width, `grammar` is JSON, `events` finds where each event's members stand,
-`columns` makes arrow columns of them, and `reader` runs the four on one frame.
+`machine` reads bytes at the processor's width, `grammar` is JSON, `events` scans the members of events, `columns`
+builds Arrow columns of them, and `reader` runs these on one frame.
 """

@@ -1,4 +1,4 @@
-"""Arrow columns of the events that a scan has found."""
+"""Arrow columns of scanned events."""
 
 import json
 import re
@@ -47,8 +47,8 @@ from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
 
-_SLOTS = 1 << 18  # of the hash table: four times the words there can be
-_STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # as a tid, before April 2022
+_SLOTS = 1 << 18  # of the hash table: four times the largest number of words
+_STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
 _OPEN, _COMMA, _CLOSE = b"{,}"
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -68,22 +68,22 @@ def _hash(text: Text, at: int, end: int) -> int:
 
 
 @compiled
-def _equal(text: Text, one: int, other: int, length: int) -> bool:
+def _equal(text: Text, left: int, right: int, length: int) -> bool:
     while length >= 8:
-        if word_at(text, one) != word_at(text, other):
+        if word_at(text, left) != word_at(text, right):
             return False
-        one, other, length = one + 8, other + 8, length - 8
+        left, right, length = left + 8, right + 8, length - 8
     mask = (1 << 8 * length) - 1
-    return word_at(text, one) & mask == word_at(text, other) & mask
+    return word_at(text, left) & mask == word_at(text, right) & mask
 
 
 @compiled
 def _encode(
     text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any, *, skip_ints: bool
 ) -> int:
-    """Number the different texts of a member in the order they appear; -1 where an event has none.
+    """Number the distinct texts of a member in order of appearance; -1 for an event without the member.
 
-    With `skip_ints`, neither has an event whose member has a value in its integer column.
+    With `skip_ints`, events whose member has a value in its integer column get -1, too.
     """
     slots[:] = -1
     start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
@@ -110,7 +110,7 @@ def _encode(
 
 @compiled
 def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
-    """Copy a piece of the text, and some more behind it; the offset behind the piece."""
+    """Copy a piece of the text with some bytes more; return the offset behind the piece in `out`."""
     behind = to + end - at
     while at < end:
         copy_lanes(text, at, out, to)
@@ -139,7 +139,7 @@ def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text)
 
 @compiled
 def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
-    length = 2 * members  # each has a bracket or a comma before it, and some have one behind
+    length = 2 * members  # a bracket or comma before each, and a bracket behind some
     for event in range(count):
         if events[event, VERBATIM]:
             length += events[event, END] - events[event, START]
@@ -153,7 +153,7 @@ def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
 def _gather_rest(
     text: Text, events: Table, count: int, rest: Table, members: int, offsets: Any, has: Any, out: Text
 ) -> None:
-    """The text of an object of the members without a column, or of the whole event where it is verbatim."""
+    """Write the JSON object of each event's members without a column, or the whole text of a verbatim event."""
     to, member = 0, 0
     for event in range(count):
         offsets[event] = to
@@ -173,19 +173,19 @@ def _gather_rest(
 
 
 class Builder:
-    """Makes columns, again and again, with the same scratch memory; one for each thread."""
+    """A builder of columns that reuses its scratch memory; each thread needs its own."""
 
     def __init__(self) -> None:
         self._slots = np.zeros(_SLOTS, np.int32)
         self._words = np.zeros(ROOM, np.int64)
 
     def batch(self, text: Text, events: Table, rest: Table) -> pa.RecordBatch:
-        """The columns of the events.
+        """Build the columns of scanned events.
 
         Args:
-            text: what was scanned, valid UTF-8, with its padding.
-            events: the rows that the scan filled.
-            rest: likewise.
+            text: the scanned text, valid UTF-8, padded.
+            events: the rows of events that the scan filled.
+            rest: the rows of members without a column that it filled.
 
         Returns:
             A batch of `SCHEMA`, in the order of the text, `position` counted from 0.
@@ -235,23 +235,23 @@ class Builder:
         codes = np.empty(len(events), np.int32)
         known = _encode(text, events, len(events), member, codes, self._slots, self._words, skip_ints=skip_ints)
         spans = events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2].tolist()
-        as_they_are = member >= PID
+        is_raw = member >= PID
         pieces = [text[start:end].tobytes() for start, end in spans]
-        words = [piece.decode() if as_they_are else decoded(piece) for piece in pieces]
+        words = [piece.decode() if is_raw else decoded(piece) for piece in pieces]
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(words, pa.string()))
 
 
 def _keep_times(text: Text, event: Ints) -> None:
-    """Fill in the times of an event that writes them in an unusual way, ``1e3`` or with a picosecond."""
-    told = json.loads(text[event[START] : event[END]].tobytes(), parse_int=_decimal, parse_float=_decimal)
+    """Fill in the times of an event in unusual notation, like ``1e3`` or with picoseconds."""
+    members = json.loads(text[event[START] : event[END]].tobytes(), parse_int=_decimal, parse_float=_decimal)
     for key, column in (("ts", TS_NS), ("dur", DUR_NS)):
-        if is_time(time := told.get(key)) and (key, told.get("ph")) != ("ts", "M"):
+        if is_time(time := members.get(key)) and (key, members.get("ph")) != ("ts", "M"):
             event[column] = to_ns(time)
             event[HAS_INT] |= 1 << column
 
 
 def _decimal(number: str) -> Decimal | None:
-    """The value of a number's text, unless its exponent is beyond all use."""
+    """Return the value of a number's text; None if its exponent is too large."""
     try:
         return Decimal(number)
     except InvalidOperation:
@@ -263,7 +263,7 @@ def _nullable(values: npt.NDArray[Any], valid: Flags) -> pa.Array:
 
 
 def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
-    """Device and stream as args tell them, and for work on a device that does not: its pid and tid."""
+    """Return device and stream from args; for work on a device without these, from its pid and tid."""
     has_int = events[:, HAS_INT]
     device, stream = events[:, DEVICE], events[:, STREAM]
     has_device, has_stream = (has_int >> column & 1 == 1 for column in (DEVICE, STREAM))
@@ -282,7 +282,7 @@ def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray
 
 
 def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
-    """Which rows hold one of the chosen words."""
+    """Return the rows that hold one of the chosen words."""
     codes = words.indices.fill_null(len(chosen)).to_numpy()
     flags: Flags = np.array([*chosen, False])[codes]
     return flags

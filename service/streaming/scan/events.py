@@ -1,4 +1,4 @@
-"""Where the members of each event stand in a text, and the numbers among them."""
+"""Compiled scan of events: offsets of their members in a text, and the numbers among these."""
 
 from typing import NamedTuple
 
@@ -22,33 +22,33 @@ from service.streaming.scan.grammar import (
 from service.streaming.scan.machine import PADDING, WORD, byte_at, plain_run, word, word_at
 
 CLOSED, FULL = 3, 4
-"""Verdicts beside those of the grammar: the array of events has ended; there is no room for another event."""
+"""Verdicts in addition to those of the grammar: the array of events has ended; the tables are full."""
 
 ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE = 0, 1, 2
-"""What may come next: anything in an array just opened, an element behind a comma, a comma behind an element."""
+"""States, by what may come next: anything after an opening bracket, an element after a comma, a comma."""
 
 PH, CAT, NAME, PID, TID, ID, ARGS, TS, DUR = range(9)
-"""The members with a place of their own, by their bit in `HAS_MEMBER`."""
+"""Members that the table has columns for, by their bit in `HAS_MEMBER`."""
 PID_INT, TID_INT, ID_INT, TS_NS, DUR_NS, DEVICE, STREAM, CORRELATION, EXTERNAL_ID, BYTES = range(10)
-"""The numbers of an event, by their column and their bit in `HAS_INT`."""
+"""Numbers of an event, by their column and their bit in `HAS_INT`."""
 TS_DECIMALS, DUR_DECIMALS = 10, 11
-"""Columns: the decimals of the texts of ts and dur, where `HAS_INT` has them."""
+"""Columns: numbers of decimals in the texts of ts and dur, valid where `HAS_INT` has their bits."""
 HAS_INT, HAS_MEMBER, VERBATIM = 12, 13, 14
-"""Columns: which numbers and members there are, and whether the others can't give the event back."""
+"""Columns: bits of the numbers and of the members of an event, and whether only its own text gives it back."""
 START, END = 15, 16
-"""Columns: where the event stands, of `START` and `END` and, from `SPANS` on, of each member from PH to ARGS."""
+"""Columns: start and end of the event in the text."""
 SPANS = 17
-"""Columns: where the text of each member starts and ends, from PH to ARGS; of a string without its quotes."""
+"""First of the columns with start and end of each member's text, from PH to ARGS; strings without their quotes."""
 WIDTH = SPANS + 2 * (ARGS + 1)
 ROOM = 1 << 16
-"""Events that one scan holds."""
+"""Largest number of events of one scan."""
 
 _OTHER, _NEVER = -1, 1 << 62
 _QUOTE, _BACKSLASH, _COMMA, _MINUS, _DOT = b'"\\,-.'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _ZERO, _NINE, _METADATA = b"09M"
-_DIGITS_MAX = 18  # as many nines are still a signed integer of 64 bits
-_MICRO_DIGITS_MAX = 16  # of whole microseconds, likewise once they are nanoseconds, unless the first is a nine
+_DIGITS_MAX = 18  # this many nines still fit a signed integer of 64 bits
+_MICRO_DIGITS_MAX = 16  # digits of whole microseconds that fit as nanoseconds, unless the first is a nine
 _DECIMALS = 3
 
 _INT_BITS = np.zeros(DUR + 1, np.int64)
@@ -82,38 +82,38 @@ _ARGUMENTS = ((_DEVICE, DEVICE), (_STREAM, STREAM), (_BYTES, BYTES), (_BIG_BYTES
 _CORRELA, _TION, _EXTERNA, _BIG_EXTERNA, _L_ID = map(word, (b"correla", b"tion", b"externa", b"Externa", b"l id"))
 
 Table = npt.NDArray[np.int64]
-"""Rows of integers: of events by the columns above, or of members without a column by event, start, end."""
+"""A table of integers: one row for each event, or for each member without a column (event, start, end)."""
 
 
 class Scratch(NamedTuple):
-    """What a scan fills."""
+    """Memory that scans fill and reuse."""
 
-    events: Table  # (any, WIDTH)
-    rest: Table  # (any, 3)
+    events: Table  # (number of events, WIDTH)
+    rest: Table  # (number of members, 3)
     stack: Stack
 
 
 def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
-    """Room for one scan."""
+    """Allocate the memory for scans of `room` events and `rest` members without a column."""
     return Scratch(np.zeros((room, WIDTH), np.int64), np.zeros((rest, 3), np.int64), new_stack())
 
 
-class Found(NamedTuple):
-    """How a scan ended."""
+class ScanResult(NamedTuple):
+    """Result of a scan."""
 
     events: int
     rest: int
-    others: int  # elements that are no objects: sound, but no events
-    first_other: int  # where the first of them starts
-    at: int  # where the element starts that the scan stopped in, or what comes behind what it read
+    others: int  # valid elements that are not objects, and so no events
+    first_other: int  # start of the first of them
+    at: int  # start of the element that the scan stopped in, or end of the text that it read
     verdict: int
     state: int
-    broken: int  # where a `BAD` one breaks
+    broken: int  # offset of the damage if the verdict is `BAD`
 
 
 @inlined
 def _member(text: Text, at: int, length: int) -> int:
-    """Which member a key names."""
+    """Return the member that a key names."""
     if length > len(b"name"):
         return _OTHER
     key = word_at(text, at) & _MASKS[length]
@@ -125,7 +125,7 @@ def _member(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _arg(text: Text, at: int, length: int) -> int:
-    """Which number a key of args names."""
+    """Return the column of the number that a key of args names."""
     key = word_at(text, at) & _MASKS[min(length, WORD)]
     if length == len(b"External id"):
         rest = word_at(text, at + WORD) & _MASKS[length - WORD]
@@ -140,7 +140,7 @@ def _arg(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
-    """The value of a number's text, if it is that of an integer as Python would print it."""
+    """Return the value of an integer's text and True; False if the text is not as Python would print it."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
@@ -156,7 +156,7 @@ def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
-    """The ns of a text of µs and its number of decimals; -1 decimals where it is not so simple."""
+    """Return the ns of a text in µs and its number of decimals; -1 decimals for any unusual text."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     value, start, dot = 0, at, _NEVER
@@ -180,7 +180,7 @@ def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: Stack) -> tuple[int, int]:
-    """Read the object of args, and keep the numbers of it that have a column."""
+    """Read the object of args, and keep its numbers that have a column."""
     at = skip_blanks(text, at + 1, end)
     if at >= end:
         return at, MORE
@@ -213,7 +213,7 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
 
 @compiled
 def _is_escaped(text: Text, at: int, end: int) -> bool:
-    """Whether a key has escapes; it may then name any member."""
+    """Return whether a key has escapes, so that it may name any member."""
     run = PADDING
     while run == PADDING and at < end:
         run = plain_run(text, at)
@@ -223,7 +223,7 @@ def _is_escaped(text: Text, at: int, end: int) -> bool:
 
 @inlined
 def _put_aside(rest: Table, aside: int, event: int, start: int, end: int) -> int:
-    """Note a member that has no column; one too many is only counted."""
+    """Add a member that has no column to `rest`; if that is full, only count it."""
     if aside < rest.shape[0]:
         rest[aside, 0] = event
         rest[aside, 1] = start
@@ -233,7 +233,7 @@ def _put_aside(rest: Table, aside: int, event: int, start: int, end: int) -> int
 
 @inlined
 def _keep_number(text: Text, at: int, end: int, events: Table, event: int, which: int) -> bool:
-    """Keep the number of an id or a time in its column; False for a time that the column can't give back."""
+    """Keep the number of an id or a time in its column; return False for a time that the column can't represent."""
     if which < TS:
         number, is_integer = _integer(text, at, end)
         events[event, which - PID + PID_INT] = number
@@ -250,7 +250,7 @@ def _keep_number(text: Text, at: int, end: int, events: Table, event: int, which
 def _event_end(
     text: Text, at: int, end: int, events: Table, event: int, rest: Table, aside: int, stack: Stack
 ) -> tuple[int, int, int]:
-    """Read one event from its opening bracket on; the third of the answer is the number of members put aside."""
+    """Read one event from its opening bracket on; the third result is the number of rows of `rest` in use."""
     start, seen, ts, ts_end, is_metadata = at, 0, 0, 0, False
     has_member, verbatim = 0, False
     events[event, HAS_INT] = 0
@@ -268,7 +268,7 @@ def _event_end(
         if which != _OTHER:
             verbatim |= seen >> which & 1 == 1
             seen |= 1 << which
-            has_member &= ~(1 << which)  # of a key that comes twice the last counts
+            has_member &= ~(1 << which)  # the last of equal keys counts
             events[event, HAS_INT] &= ~_INT_BITS[which]
         else:
             verbatim |= _is_escaped(text, key + 1, stop)
@@ -314,7 +314,7 @@ def _event_end(
         at = skip_blanks(text, at + 1, end)
         if at >= end:
             return at, MORE, aside
-    if is_metadata and events[event, HAS_INT] >> TS_NS & 1:  # happens at no time, and says so anyway
+    if is_metadata and events[event, HAS_INT] >> TS_NS & 1:  # metadata has no time, even if it has a ts
         events[event, HAS_INT] &= ~(1 << TS_NS)
         aside = _put_aside(rest, aside, event, ts, ts_end)
     events[event, HAS_MEMBER] = has_member
@@ -326,7 +326,7 @@ def _event_end(
 
 @compiled
 def _opens_events(text: Text, at: int, end: int) -> bool:
-    """Whether a bracket stands before an event as Kineto writes it."""
+    """Return whether a bracket opens an array of events as Kineto writes them."""
     at = skip_blanks(text, at + 1, end)
     if at >= end or byte_at(text, at) != _OPEN_OBJECT:
         return False
@@ -342,15 +342,15 @@ def scan(
 
     Args:
         text: bytes, with `PADDING` more behind `end`.
-        at: where to begin.
-        end: where the text ends.
-        state: what may come next there.
-        events: a row for each event that is found.
-        rest: a row for each of their members without a column.
-        stack: room for `value_end`.
+        at: offset to start at.
+        end: end of the text.
+        state: what may come next at `at`.
+        events: table to fill, a row for each event.
+        rest: table to fill, a row for each of their members without a column.
+        stack: memory for `value_end`.
 
     Returns:
-        What `Found` tells.
+        The fields of `ScanResult`.
     """
     event, aside, others, first_other, start = 0, 0, 0, -1, at
     while True:
@@ -387,6 +387,6 @@ def scan(
         state = COMMA_OR_CLOSE
 
 
-def scanned(text: Text, at: int, end: int, state: int, scratch: Scratch) -> Found:
-    """What `scan` tells, by name."""
-    return Found(*scan(text, at, end, state, *scratch))
+def scan_elements(text: Text, at: int, end: int, state: int, scratch: Scratch) -> ScanResult:
+    """Run `scan` and name its results."""
+    return ScanResult(*scan(text, at, end, state, *scratch))

@@ -1,8 +1,8 @@
-"""JSON's grammar (RFC 8259) over bytes: where a value ends, or where it is broken.
+"""JSON's grammar (RFC 8259) over bytes: the end of a value, or the offset of its damage.
 
-Each function takes a text, the offset where it begins to read, and the text's end, behind which `PADDING` bytes
-follow. It answers with an offset and a verdict: `OK` and the offset behind what it read, `MORE` if the text ends too
-early, `BAD` and the offset of what no JSON has there.
+Each function takes a text, the offset to start at, and the text's end, behind which `PADDING` bytes follow. It returns
+an offset and a verdict: `OK` and the offset behind the text it read, `MORE` if the text ends too early, or `BAD` and
+the offset of the first invalid byte.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from service.streaming.scan.machine import PADDING, blank_run, byte_at, plain_ru
 
 OK, MORE, BAD = 0, 1, 2
 DEPTH_MAX = 512
-"""Brackets that may stay open at once in an event; ordinary JSON readers stop near a thousand."""
+"""Largest depth of open brackets in an event; ordinary JSON readers stop near a thousand."""
 
 PLAIN, ESCAPED, LONE = 0, 1, 2
-"""How a string is written: as it reads, with escapes, with half a surrogate pair among them."""
+"""Forms of a string: without escapes, with escapes, with half a surrogate pair among them."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _DOT = b'"\\,:-.'
 _OPEN_OBJECT, _OPEN_ARRAY = b"{["
@@ -44,7 +44,7 @@ def _blanks_end(text: Text, at: int, end: int) -> int:
 
 @inlined
 def skip_blanks(text: Text, at: int, end: int) -> int:
-    """The offset of the first byte from `at` on that is no white space, or one not before `end`."""
+    """Return the offset of the first byte from `at` on that is no white space, or an offset not before `end`."""
     if byte_at(text, at) > _SPACE:
         return at
     if byte_at(text, at) == _SPACE and byte_at(text, at + 1) > _SPACE:
@@ -54,7 +54,7 @@ def skip_blanks(text: Text, at: int, end: int) -> int:
 
 @compiled
 def _hex4(text: Text, at: int) -> int:
-    """The value of four hexadecimal digits, or -1."""
+    """Return the value of four hexadecimal digits, or -1."""
     value = 0
     for offset in range(at, at + 4):
         digit = byte_at(text, offset)
@@ -108,9 +108,9 @@ def _long_string_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def string_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
-    """Read a string from behind its opening quote; the offset is that of its closing one.
+    """Read a string from behind its opening quote; the offset returned is that of its closing quote.
 
-    The third of the answer tells how it is written: `PLAIN`, `ESCAPED` or `LONE`.
+    The third result is the form of the string: `PLAIN`, `ESCAPED` or `LONE`.
     """
     run = plain_run(text, at)
     if at + run < end and byte_at(text, at + run) == _QUOTE:
@@ -134,7 +134,7 @@ def _digits_end(text: Text, at: int, end: int) -> int:
 
 @inlined
 def number_end(text: Text, at: int, end: int) -> tuple[int, int]:
-    """Read a number; one that reaches the text's end may go on behind it."""
+    """Read a number; at the text's end the verdict is `MORE`, since more digits may follow."""
     if byte_at(text, at) == _MINUS:
         at += 1
     start = at
@@ -197,7 +197,7 @@ def scalar_end(text: Text, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def key_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
-    """Read a key and its colon from the key's quote on; the offset is that of the value, the third its own end."""
+    """Read a key and its colon; the offset returned is that of the value, the third result that of the key's end."""
     if byte_at(text, at) != _QUOTE:
         return at, BAD, at
     stop, verdict, _ = string_end(text, at + 1, end)
@@ -214,13 +214,13 @@ def key_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def value_end(text: Text, at: int, end: int, stack: Stack) -> tuple[int, int]:
-    """Read any value; `stack` is room for the `DEPTH_MAX` brackets that may be open at once."""
+    """Read any value; `stack` is memory for `DEPTH_MAX` open brackets."""
     first = byte_at(text, at)
     if first != _OPEN_OBJECT and first != _OPEN_ARRAY:
         return scalar_end(text, at, end)
     stack[0] = first
     depth, at = 1, at + 1
-    fresh = True  # nothing stands in the innermost brackets yet
+    fresh = True  # directly after an opening bracket
     while True:
         at = skip_blanks(text, at, end)
         if at >= end:
@@ -255,9 +255,9 @@ def value_end(text: Text, at: int, end: int, stack: Stack) -> tuple[int, int]:
 
 
 def new_stack() -> Any:
-    """Room for `value_end`."""
+    """Allocate the stack of `value_end`."""
     return np.zeros(DEPTH_MAX, np.uint8)
 
 
 find_blanks_end, find_key_end = called(skip_blanks), called(key_end)
-"""The same as `skip_blanks` and `key_end`, for Python to call."""
+"""Versions of `skip_blanks` and `key_end` that Python can call."""

@@ -1,6 +1,6 @@
-"""Reads that Python has no words for: sixteen bytes of a text at a time, and one without a check of its bounds.
+"""Compiler intrinsics that read a text: sixteen bytes at a time, or one without a bounds check.
 
-Whoever calls these knows that the text goes on for at least `PADDING` bytes after the ones that count.
+Callers guarantee that at least `PADDING` bytes follow the text.
 https://numba.readthedocs.io/en/stable/extending/high-level.html#implementing-intrinsics
 """
 
@@ -13,17 +13,17 @@ from numba import types
 from numba.extending import intrinsic
 
 PADDING = 16
-"""Bytes that must follow a text; their values do not matter."""
+"""Number of bytes that must follow a text; their values do not matter."""
 
 WORD = 7
-"""The longest text that `word` makes a number of."""
+"""Length of the longest text that `word` accepts."""
 
 _BYTE, _LONG = ir.IntType(8), ir.IntType(64)
 _LANES = ir.VectorType(_BYTE, PADDING)
 
 
 def word(text: bytes) -> int:
-    """The number that `word_at` reads where `text` stands, its other bytes masked out; at most `WORD` bytes."""
+    """Return the number that `word_at` reads at `text` (at most `WORD` bytes), with the bytes behind masked out."""
     return int.from_bytes(text, sys.byteorder)
 
 
@@ -41,7 +41,7 @@ def _all(byte: int) -> Any:
 
 
 def _first(builder: Any, hits: Any) -> Any:
-    """The index of the first lane that is a hit, or `PADDING`."""
+    """Return the index of the first lane that is a hit, or `PADDING`."""
     bits = builder.zext(builder.bitcast(hits, ir.IntType(PADDING)), _LONG)
     return builder.cttz(builder.or_(bits, ir.Constant(_LONG, 1 << PADDING)), ir.Constant(ir.IntType(1), 1))
 
@@ -63,9 +63,9 @@ def _word_at(_: Any, text: Any, at: Any) -> Any:
 
 def _copy_lanes(_: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        taken = _lanes(builder, builder.gep(context.make_array(source)(context, builder, args[0]).data, [args[1]]))
+        lanes = _lanes(builder, builder.gep(context.make_array(source)(context, builder, args[0]).data, [args[1]]))
         place = builder.gep(context.make_array(target)(context, builder, args[2]).data, [args[3]])
-        builder.store(taken, builder.bitcast(place, _LANES.as_pointer()), align=1)
+        builder.store(lanes, builder.bitcast(place, _LANES.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, target, types.int64), generate
@@ -96,19 +96,19 @@ def _blank_run(_: Any, text: Any, at: Any) -> Any:
 if TYPE_CHECKING:
 
     def byte_at(text: Any, at: int) -> int:
-        """The byte of the text at an offset."""
+        """Return the byte of the text at an offset."""
 
     def word_at(text: Any, at: int) -> int:
-        """Eight bytes of the text, the first the lowest; see `word`."""
+        """Return eight bytes of the text as a little-endian number; see `word`."""
 
     def copy_lanes(source: Any, at: int, target: Any, to: int) -> None:
         """Copy `PADDING` bytes from one text to another."""
 
     def plain_run(text: Any, at: int) -> int:
-        """How many bytes from `at` on, at most `PADDING`, are none of quote, backslash and control character."""
+        """Return the number of bytes from `at` on, at most `PADDING`, before a quote, backslash or control."""
 
     def blank_run(text: Any, at: int) -> int:
-        """How many bytes from `at` on, at most `PADDING`, are JSON's white space."""
+        """Return the number of bytes from `at` on, at most `PADDING`, that are JSON white space."""
 else:
     byte_at = intrinsic(_byte_at)
     word_at = intrinsic(_word_at)

@@ -1,8 +1,8 @@
-"""The folder of the machine code: where it was installed, even read-only, else in the user's cache.
+"""The folder of the machine code: in the installation, even if read-only, else in the user's cache.
 
-A file of machine code is found by the module that it belongs to, not by the path of that module: an environment that
-is built in one place works in another. It is compiled for any processor of the platform, so that an image that is
-built on one machine works on the next; measured, the reader is no faster with the builder's own instructions.
+Files of machine code are found by the name of their module, not by its path, so that an environment can be moved. The
+code runs on any processor of the platform, so that an image built on one machine works on another. Measured, the
+reader is no faster with the instructions of the local processor.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from typing import NamedTuple
 PACKAGE = Path(__file__).parents[2]
 
 COMPILE = "python -m service.jobs && python -m service.rendering"
-"""The command that compiles everything ahead."""
+"""The command that compiles everything ahead of time."""
 
 NOT_KEPT = (
-    "machine code can't be kept: each process compiles anew what it runs, which takes minutes in all. "
+    "machine code can't be saved: each process compiles its functions again, which takes minutes. "
     f"Run `{COMPILE}` where {Path(sysconfig.get_path('data'), 'share', 'tracedock')} can be written"
 )
 
 
 class Folder(NamedTuple):
-    """The folder that holds the machine code, and whether more can be written to it."""
+    """The folder that holds the machine code, and whether it is writable."""
 
     path: Path
     writable: bool
@@ -33,10 +33,10 @@ class Folder(NamedTuple):
 
 @cache
 def folder() -> Folder | None:
-    """The first folder that exists or can be made, or None if none can.
+    """Return the first folder that exists or can be made, or None.
 
-    Its name has a digest of numba's version and of the sources that functions elsewhere call: numba itself only sees a
-    change of the file in which a function stands.
+    Its name has a digest of numba's version and of the sources of shared functions: numba itself only notices a change
+    of the file in which a function stands, not of functions that it calls.
     """
     name = f"machine-code-{_digest()}"
     for root in (Path(sysconfig.get_path("data"), "share"), _user_cache()):

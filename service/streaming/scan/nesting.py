@@ -1,4 +1,4 @@
-"""Whether the slices of each thread nest, as slices of a call stack do: counted while they pass in order of time."""
+"""Counts of slices that do not nest in those of their thread, as calls on a stack would."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 @compiled
 def _slot(tracks: Any, pid: int, tid: int) -> int:
-    """The row of a track in the hash table, or the free one where it belongs."""
+    """Return the row of a track in the hash table, or the free row where it belongs."""
     mask: int = tracks.shape[0] - 1
     slot = (pid * 0x2545F4914F6CDD1D ^ tid * 0x5851F42D4C957F2D) >> 20 & mask
     while tracks[slot, 0] and (tracks[slot, 1] != pid or tracks[slot, 2] != tid):
@@ -29,12 +29,12 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
 
     Args:
         pids: of the slices, in order of time.
-        tids: likewise.
-        starts: likewise, in ns.
-        ends: likewise.
-        tracks: rows of used, pid, tid and the topmost open slice plus one.
-        slices: rows of start, end and the slice below; the first is the head of the list of free ones.
-        counts: tracks, overlaps, ties, open slices.
+        tids: of the slices.
+        starts: of the slices, in ns.
+        ends: of the slices, in ns.
+        tracks: a hash table with rows of (used, pid, tid, index of the topmost open slice plus one).
+        slices: rows of (start, end, index of the slice below); the first row is the head of the list of free rows.
+        counts: numbers of tracks, overlaps, ties and open slices.
     """
     for index in range(len(pids)):
         start, end = starts[index], ends[index]
@@ -43,7 +43,7 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
             tracks[slot, 0], tracks[slot, 1], tracks[slot, 2], tracks[slot, 3] = 1, pids[index], tids[index], 0
             counts[0] += 1
         top = tracks[slot, 3] - 1
-        while top >= 0 and slices[top, 1] <= start:  # it is over
+        while top >= 0 and slices[top, 1] <= start:  # it has ended
             below = slices[top, 2]
             slices[top, 2], slices[0, 2] = slices[0, 2], top
             counts[3] -= 1
@@ -67,7 +67,7 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
 
 
 class Nesting:
-    """Counts slices of all tracks of a trace; its size grows with the tracks and with the slices that are open."""
+    """Counter of slices that do not nest. Its size grows with the tracks and the slices that are open at once."""
 
     def __init__(self) -> None:
         self._tracks = np.zeros((1 << 10, 4), np.int64)
@@ -77,16 +77,16 @@ class Nesting:
 
     @property
     def overlaps(self) -> int:
-        """Slices that begin within another of their track and end behind it."""
+        """Number of slices that begin within another of their track and end after it."""
         return int(self._counts[1])
 
     @property
     def ties(self) -> int:
-        """Slices that stand in the file before the one around them, which begins at the same time."""
+        """Number of slices that the file lists before the slice around them, which begins at the same time."""
         return int(self._counts[2])
 
     def add(self, events: pa.Table) -> None:
-        """Count the slices of the next events, which are in order of time and then of the file."""
+        """Count the slices of the next events, in order of time and then of the file."""
         times, durations = events["ts_ns"], events["dur_ns"]
         is_slice = pa.compute.and_(pa.compute.equal(events["ph"], "X"), pa.compute.greater_equal(durations, 0))
         chosen = pa.compute.and_(is_slice, times.is_valid()).fill_null(False).to_numpy()
@@ -97,7 +97,7 @@ class Nesting:
         _nest(pids, tids, starts, ends, self._tracks, self._slices, self._counts)
 
     def _ids(self, events: pa.Table, key: str) -> Ints:
-        """Pids or tids, with a number for each that is none."""
+        """Return pids or tids, with a number for each that is not an integer."""
         ids, texts = events[key], events[f"{key}_text"].combine_chunks()
         filled: Ints = ids.fill_null(_TEXT).to_numpy()
         if ids.null_count:
@@ -107,7 +107,7 @@ class Nesting:
         return filled
 
     def _make_room(self, more: int) -> None:
-        """Let the tables hold as many tracks and open slices more."""
+        """Grow the tables to hold `more` tracks and open slices."""
         tracks = int(self._counts[0])
         if 2 * (tracks + more) > len(self._tracks):
             old = self._tracks[self._tracks[:, 0] != 0]
@@ -119,7 +119,7 @@ class Nesting:
 
 
 def chained(slices: Any, size: int) -> Any:
-    """A larger table of slices; what is new is free."""
+    """Return a larger table of slices, whose new rows are free."""
     grown = np.zeros((size, 3), np.int64)
     grown[: len(slices)] = slices
     new = np.arange(len(slices), size)

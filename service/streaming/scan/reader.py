@@ -1,4 +1,4 @@
-"""One frame of the events array to arrow batches: scanned as it is, or mended first where it is damaged."""
+"""Reader of one frame of an events array into Arrow batches; damaged text is repaired first."""
 
 import codecs
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from service.streaming.repair import Unmendable, mend
+from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.columns import Builder
 from service.streaming.scan.events import (
     CLOSED,
@@ -20,47 +20,47 @@ from service.streaming.scan.events import (
     FULL,
     HAS_MEMBER,
     PH,
-    Found,
+    ScanResult,
     Scratch,
     new_scratch,
-    scanned,
+    scan_elements,
 )
 from service.streaming.scan.grammar import BAD, MORE, OK, Text, find_blanks_end, find_key_end, new_stack, value_end
 from service.streaming.scan.machine import PADDING
 from service.trace.health import Health
 
 ELEMENT_MAX = 64 << 20
-"""Bytes of the largest element that is read."""
+"""Largest size of an element in bytes."""
 
 _OBJECT = re.compile(rb'\{\s*"')
 _KINETO = re.compile(rb'\{\s*"ph"\s*:\s*"')
 _OPENS_EVENTS = re.compile(rb'\[\s*\{\s*"ph"')
 _BLANKS = b" \t\r\n"
-_SAMPLE = 60  # bytes of a sample, before and from the damage on
+_SAMPLE = 60  # bytes of a sample before the damage, and from it on
 
 
 @dataclass
 class Events:
-    """What a frame held."""
+    """Events of a frame, and the state in which reading ended."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     kept: int = 0
     refused: int = 0
     health: Health = field(default_factory=Health)
     at: int = 0
-    """Bytes of the frame that are done with: from there on stands an unfinished element, or what follows the array."""
+    """Bytes of the frame that were read: behind them stands an unfinished element, or the text after the array."""
     closed: bool = False
     state: int = ELEMENT
-    """What may come next at the end of the frame, if the array is not closed."""
+    """Elements that may come next after the frame, if the array is not closed: one of the states of `events`."""
 
     def refuse(self, code: str, offset: int, text: bytes, count: int = 1) -> None:
-        """Leave elements out."""
+        """Note elements that were left out."""
         self.refused += count
         self.health.add(code, count=count, offset=offset, text=text.decode("utf-8", "replace"))
 
 
 class Reader:
-    """Reads frames, one after the other, with the same scratch memory; one for each thread."""
+    """A reader of frames that reuses its scratch memory; each thread needs its own."""
 
     def __init__(self) -> None:
         self._scratch = new_scratch()
@@ -71,20 +71,20 @@ class Reader:
 
         Args:
             frame: a piece of the document that starts between two elements of the array.
-            offset: the byte of the document that it starts with.
-            state: what may come next there.
-            last: nothing follows in the document.
+            offset: offset of the frame in the document.
+            state: what may come next at its start.
+            last: whether the document ends with the frame.
         """
         events = Events(state=state)
         frame, ill_formed = _well_formed(frame)
 
         def where(at: int) -> int:
-            return offset + _before(ill_formed, at)
+            return offset + _offset_before(ill_formed, at)
 
-        found = self._scan(padded(frame), 0, state, events, where, keep=True)
-        events.at, events.state, events.closed = found.at, found.state, found.verdict == CLOSED
-        if _is_stuck(found, frame, last=last):
-            self._mend(frame, events, found.verdict, where, last=last)
+        result = self._scan(padded(frame), 0, state, events, where, keep=True)
+        events.at, events.state, events.closed = result.at, result.state, result.verdict == CLOSED
+        if _is_stuck(result, frame, last=last):
+            self._repair(frame, events, result.verdict, where, last=last)
         if last and not events.closed:
             if rest := frame[events.at :].strip(_BLANKS):
                 events.refuse("cut", where(events.at), rest)
@@ -99,27 +99,31 @@ class Reader:
 
     def _scan(
         self, text: Text, at: int, state: int, events: Events, where: Callable[[int], int] | None, *, keep: bool
-    ) -> Found:
-        """Scan as far as the text is sound, and count what is no event; with `keep`, keep what is. The last ending."""
+    ) -> ScanResult:
+        """Scan while the text is valid, count elements that are no events and, with `keep`, keep those that are.
+
+        Returns:
+            The result of the last scan.
+        """
         end = len(text) - PADDING
         while True:
-            found = scanned(text, at, end, state, self._scratch)
-            if found.events and keep:
-                rows, rest = self._scratch.events[: found.events], self._scratch.rest[: found.rest]
+            result = scan_elements(text, at, end, state, self._scratch)
+            if result.events and keep:
+                rows, rest = self._scratch.events[: result.events], self._scratch.rest[: result.rest]
                 events.batches.append(self._builder.batch(text, rows, rest))
-                events.kept += found.events
-            if found.others and where:
-                first = found.first_other
+                events.kept += result.events
+            if result.others and where:
+                first = result.first_other
                 sample = text[first : min(first + _SAMPLE, end)].tobytes()
-                events.refuse("not_an_event", where(first), sample, count=found.others)
-            if found.verdict != FULL:
-                return found
-            if not found.events:  # one event with more members than there is room for
+                events.refuse("not_an_event", where(first), sample, count=result.others)
+            if result.verdict != FULL:
+                return result
+            if not result.events:  # an event with more members than the table holds
                 self._scratch = new_scratch(len(self._scratch.events), 2 * len(self._scratch.rest))
-            at, state = found.at, found.state
+            at, state = result.at, result.state
 
-    def _mend(self, frame: bytes, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
-        """Go on from the damage to the frame's end: what is mended and what is sound is then scanned as one text."""
+    def _repair(self, frame: bytes, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
+        """Read on from the damage to the frame's end; repaired and valid text is then scanned as one."""
         pieces: list[bytes] = []
         text, at, state = padded(frame), events.at, events.state
         while True:
@@ -131,25 +135,25 @@ class Reader:
                     break
                 if end is None:
                     end = _array_end(text, at) if verdict == BAD else len(frame)
-                pieces += self._mended(frame[at:end], events, where(at), at_end=end == len(frame))
+                pieces += self._repaired(frame[at:end], events, where(at), at_end=end == len(frame))
                 at, state = end, ELEMENT if frame[end : end + 1] == b"{" else COMMA_OR_CLOSE
-            found = self._scan(text, at, state, events, where, keep=False)
-            sound = frame[at : found.at].rstrip(_BLANKS)
-            pieces.append(sound.removesuffix(b"]") if found.verdict == CLOSED else sound)
-            at, state, verdict, events.closed = found.at, found.state, found.verdict, found.verdict == CLOSED
-            if not _is_stuck(found, frame, last=last):
+            result = self._scan(text, at, state, events, where, keep=False)
+            valid = frame[at : result.at].rstrip(_BLANKS)
+            pieces.append(valid.removesuffix(b"]") if result.verdict == CLOSED else valid)
+            at, state, verdict, events.closed = result.at, result.state, result.verdict, result.verdict == CLOSED
+            if not _is_stuck(result, frame, last=last):
                 break
         events.at, events.state = at, state
         clean = b",".join(filter(None, (piece.strip(_BLANKS + b",") for piece in pieces)))
         again = self._scan(padded(clean), 0, ELEMENT, events, None, keep=True)
         if clean and (again.verdict != MORE or again.at != len(clean)):
-            raise RuntimeError(f"mended text is not sound at {again.broken}: {clean[again.broken - 50 :][:100]!r}")
+            raise RuntimeError(f"repaired text is not valid at {again.broken}: {clean[again.broken - 50 :][:100]!r}")
 
     @staticmethod
     def _step_over(
         frame: bytes, at: int, state: int, events: Events, where: Callable[[int], int]
     ) -> tuple[int, int] | None:
-        """Where reading goes on if a comma or a bracket is all that is wrong, and what may come there."""
+        """Return the offset after a wrong comma or bracket, and what may come there; None for other damage."""
         byte = frame[at : at + 1]
         if state == COMMA_OR_CLOSE and byte == b"{":
             events.health.add("missing_comma", offset=where(at), text=_sample(frame, at))
@@ -163,36 +167,41 @@ class Reader:
         return None
 
     @staticmethod
-    def _mended(piece: bytes, events: Events, offset: int, *, at_end: bool) -> list[bytes]:
-        """The events that a damaged piece holds; what can't be mended is refused."""
+    def _repaired(piece: bytes, events: Events, offset: int, *, at_end: bool) -> list[bytes]:
+        """Return the events of a damaged piece; a piece that can't be repaired is refused."""
         try:
-            mended = mend(piece, at_end=at_end)
-        except Unmendable:
+            repaired = repair_json(piece, at_end=at_end)
+        except Unrepairable:
             events.refuse("cut" if at_end else "unreadable_event", offset, piece[: 2 * _SAMPLE])
             return []
-        for repair in mended.repairs:
-            events.health.add(repair.damage, offset=offset + repair.offset, text=_sample(piece, repair.offset))
-        for value in mended.values:
+        for change in repaired.repairs:
+            events.health.add(change.damage, offset=offset + change.offset, text=_sample(piece, change.offset))
+        for value in repaired.values:
             if not value.startswith(b"{"):
                 events.refuse("not_an_event", offset, value)
-        return [value for value in mended.values if value.startswith(b"{")]
+        return [value for value in repaired.values if value.startswith(b"{")]
 
 
-def _is_stuck(found: Found, frame: bytes, *, last: bool) -> bool:
-    """Whether reading can't go on, here or with what follows: by then, an element that has not ended is damaged."""
-    too_long = len(frame) - found.at > ELEMENT_MAX
-    return found.verdict == BAD or (found.verdict == MORE and found.at < len(frame) and (last or too_long))
+def _is_stuck(result: ScanResult, frame: bytes, *, last: bool) -> bool:
+    """Return whether reading can't go on, even with more text: the element at the end is damaged."""
+    too_long = len(frame) - result.at > ELEMENT_MAX
+    return result.verdict == BAD or (result.verdict == MORE and result.at < len(frame) and (last or too_long))
 
 
 def padded(text: bytes) -> Text:
-    """The text with what must follow one."""
+    """Return the text as an array with the padding that compiled functions need."""
     return np.frombuffer(text + bytes(PADDING), np.uint8)
 
 
 def next_event(text: bytes, as_padded: Text, at: int, scratch: Scratch, *, behind: bytes = b":[") -> int | None:
-    """Where the first event from `at` on starts: one as Kineto writes it, or one that is sound.
+    """Return the offset from `at` on of the first event that Kineto may have written or that is valid, or None.
 
-    One that stands behind one of the bytes `behind` is part of another value.
+    Args:
+        text: the text to search.
+        as_padded: the same text, padded.
+        at: where to start.
+        scratch: memory for scans.
+        behind: bytes before an object that make it part of another value, and no event.
     """
     for match in _OBJECT.finditer(text, at):
         start = match.start()
@@ -208,12 +217,12 @@ def _is_event(text: Text, start: int, scratch: Scratch) -> bool:
     end, verdict = value_end(text, start, len(text) - PADDING, scratch.stack)
     if verdict != OK:
         return False
-    scanned(text, start, end, ELEMENT, scratch)
+    scan_elements(text, start, end, ELEMENT, scratch)
     return bool(scratch.events[0, HAS_MEMBER] >> PH & 1)
 
 
 class _Place(NamedTuple):
-    """Where a replaced sequence stands in the new text, where it stood, and by how much it was longer."""
+    """Offset of a replaced sequence in the new and in the old text, and the bytes that the replacement saved."""
 
     at: int
     was_at: int
@@ -234,7 +243,7 @@ codecs.register_error("tracedock.note", _replace)
 
 
 def _well_formed(text: bytes) -> tuple[bytes, list[_Place]]:
-    """The text as UTF-8, with U+FFFD for each sequence that is none, and where these are."""
+    """Return the text as valid UTF-8, with U+FFFD for each ill-formed sequence, and the places of these."""
     if text.isascii():
         return text, []
     _REPLACED.spans = []
@@ -249,8 +258,8 @@ def _well_formed(text: bytes) -> tuple[bytes, list[_Place]]:
     return decoded.encode(), places
 
 
-def _before(places: list[_Place], at: int) -> int:
-    """The offset in the old text of one in the new text."""
+def _offset_before(places: list[_Place], at: int) -> int:
+    """Return the offset in the old text of an offset in the new text."""
     index = bisect_left(places, at, key=lambda place: place.at) - 1
     if index < 0:
         return at
@@ -259,7 +268,7 @@ def _before(places: list[_Place], at: int) -> int:
 
 
 def _array_end(text: Text, at: int) -> int:
-    """Where the bracket stands that closes the array: the document goes soundly to its end behind it. Else that end."""
+    """Return the offset of the bracket behind which the document is valid to its end; the end if there is none."""
     end, stack = len(text) - PADDING, new_stack()
     for match in re.finditer(rb"\]", text[at:end].tobytes()):
         behind = find_blanks_end(text, at + match.end(), end)
@@ -277,5 +286,5 @@ def _array_end(text: Text, at: int) -> int:
 
 
 def _sample(text: bytes, at: int) -> str:
-    """The text around an offset."""
+    """Return the text around an offset."""
     return text[max(at - _SAMPLE, 0) : at + _SAMPLE].decode("utf-8", "replace")

@@ -1,18 +1,27 @@
-// The one place that speaks HTTP to the service (but for tus.js: only XMLHttpRequest tells the progress of uploads).
+// All HTTP requests to the service, except those of tus.js: only XMLHttpRequest reports the progress of uploads.
 import { parseExact, writeExact } from "./exact.js";
 
 /** Path the service is mounted at, empty at the root of its host. */
 export const root = document.documentElement.dataset.root ?? "";
 
-/** URL of an API resource; each part is escaped. */
+/**
+ * URL of an API resource; each part is escaped.
+ * @param {...string} parts
+ */
 export const api = (...parts) => `${root}/api/v1/${parts.map(encodeURIComponent).join("/")}`;
 
+/** @param {string} id */
 export const pageOf = (id) => `${root}/traces/${encodeURIComponent(id)}`;
 
+/** @param {string} id */
 export const groupPageOf = (id) => `${root}/groups/${encodeURIComponent(id)}`;
 
-/** What went wrong, as the service says it (RFC 9457) or as the connection showed it. */
+/** An error: one that the service answered (RFC 9457), or a failed connection. */
 export class Problem extends Error {
+  /**
+   * @param {ProblemFields} fields
+   * @param {number} status
+   */
   constructor(fields, status = 0) {
     super(fields.detail ?? fields.title);
     this.title = fields.title ?? `HTTP ${status}`;
@@ -22,20 +31,30 @@ export class Problem extends Error {
     this.fields = fields;
   }
 
-  /** The problem in an error answer's text, whoever in between may have written it. */
+  /**
+   * Read the problem from the body of an error answer, which a proxy may have written.
+   * @param {string} text
+   * @param {number} status
+   */
   static read(text, status, statusText = "") {
     try {
       const fields = parseExact(text);
       if (fields !== null && typeof fields === "object") return new Problem(fields, status);
     } catch (error) {
-      if (!(error instanceof SyntaxError)) throw error; // a proxy's HTML page is no JSON, and that is expected
+      if (!(error instanceof SyntaxError)) throw error; // the HTML page of a proxy
     }
     return new Problem({ title: `HTTP ${status} ${statusText}`.trim(), detail: text.slice(0, 300) }, status);
   }
 }
 
-/** Send a request; the Response comes back when it succeeded (2xx), else a Problem is thrown. */
+/**
+ * Send a request. Returns the Response of a success (2xx); throws a Problem otherwise.
+ * @param {string} method
+ * @param {string} url
+ * @param {{ json?: unknown, accept?: string, signal?: AbortSignal }} options
+ */
 export async function send(method, url, { json, accept = "application/json", signal } = {}) {
+  /** @type {Record<string, string>} */
   const headers = { Accept: accept };
   if (json !== undefined) headers["Content-Type"] = "application/json";
   let response;
@@ -53,23 +72,43 @@ export async function send(method, url, { json, accept = "application/json", sig
   return response;
 }
 
+/**
+ * @param {Response} response
+ * @returns {Promise<any>}
+ */
 export const readJson = async (response) => parseExact(await response.text());
 
+/**
+ * @param {string} url
+ * @param {{ signal?: AbortSignal }} [options]
+ */
 export const getJson = async (url, options) => readJson(await send("GET", url, options));
 
+/**
+ * @param {string} url
+ * @param {unknown} json
+ */
 export const putJson = async (url, json) => readJson(await send("PUT", url, { json }));
 
+/**
+ * @param {string} url
+ * @param {unknown} json
+ */
 export const postJson = async (url, json) => readJson(await send("POST", url, { json }));
 
+/** @param {string} id */
 export const deleteTrace = (id) => send("DELETE", api("traces", id));
 
 /**
- * Ask a question of a trace's engine. While the engine loads (202) `onLoading(session)` is told and the question
- * is asked again; the Response that comes back is the answer. Aborting the signal cancels the query.
+ * Send a query to a trace's engine. While the engine loads (202), call `onLoading(session)` and send the query again.
+ * Returns the Response with the answer. Aborting the signal cancels the query.
+ * @param {string} id
+ * @param {object} question
+ * @param {{ accept?: string, signal: AbortSignal, onLoading: (session: Session) => void }} options
  */
 export async function query(id, question, { accept, signal, onLoading }) {
   for (;;) {
-    // A short wait, so that the loading's progress is seen.
+    // a short wait, so that the page shows how far the engine has loaded
     const response = await send("POST", `${api("traces", id, "query")}?wait=1`, { json: question, accept, signal });
     if (response.status !== 202) return response;
     onLoading(await readJson(response));
@@ -77,7 +116,12 @@ export async function query(id, question, { accept, signal, onLoading }) {
   }
 }
 
-/** Resolve after some milliseconds; reject as fetch does when the signal aborts. */
+/**
+ * Wait so many milliseconds. Rejects like fetch when the signal aborts.
+ * @param {number} milliseconds
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<void>}
+ */
 export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const stop = () => {

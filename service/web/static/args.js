@@ -1,13 +1,18 @@
-// Which arguments of events the engines have that this page has started: with fewer, they load sooner.
+// The arguments of events that engines of this page load: `all`, `essential` or `none`. With fewer, they load sooner.
 
 let args = "all";
 
 export const chosenArgs = () => args;
 
-/** Choose, and have every link of the page that opens the UI lead to such an engine. */
+/**
+ * Set them, and change each link to the Perfetto UI on this page accordingly.
+ * @param {string} value
+ */
 export function chooseArgs(value) {
   args = value;
-  for (const link of document.querySelectorAll('a[href*="/perfetto"]')) {
+  /** @type {NodeListOf<HTMLAnchorElement>} */
+  const links = document.querySelectorAll('a[href*="/perfetto"]');
+  for (const link of links) {
     const url = new URL(link.href);
     if ((url.searchParams.get("args") ?? "all") === args) continue;
     if (args === "all") url.searchParams.delete("args");

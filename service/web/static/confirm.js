@@ -1,37 +1,51 @@
-// "Are you sure?", with the deed done while the dialog is open, so that its failure is told where it was asked.
+// Confirmation dialogs. The action runs while the dialog is open, so that the dialog can show its failure.
 import { deleteTrace, Problem, api, send } from "./api.js";
 import { byId } from "./dom.js";
 import { plural } from "./format.js";
 
-/** Ask whether to delete a trace, and do it. Resolves to whether it is gone. */
+/**
+ * Delete a trace after confirmation. Resolves to true if it is deleted.
+ * @param {{ id: string, name: string }} trace
+ * @returns {Promise<boolean>}
+ */
 export function confirmDelete(trace) {
   return confirm({
     title: "Delete this trace?",
-    text: `“${trace.name}” goes away with everything made from it. This cannot be undone.`,
+    text: `“${trace.name}” and all files made from it are deleted. This cannot be undone.`,
     verb: "Delete",
     act: () => gone("unknown_trace", deleteTrace(trace.id)),
   });
 }
 
-/** Ask whether to dissolve a group, whose traces stay, and do it. Resolves to whether it is gone. */
+/**
+ * Dissolve a group after confirmation; its traces stay. Resolves to true if it is dissolved.
+ * @param {Group} group
+ */
 export const confirmDissolve = (group) =>
   confirm({
     title: "Dissolve this group?",
-    text: `“${group.name}” goes away; its ${plural(group.traces, "trace")} stay, in no group.`,
+    text: `“${group.name}” is removed; its ${plural(group.traces, "trace")} stay, without a group.`,
     verb: "Dissolve",
     act: () => gone("unknown_group", send("DELETE", api("groups", group.id))),
   });
 
-/** Ask whether to delete a group with all of its traces, and do it. Resolves to whether it is gone. */
+/**
+ * Delete a group with all of its traces after confirmation. Resolves to true if it is deleted.
+ * @param {Group} group
+ */
 export const confirmGroup = (group) =>
   confirm({
     title: `Delete ${plural(group.traces, "trace")}?`,
-    text: `“${group.name}” goes away with all of its traces and everything made from them. This cannot be undone.`,
+    text: `“${group.name}” is deleted with all of its traces and all files made from them. This cannot be undone.`,
     verb: "Delete all",
     act: () => gone("unknown_group", send("DELETE", `${api("groups", group.id)}?traces=true`)),
   });
 
-/** Wait for a deletion; what is gone already is what was wanted. */
+/**
+ * Wait for a deletion. An error with `code`, which means that it was deleted before, counts as success.
+ * @param {string} code
+ * @param {Promise<unknown>} deleting
+ */
 async function gone(code, deleting) {
   try {
     await deleting;
@@ -40,6 +54,10 @@ async function gone(code, deleting) {
   }
 }
 
+/**
+ * @param {{ title: string, text: string, verb: string, act: () => Promise<void> }} question
+ * @returns {Promise<boolean>}
+ */
 function confirm({ title, text, verb, act }) {
   const dialog = byId("confirm");
   const [yes, no, failure] = [byId("confirm-yes"), byId("confirm-no"), byId("confirm-error")];
@@ -48,7 +66,7 @@ function confirm({ title, text, verb, act }) {
   yes.textContent = verb;
   failure.hidden = true;
   dialog.showModal();
-  no.focus(); // Enter by habit must not destroy
+  no.focus(); // Enter pressed by habit must not delete
   return new Promise((resolve) => {
     let done = false;
     no.onclick = () => dialog.close();

@@ -1,4 +1,4 @@
-// The panel "Cut": what to keep of a trace, how much that is, and what becomes of it.
+// The panel "Cut": a selection of a trace, its size, and the ways to open, download or split it.
 import { Problem, api, postJson } from "./api.js";
 import { Choices } from "./choices.js";
 import { byId, setText } from "./dom.js";
@@ -6,17 +6,24 @@ import { bytes, count, duration, plural, span } from "./format.js";
 import { JobView } from "./job.js";
 import { MB, MS, US, WHOLE, downloadOf, exactly, inUnit, isEmpty, openLink, perfettoOf } from "./selection.js";
 
-const TYPED_MS = 250; // how long typing must rest before the count is asked for
+const TYPED_MS = 250; // pause in typing after which the selection is counted
 const CLOSURE = ["metadata", "flows", "launches", "kernels", "annotations"];
 
-/** Ways to split that take a value: its unit, its label, and one to begin with. */
+/**
+ * Ways to split that take a value: its unit, its label, and one to begin with.
+ * @type {Record<string, { unit: { name: string, decimals: number }, label: string, first: string }>}
+ */
 const VALUED = {
   parts: { unit: WHOLE, label: "Number of parts", first: "10" },
   duration: { unit: MS, label: "ms of each piece", first: "100" },
   size: { unit: MB, label: "MB of each piece, at most", first: "100" },
 };
 
-/** Wire the panel for a ready trace; `onMade` is called when a job has made traces of it. */
+/**
+ * Wire the panel for a ready trace; `onMade` is called when a job has made traces of it.
+ * @param {Trace} trace
+ * @param {{ onMade: (ids: string[]) => unknown }} handlers
+ */
 export function startCut(trace, { onMade }) {
   const lists = listsOf(trace, changed);
   byId("cut-lists").replaceChildren(...Object.values(lists).map(({ element }) => element));
@@ -27,12 +34,16 @@ export function startCut(trace, { onMade }) {
   const job = new JobView(`job of ${trace.id}`, { onMade, onBusy: () => showActions() });
   byId("cut-job").replaceChildren(job.element);
 
+  /** @type {TraceSelection} */
   let selection = {};
-  let keeps = null; // the pieces that a dry run told of the selection
-  let fault = null; // why there are none
+  /** @type {{ events: Int, pieces: { size: Int }[] } | null} */
+  let keeps = null; // the result of a dry run of the selection
+  /** @type {string | null} */
+  let fault = null; // why there is no result
 
-  /** The selection that the form means, without what is left as it is. Throws a RangeError. */
+  /** Read the selection from the form, without defaults. Throws a RangeError if a field can't be read. */
   function read() {
+    /** @type {Record<string, any>} */
     const wanted = {};
     for (const [name, list] of Object.entries(lists)) if (list.chosen) wanted[name] = list.chosen;
     const [start, end] = [field("cut-start", MS), field("cut-end", MS)];
@@ -61,13 +72,13 @@ export function startCut(trace, { onMade }) {
     }
     showActions();
     showKeeps();
-    ask();
+    countEvents();
   }
 
   function showActions() {
     const usable = fault === null;
-    lead(byId("cut-open"), usable ? perfettoOf(trace.id, selection) : null);
-    lead(byId("cut-download"), usable ? downloadOf(trace.id, selection) : null);
+    setHref(byId("cut-open"), usable ? perfettoOf(trace.id, selection) : null);
+    setHref(byId("cut-download"), usable ? downloadOf(trace.id, selection) : null);
     byId("cut-make").setAttribute("aria-disabled", String(!usable || isEmpty(selection) || job.busy));
     byId("cut-split").setAttribute("aria-disabled", String(!usable || job.busy));
   }
@@ -78,28 +89,33 @@ export function startCut(trace, { onMade }) {
     const whole = count(trace.events.kept);
     line.classList.toggle("stale", false);
     if (fault !== null) setText(line, fault);
-    else if (isEmpty(selection)) setText(line, `Nothing is chosen, so it is all: ${plural(trace.events.kept, "event")}.`);
+    else if (isEmpty(selection)) setText(line, `Nothing is chosen: the selection is the whole trace, ${plural(trace.events.kept, "event")}.`);
     else if (keeps) setText(line, `${plural(keeps.events, "event")} of ${whole} · about ${bytes(keeps.pieces.reduce((sum, { size }) => sum + Number(size), 0))}`);
     else if (line.textContent === "") setText(line, "Counting…");
-    else line.classList.toggle("stale", true); // what is said there is of the selection before
+    else line.classList.toggle("stale", true); // the line still describes the selection before
   }
 
-  const ask = oneAtATime(async () => {
+  const countEvents = oneAtATime(async () => {
     if (fault !== null || isEmpty(selection)) return;
-    const asked = selection;
-    let [found, why] = [null, null];
+    const counted = selection;
+    /** @type {[typeof keeps, string | null]} */
+    let [result, reason] = [null, null];
     try {
-      found = await postJson(api("traces", trace.id, "split"), { selection: asked, dry_run: true });
+      result = await postJson(api("traces", trace.id, "split"), { selection: counted, dry_run: true });
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      why = error.detail || error.title;
+      reason = error.detail || error.title;
     }
-    if (asked !== selection || fault !== null) return; // of a question that nobody has any more
-    [keeps, fault] = [found, why];
+    if (counted !== selection || fault !== null) return; // the form has changed since
+    [keeps, fault] = [result, reason];
     showActions();
     showKeeps();
   });
 
+  /**
+   * @param {string | null} by
+   * @param {bigint | null} value
+   */
   function make(by, value) {
     job.start(api("traces", trace.id, "split"), { selection, by, value });
   }
@@ -113,40 +129,50 @@ export function startCut(trace, { onMade }) {
   byId("cut").hidden = false;
 }
 
-/** The choice of a way to split, and its button. */
+/**
+ * The choice of a way to split, and its button.
+ * @param {Trace} trace
+ * @param {(by: string, value: bigint | null) => void} make
+ */
 function startSplit(trace, make) {
   const [by, value, problem] = [byId("cut-by"), byId("cut-value"), byId("cut-split-problem")];
   const distinct = new Set(trace.steps.map(({ number }) => String(number))).size;
-  const many = { step: distinct, stream: trace.streams.length, device: usedDevices(trace).length, rank: trace.ranks.length };
-  for (const option of [...by.options]) if (many[option.value] === 0) option.remove();
-  const turn = () => {
+  /** @type {Record<string, number>} */
+  const pieces = { step: distinct, stream: trace.streams.length, device: usedDevices(trace).length, rank: trace.ranks.length };
+  for (const option of [...by.options]) if (pieces[option.value] === 0) option.remove();
+  const showValue = () => {
     const valued = VALUED[by.value];
     value.disabled = !valued;
     value.value = valued?.first ?? "";
     value.setAttribute("aria-label", valued?.label ?? "Value");
     setText(problem, "");
   };
-  by.addEventListener("change", turn);
+  by.addEventListener("change", showValue);
   value.addEventListener("input", () => setText(problem, ""));
   byId("cut-split").addEventListener("click", (event) => {
     if (!isUsable(event)) return;
     try {
       const valued = VALUED[by.value];
-      const told = valued ? exactly(value.value, valued.unit) : null;
-      if (valued && !told) throw new RangeError(`${valued.label}: more than 0.`);
-      make(by.value, told);
+      const size = valued ? exactly(value.value, valued.unit) : null;
+      if (valued && !size) throw new RangeError(`${valued.label}: more than 0.`);
+      make(by.value, size);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       setText(problem, error.message);
       value.focus();
     }
   });
-  turn();
+  showValue();
 }
 
-const isUsable = ({ currentTarget }) => currentTarget.getAttribute("aria-disabled") !== "true";
+/** @param {Event} event */
+const isUsable = ({ currentTarget }) => /** @type {Element} */ (currentTarget).getAttribute("aria-disabled") !== "true";
 
-/** What a field of decimals says; the field shows whether it can be read. */
+/**
+ * Read a field of decimals, and mark it as invalid if it can't be read.
+ * @param {`cut-${string}`} id
+ * @param {{ name: string, decimals: number }} unit
+ */
 function field(id, unit) {
   const input = byId(id);
   try {
@@ -159,14 +185,22 @@ function field(id, unit) {
   }
 }
 
-/** Set where a link leads; null puts it out of use. */
-function lead(link, href) {
+/**
+ * Set the address of a link; null disables it.
+ * @param {HTMLAnchorElement} link
+ * @param {string | null} href
+ */
+function setHref(link, href) {
   if (href === null) link.removeAttribute("href");
   else link.href = href;
   link.setAttribute("aria-disabled", String(href === null));
 }
 
-/** Call `work` once it is no longer asked for, and never while it is at it; it is then called once more. */
+/**
+ * Return a function that calls `work` after a pause in its own calls. Calls do not overlap: one that comes during the
+ * work repeats it afterwards.
+ * @param {() => Promise<void>} work
+ */
 function oneAtATime(work) {
   let timer = 0;
   let working = false;
@@ -194,25 +228,39 @@ function oneAtATime(work) {
 
 // -- the lists -----------------------------------------------------------------------------------------------------------
 
+/**
+ * @param {Trace} trace
+ * @param {() => void} onChange
+ * @returns {Record<string, Choices>}
+ */
 function listsOf(trace, onChange) {
+  /**
+   * @param {string} title
+   * @param {string} testid
+   * @param {import("./choices.js").Item[]} items
+   */
   const make = (title, testid, items) => (items.length > 0 ? new Choices({ title, testid, items, onChange }) : null);
   const lists = {
     ranks: make("Ranks", "cut-ranks", trace.ranks.map(({ rank, name }) => ({ value: rank, text: `Rank ${rank}`, more: name }))),
     steps: make("Steps", "cut-steps", stepsOf(trace)),
     streams: make("Streams", "cut-streams", streamsOf(trace)),
-    devices: make("Devices", "cut-devices", usedDevices(trace).map(({ id, name, events }) => ({ value: id, text: `Device ${id}`, more: [name, plural(events, "event")].filter(Boolean).join(", ") }))),
+    devices: make("Devices", "cut-devices", usedDevices(trace).map(({ id, name, events }) => ({ value: id, text: `Device ${id}`, more: [name, plural(events ?? 0, "event")].filter(Boolean).join(", ") }))),
     categories: categoriesOf(trace, "Categories", "cut-categories", onChange),
   };
-  return Object.fromEntries(Object.entries(lists).filter(([, list]) => list));
+  return Object.fromEntries(Object.entries(lists).flatMap(([name, list]) => (list ? [[name, list]] : [])));
 }
 
-/** Steps by number: a number that several steps have is there once, and says so. */
+/**
+ * Steps by number; steps of the same number are one item.
+ * @param {Trace} trace
+ */
 function stepsOf({ id, steps }) {
+  /** @type {Map<string, Step[]>} */
   const byNumber = new Map();
   for (const step of steps) {
     const key = String(step.number);
     if (!byNumber.has(key)) byNumber.set(key, []);
-    byNumber.get(key).push(step);
+    byNumber.get(key)?.push(step);
   }
   return [...byNumber.values()].map((same) => {
     const [{ number }] = same;
@@ -222,19 +270,29 @@ function stepsOf({ id, steps }) {
   });
 }
 
+/** @param {Trace} trace */
 function streamsOf({ id, streams, threads }) {
   const events = new Map(threads.map((thread) => [`${thread.pid}/${thread.tid}`, thread.events]));
   return streams.map((stream) => ({
     value: stream,
     text: stream,
-    more: events.has(stream) ? plural(events.get(stream), "event") : null,
+    more: events.has(stream) ? plural(events.get(stream) ?? 0, "event") : null,
     link: openLink(id, { streams: [stream] }, `stream ${stream}`),
   }));
 }
 
-/** The devices that can be told by their number and have events. */
+/**
+ * The devices that have a number and events.
+ * @param {Trace} trace
+ */
 const usedDevices = ({ devices }) => devices.filter(({ id, events }) => typeof id !== "string" && Number(events) > 0);
 
+/**
+ * @param {Trace} trace
+ * @param {string} title
+ * @param {string} testid
+ * @param {() => void} onChange
+ */
 function categoriesOf({ counts }, title, testid, onChange) {
   const sums = new Map();
   for (const [key, n] of Object.entries(counts)) {

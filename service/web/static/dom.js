@@ -1,10 +1,21 @@
 // Elements from data. Text always becomes a text node, so a trace named "<img onerror=…>" is only a name.
 
-export const byId = (id) => document.getElementById(id);
+/**
+ * @template {string} Id
+ * @param {Id} id
+ * @returns {ElementById<Id>}
+ */
+export const byId = (id) => /** @type {any} */ (document.getElementById(id));
 
 /**
- * An element with attributes, properties and children.
- * `onX` keys listen, `true`/`false` values set or leave out, children are nodes, text or null.
+ * Make an element with attributes and children.
+ * Keys that begin with `on` are listeners. `true` sets an attribute without a value; `false`, null and undefined leave it
+ * out. Children are nodes, text or null.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} attributes
+ * @param {...Children} children
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -17,34 +28,61 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** @param {Child} child */
 const node = (child) => (child instanceof Node ? child : String(child));
 
-/** Set an element's text only when it changed, so that a poll disturbs neither selection nor screen reader. */
+/**
+ * Set an element's text only when it changed, so that a poll disturbs neither selection nor screen reader.
+ * @param {Element} element
+ * @param {string} text
+ */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Say something to a screen reader, once. */
+/**
+ * Have screen readers read a text, once.
+ * @param {string} text
+ */
 export const announce = (text) => {
   byId("announce").textContent = text;
 };
 
-/** A table of cells (nodes or text); the classes of a heading's column are the classes of its cells. */
+/**
+ * Make a table of cells (nodes or text); the cells of a column have the class of its heading.
+ * @param {{ text: string, class?: string }[]} headings
+ * @param {Children[][]} rows
+ * @param {Record<string, string>} attributes
+ */
 export function table(headings, rows, attributes = {}) {
+  /**
+   * @param {"th" | "td"} tag
+   * @param {Children} content
+   * @param {number} index
+   * @param {Record<string, string>} extra
+   */
   const cell = (tag, content, index, extra = {}) => el(tag, { class: headings[index].class, ...extra }, content);
   const head = el("tr", {}, headings.map(({ text }, i) => cell("th", text, i, { scope: "col" })));
   const body = rows.map((cells) => el("tr", {}, cells.map((content, i) => cell("td", content, i))));
   return el("table", attributes, el("thead", {}, head), el("tbody", {}, body));
 }
 
-/** A proportional bar; its number stands beside it, so it is hidden from screen readers. */
+/**
+ * Make a proportional bar. The number is next to it, so the bar is hidden from screen readers.
+ * @param {number} part
+ * @param {number} whole
+ */
 export function bar(part, whole) {
   const fill = el("span");
   fill.style.inlineSize = `${Math.max(0, Math.min(100, whole > 0 ? (100 * part) / whole : 0))}%`;
   return el("span", { class: "bar-track", "aria-hidden": "true" }, fill);
 }
 
-/** A button that copies `text`. A plain-http page has no clipboard API, hence the older way as well. */
+/**
+ * Make a button that copies `text`. Pages over plain HTTP have no clipboard API: there it uses execCommand.
+ * @param {string} text
+ * @param {string} label
+ */
 export function copyButton(text, label) {
   const button = el("button", { type: "button", class: "quiet", "aria-label": label }, "Copy");
   button.addEventListener("click", async () => {
@@ -58,9 +96,10 @@ export function copyButton(text, label) {
   return button;
 }
 
+/** @param {string} text */
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
-  const focused = document.activeElement;
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement);
   const field = el("textarea", { class: "unseen", "aria-hidden": "true" });
   field.value = text;
   document.body.append(field);
@@ -71,9 +110,13 @@ async function copy(text) {
   return copied;
 }
 
-/** Offer bytes as a file. */
+/**
+ * Download bytes as a file.
+ * @param {Blob} blob
+ * @param {string} name
+ */
 export function save(blob, name) {
   const url = URL.createObjectURL(blob);
   el("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000); // some browsers read it late
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // some browsers read it after a delay
 }

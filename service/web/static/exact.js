@@ -1,33 +1,52 @@
-// JSON whose integers stay exact: those beyond 2^53 become BigInt, everything else is as JSON.parse gives it.
+// JSON with exact integers: those beyond 2^53 become BigInt, all other values are as JSON.parse returns them.
 
 const INTEGER = /^-?\d+$/;
 const LONG_DIGITS = /\d{16}/;
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-// Where the parser shows a reviver the number's own text, nothing has to be guessed.
+/**
+ * JSON.parse with a reviver that also gets the source text of the value. Older browsers pass the reviver no context.
+ * @type {(text: string, reviver: (key: string, value: any, context: { source: string }) => any) => any}
+ */
+const parseWithSource = /** @type {any} */ (JSON.parse);
+
+/** True if this browser passes the source text. */
 const readsSource = (() => {
-  let seen = false;
-  JSON.parse("1", (_key, value, context) => {
-    seen = context?.source === "1";
+  let isPassed = false;
+  parseWithSource("1", (_key, value, context) => {
+    isPassed = context?.source === "1";
     return value;
   });
-  return seen;
+  return isPassed;
 })();
 
-/** Parse JSON text; integers that a double cannot hold come back as BigInt. */
+/**
+ * Parse JSON text; integers that a double cannot hold become BigInt.
+ * @param {string} text
+ * @returns {any}
+ */
 export function parseExact(text) {
-  if (!LONG_DIGITS.test(text)) return JSON.parse(text); // nothing here can be too long
-  return readsSource ? JSON.parse(text, exactFromSource) : parseExactBySpelling(text);
+  if (!LONG_DIGITS.test(text)) return JSON.parse(text); // no integer can be beyond 2^53
+  return readsSource ? parseWithSource(text, exactFromSource) : parseExactBySpelling(text);
 }
 
+/**
+ * @param {string} _key
+ * @param {unknown} value
+ * @param {{ source: string }} context
+ */
 function exactFromSource(_key, value, context) {
   const tooLong = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
   return tooLong && INTEGER.test(context.source) ? BigInt(context.source) : value;
 }
 
-/** The same for older browsers: long integers outside strings are set in a box before JSON.parse sees them. */
+/**
+ * Parse JSON text in browsers that pass no source text: long integers outside strings are wrapped in an object first.
+ * @param {string} text
+ * @returns {any}
+ */
 export function parseExactBySpelling(text) {
-  const box = `int:${crypto.getRandomValues(new Uint32Array(2)).join("-")}`; // no key of the data is this
+  const box = `int:${crypto.getRandomValues(new Uint32Array(2)).join("-")}`; // a key that the data does not have
   const boxed = text.replace(STRING_OR_NUMBER, (token) =>
     INTEGER.test(token) && !Number.isSafeInteger(Number(token)) ? `{"${box}":"${token}"}` : token,
   );
@@ -36,11 +55,15 @@ export function parseExactBySpelling(text) {
   );
 }
 
-/** The JSON text of a value; a BigInt is written as the integer that it is. */
+/**
+ * Write a value as JSON text; a BigInt becomes an integer.
+ * @param {unknown} value
+ * @returns {string}
+ */
 export function writeExact(value) {
   if (typeof value === "bigint") return String(value);
   if (Array.isArray(value)) return `[${value.map(writeExact).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
-  const members = Object.entries(value).filter(([, one]) => one !== undefined);
-  return `{${members.map(([key, one]) => `${JSON.stringify(key)}:${writeExact(one)}`).join(",")}}`;
+  const members = Object.entries(value).filter(([, member]) => member !== undefined);
+  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${writeExact(member)}`).join(",")}}`;
 }

@@ -1,4 +1,4 @@
-// What is known of a trace in a line each.
+// The list of facts of a trace's page.
 import { groupPageOf, pageOf } from "./api.js";
 import { copyButton, el } from "./dom.js";
 import { bytes, count, duration, isoNs, rank, span } from "./format.js";
@@ -7,29 +7,44 @@ import { wordsOf } from "./selection.js";
 const NOT_YET = "not known yet";
 
 /**
- * Fill the list of facts; facts that did not change since `last` are left alone (a selection in them stays).
- * Of a trace that could not be read only what is known is shown.
+ * Fill the list of facts. Facts that did not change since `last` stay as they are, so that a text selection in them stays.
+ * A trace that could not be read shows only its known facts.
+ * @param {HTMLElement} list
+ * @param {ShownTrace} trace
+ * @param {ShownTrace | null} last
  */
 export function showFacts(list, trace, last) {
   const failed = trace.state === "failed";
   const unread = trace.state === "ready" ? "unknown" : NOT_YET;
   for (const { name, value, of, optional = false } of FACTS) {
     const key = JSON.stringify([unread, failed, of(trace)], exactly);
-    if (last && list.querySelector(`[data-fact="${name}"]`)?.dataset.key === key) continue;
-    const known = value(trace);
-    const fact = el("div", { "data-fact": name, "data-key": key }, el("dt", {}, name), el("dd", {}, known ?? unknown(unread)));
+    /** @type {HTMLElement | null} */
     const old = list.querySelector(`[data-fact="${name}"]`);
+    if (last && old?.dataset.key === key) continue;
+    const known = value(trace);
+    const fact = el("div", { "data-fact": name, "data-key": key }, el("dt", {}, name), el("dd", {}, ...[known ?? unknown(unread)].flat()));
     fact.hidden = (failed || optional) && known === null;
     if (old) old.replaceWith(fact);
     else list.append(fact);
   }
 }
 
+/**
+ * @param {string} _key
+ * @param {unknown} value
+ */
 const exactly = (_key, value) => (typeof value === "bigint" ? String(value) : value);
+/** @param {string} text */
 const unknown = (text) => el("span", { class: "muted" }, text);
+/**
+ * @param {string} text
+ * @param {Record<string, string>} attributes
+ */
 const mono = (text, attributes = {}) => el("span", { class: "mono", ...attributes }, text);
+/** @param {...Children} parts */
 const lines = (...parts) => parts.map((part) => el("div", {}, part));
 
+/** @type {{ name: string, optional?: boolean, of: (trace: ShownTrace) => unknown, value: (trace: ShownTrace) => Children | Children[] }[]} */
 const FACTS = [
   {
     name: "Cut from",
@@ -52,7 +67,7 @@ const FACTS = [
     of: (t) => [t.rank, t.world_size, t.backend, t.ranks?.length],
     value: (t) => {
       if (t.ranks?.length > 0) {
-        const all = `${t.ranks.map((one) => one.rank).join(", ")}${t.world_size === null ? "" : ` of ${t.world_size}`}`;
+        const all = `${t.ranks.map((merged) => merged.rank).join(", ")}${t.world_size === null ? "" : ` of ${t.world_size}`}`;
         return lines(`${t.ranks.length === 1 ? "" : "ranks "}${all}`, el("span", { class: "small muted" }, ["merged", t.backend].filter(Boolean).join(" · ")));
       }
       if (t.rank === null && t.world_size === null && t.backend === null) return null;

@@ -1,35 +1,50 @@
-// A job, followed to its end: by its events, or by asking again and again where these can't be had.
+// Follows a job to its end: by its events, or by polling where events are not available.
 import { Problem, api, getJson, pause } from "./api.js";
 import { clock } from "./format.js";
 import { parseExact } from "./exact.js";
 
 const OVER = new Set(["done", "failed", "cancelled"]);
-const SILENT = 5000; // ms after which a stream that has said nothing is one that something in between holds back
-const ASKED = 1000;
+const SILENT_MS = 5000; // a stream without an event for so long is one that a proxy buffers
+const POLL_MS = 1000;
 
 /**
- * The job once it is over. Until then `onJob(job)` is told of it whenever there is news, and `onTrouble(problem)` when
- * the server does not answer, which may be a restart. Throws the Problem that there is no such job.
+ * Wait until a job is over, and return it. Until then call `onJob(job)` for each change, and `onTrouble(problem)` when
+ * the server does not answer, which may be a restart. Throws a Problem if there is no such job.
+ * @param {string} id
+ * @param {(job: Job) => void} onJob
+ * @param {(problem: Problem) => void} onTrouble
+ * @returns {Promise<Job>}
  */
 export async function follow(id, onJob, onTrouble = () => {}) {
   for (;;) {
-    const job = (await streamed(id, onJob, onTrouble)) ?? (await asked(id, onTrouble));
+    const job = (await streamed(id, onJob, onTrouble)) ?? (await polled(id, onTrouble));
     if (job && OVER.has(job.state)) return job;
     if (job) onJob(job);
-    await pause(ASKED);
+    await pause(POLL_MS);
   }
 }
 
-/** "12 s left" as far as it is known. */
+/**
+ * "12 s left", or an empty text if that is not known.
+ * @param {Job} job
+ */
 export const left = ({ eta_s: seconds }) => (seconds === null ? "" : `${clock(Math.ceil(Number(seconds)))} left`);
 
-/** The job once its events say that it is over; null if there are none, or nobody looks: tabs share few connections. */
+/**
+ * Follow the events of a job until it is over. Resolves to null if events are not available, or if the tab is hidden:
+ * tabs share few connections.
+ * @param {string} id
+ * @param {(job: Job) => void} onJob
+ * @param {(problem: Problem) => void} onTrouble
+ * @returns {Promise<Job | null> | null}
+ */
 function streamed(id, onJob, onTrouble) {
   if (document.visibilityState === "hidden") return null;
   return new Promise((resolve) => {
     const source = new EventSource(api("jobs", id, "events"));
-    const silence = setTimeout(() => end(null), SILENT);
+    const silence = setTimeout(() => end(null), SILENT_MS);
     const hide = () => document.visibilityState === "hidden" && end(null);
+    /** @param {Job | null} job */
     function end(job) {
       clearTimeout(silence);
       document.removeEventListener("visibilitychange", hide);
@@ -50,8 +65,13 @@ function streamed(id, onJob, onTrouble) {
   });
 }
 
-/** The job as it is; null where the server does not answer. */
-async function asked(id, onTrouble) {
+/**
+ * Request the state of a job; null if the server does not answer.
+ * @param {string} id
+ * @param {(problem: Problem) => void} onTrouble
+ * @returns {Promise<Job | null>}
+ */
+async function polled(id, onTrouble) {
   try {
     return await getJson(api("jobs", id));
   } catch (error) {

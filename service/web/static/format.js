@@ -1,4 +1,4 @@
-// Numbers as people read them. Exact values stay exact: whatever may exceed 2^53 is BigInt on its way here.
+// Numbers as text for people. Exact values stay exact: integers that may exceed 2^53 arrive as BigInt.
 
 const grouped = new Intl.NumberFormat("en-US");
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
@@ -6,16 +6,29 @@ const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 export const UNKNOWN = "unknown";
 
-/** An integer with thousands separators. */
+/**
+ * An integer with thousands separators.
+ * @param {Int} n
+ */
 export const count = (n) => grouped.format(n);
 
-/** A count that grows while one looks: three digits and a letter once it is long. */
+/**
+ * A count that changes on the screen: three digits and a letter once it is long.
+ * @param {Int} n
+ */
 export const roughly = (n) => (n < 100_000 ? count(n) : compact.format(n));
 
-/** "1 event", "2 events". */
+/**
+ * "1 event", "2 events".
+ * @param {Int} n
+ * @param {string} noun
+ */
 export const plural = (n, noun) => `${count(n)} ${noun}${Number(n) === 1 ? "" : "s"}`;
 
-/** Bytes in decimal units, three digits or so. */
+/**
+ * Bytes in decimal units, three digits or so.
+ * @param {Int} n
+ */
 export function bytes(n) {
   let value = Number(n);
   let unit = 0;
@@ -27,7 +40,10 @@ export function bytes(n) {
   return `${value.toFixed(digits)} ${BYTE_UNITS[unit]}`;
 }
 
-/** Nanoseconds (number or BigInt) in the unit that fits, four digits. */
+/**
+ * Nanoseconds (number or BigInt) in the unit that fits, four digits.
+ * @param {Int} ns
+ */
 export function duration(ns) {
   const value = Number(ns);
   const size = Math.abs(value);
@@ -38,21 +54,32 @@ export function duration(ns) {
   return clock(Math.round(value / 1e9));
 }
 
+/** @param {number} value */
 const digits = (value) => Number(value.toPrecision(4)).toString();
 
-/** Whole seconds as "3 min 07 s" or "2 h 05 min"; short ones as "12 s". */
+/**
+ * Whole seconds as "3 min 07 s" or "2 h 05 min"; short ones as "12 s".
+ * @param {number} seconds
+ */
 export function clock(seconds) {
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${pad(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${pad(Math.floor((seconds % 3600) / 60))} min`;
 }
 
+/** @param {number} n */
 const pad = (n) => String(n).padStart(2, "0");
 
-/** end - start, exactly. */
+/**
+ * end - start, exactly.
+ * @param {Span} span
+ */
 export const span = ({ start_ns, end_ns }) => BigInt(end_ns) - BigInt(start_ns);
 
-/** Epoch nanoseconds as ISO 8601 with all nine digits. */
+/**
+ * Epoch nanoseconds as ISO 8601 with all nine digits.
+ * @param {Int} epochNs
+ */
 export function isoNs(epochNs) {
   const ns = BigInt(epochNs);
   const fraction = ((ns % 1_000_000_000n) + 1_000_000_000n) % 1_000_000_000n;
@@ -60,7 +87,11 @@ export function isoNs(epochNs) {
   return `${seconds.toISOString().slice(0, 19)}.${String(fraction).padStart(9, "0")}Z`;
 }
 
-/** How long ago, coarsely. */
+/**
+ * Time since then, rounded down to one unit.
+ * @param {string} iso
+ * @param {number} now
+ */
 export function age(iso, now = Date.now()) {
   const seconds = Math.max(0, Math.round((now - Date.parse(iso)) / 1000));
   if (seconds < 5) return "just now";
@@ -70,7 +101,10 @@ export function age(iso, now = Date.now()) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
-/** Rank of world size. What is not known is said, never shown as a number. */
+/**
+ * Rank of world size; "unknown" where the trace has no number.
+ * @param {{ rank: Int | null, world_size: Int | null }} trace
+ */
 export function rank({ rank, world_size: world }) {
   if (rank === null && world === null) return UNKNOWN;
   if (world === null) return `${rank} of ${UNKNOWN}`;

@@ -1,4 +1,4 @@
-// The page of a group: the ranks of a run, and what can be done with all of them.
+// The page of a group: the ranks of a run, and actions on all of them.
 import { Problem, api, getJson, pageOf, root } from "./api.js";
 import { confirmDissolve, confirmGroup } from "./confirm.js";
 import { byId, el, setText, table } from "./dom.js";
@@ -8,17 +8,20 @@ import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { isFinal } from "./state.js";
 
-const MISSING = 24; // ranks that are named
-const id = byId("group").dataset.id;
+const MISSING_MAX = 24; // missing ranks that are listed
+const id = byId("group").dataset.id ?? "";
 const unknown = () => el("span", { class: "muted" }, "unknown");
+/** @type {Group | null} */
 let group = null;
 let shown = "";
 
 const refresh = poll(async () => {
   try {
-    show(await getJson(api("groups", id)));
+    /** @type {Group} */
+    const now = await getJson(api("groups", id));
+    show(now);
     hideProblem(byId("group-problem"));
-    return group.ranks.some((one) => !isFinal(one));
+    return now.ranks.some((rank) => !isFinal(rank));
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     showProblem(byId("group-problem"), error);
@@ -41,68 +44,81 @@ byId("merge-run").addEventListener("click", () => {
   }
 });
 byId("dissolve").addEventListener("click", async () => {
-  if (await confirmDissolve(group)) location.assign(`${root}/`);
+  if (group && (await confirmDissolve(group))) location.assign(`${root}/`);
 });
 byId("delete").addEventListener("click", async () => {
-  if (await confirmGroup(group)) location.assign(`${root}/`);
+  if (group && (await confirmGroup(group))) location.assign(`${root}/`);
 });
 job.resume();
 
+/** @param {Group} now */
 function show(now) {
   const text = JSON.stringify(now, (_key, value) => (typeof value === "bigint" ? String(value) : value));
-  if (text === shown) return; // a selection in it stays, and so does the focus
+  if (text === shown) return; // so that a text selection and the focus stay
   shown = text;
   group = now;
-  document.title = `${group.name} · Tracedock`;
-  setText(byId("name"), group.name);
-  const ready = group.ranks.filter((one) => one.state === "ready").length;
-  setText(byId("merge-run"), `Merge ${count(group.ranks.length)} ranks`);
-  byId("merge-run").disabled = group.ranks.length < 2 || ready < group.ranks.length;
-  byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(group) ?? unknown()))));
-  byId("ranks").replaceChildren(group.ranks.length > 0 ? ranksOf(group.ranks, group.cycles) : el("p", { class: "muted" }, "No trace is in this group."));
+  document.title = `${now.name} · Tracedock`;
+  setText(byId("name"), now.name);
+  const ready = now.ranks.filter((rank) => rank.state === "ready").length;
+  setText(byId("merge-run"), `Merge ${count(now.ranks.length)} ranks`);
+  byId("merge-run").disabled = now.ranks.length < 2 || ready < now.ranks.length;
+  byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(now) ?? unknown()))));
+  byId("ranks").replaceChildren(now.ranks.length > 0 ? ranksOf(now.ranks, now.cycles) : el("p", { class: "muted" }, "No trace is in this group."));
   byId("known").hidden = false;
   byId("actions").hidden = false;
 }
 
+/** @type {Record<string, string>} */
 const RULES = { steps: "their steps", time: "their times", order: "the order of each rank's traces" };
 
+/** @type {[string, (group: Group) => Children][]} */
 const FACTS = [
   ["Traces", ({ traces, size }) => `${plural(traces, "trace")}, ${bytes(size)}`],
   ["World size", ({ world_size: world }) => (world === null ? null : count(world))],
-  ["Cycles", ({ cycles, cycles_by: rule }) => (cycles.length < 2 ? count(cycles.length) : `${count(cycles.length)}, told by ${RULES[rule]}`)],
+  ["Cycles", ({ cycles, cycles_by: rule }) => (cycles.length < 2 ? count(cycles.length) : `${count(cycles.length)}, distinguished by ${RULES[rule]}`)],
   ["Missing ranks", ({ world_size: world, cycles, missing }) => (world === null ? null : cycles.length < 2 ? missingOf(missing) : missingByCycle(cycles))],
   ["Run id", ({ run_id: run }) => run ?? el("span", { class: "muted" }, "none")],
   ["Here since", ({ created_at: at }) => el("time", { datetime: at }, `${at.replace("T", " ").slice(0, 19)} UTC`)],
 ];
 
+/** @param {Int[]} missing */
 function missingOf(missing) {
   if (missing.length === 0) return "none";
-  return el("span", { class: "warm" }, missing.slice(0, MISSING).join(", ") + (missing.length > MISSING ? `, … ${count(missing.length)} in all` : ""));
+  return el("span", { class: "warm" }, missing.slice(0, MISSING_MAX).join(", ") + (missing.length > MISSING_MAX ? `, … ${count(missing.length)} in all` : ""));
 }
 
+/** @param {Cycle[]} cycles */
 function missingByCycle(cycles) {
   const lacking = cycles.filter(({ missing }) => missing.length > 0);
   if (lacking.length === 0) return "none";
   return el("ul", {}, lacking.map(({ cycle, missing }) => el("li", {}, `cycle ${cycle}: `, missingOf(missing))));
 }
 
+/**
+ * @param {GroupRank[]} ranks
+ * @param {Cycle[]} cycles
+ */
 function ranksOf(ranks, cycles) {
+  /**
+   * @param {string} text
+   * @param {string} [kind]
+   */
   const column = (text, kind) => ({ text, class: kind });
   const several = cycles.length > 1;
   const headings = [column("Rank", "number"), ...(several ? [column("Cycle", "number")] : []), column("Name", "name"), column("State"), column("Host"), column("Events", "number"), column("Size", "number"), column("")];
-  const rows = ranks.map((one) => {
-    const badge = el("span", { class: "badge" }, one.state);
-    badge.dataset.state = one.state;
-    const ready = one.state === "ready";
+  const rows = ranks.map((rank) => {
+    const badge = el("span", { class: "badge" }, rank.state);
+    badge.dataset.state = rank.state;
+    const ready = rank.state === "ready";
     return [
-      one.rank === null ? unknown() : String(one.rank),
-      ...(several ? [one.cycle === null ? unknown() : String(one.cycle)] : []),
-      el("a", { href: pageOf(one.trace) }, one.name),
+      rank.rank === null ? unknown() : String(rank.rank),
+      ...(several ? [rank.cycle === null ? unknown() : String(rank.cycle)] : []),
+      el("a", { href: pageOf(rank.trace) }, rank.name),
       badge,
-      one.host ?? "",
-      ready ? count(one.events) : "",
-      bytes(one.size),
-      ready ? el("a", { class: "button quiet", href: api("traces", one.trace, "perfetto"), target: "_blank", rel: "noopener", "aria-label": `Open ${one.name} in Perfetto` }, "Perfetto") : "",
+      rank.host ?? "",
+      ready ? count(rank.events) : "",
+      bytes(rank.size),
+      ready ? el("a", { class: "button quiet", href: api("traces", rank.trace, "perfetto"), target: "_blank", rel: "noopener", "aria-label": `Open ${rank.name} in Perfetto` }, "Perfetto") : "",
     ];
   });
   return table(headings, rows, { "data-testid": "group-table" });

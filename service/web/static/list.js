@@ -1,4 +1,4 @@
-// The list of traces: one page of it at a time, kept fresh in place.
+// The list of traces: one page of it at a time, updated in place.
 import { Problem, api, getJson, groupPageOf, pageOf } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { announce, byId, el, setText } from "./dom.js";
@@ -7,27 +7,34 @@ import { poll } from "./poll.js";
 import { startMerge } from "./merge.js";
 import { StateView, isFinal } from "./state.js";
 
+/** @typedef {ReturnType<typeof startMerge>} Merge */
+
 const PAGE = 50;
 const NONE = "–";
 
-/** Start the list; the returned function asks for it at once. */
+/** Start the list. Returns a function that requests it at once. */
 export function startList() {
+  /** @type {Map<string, Row>} */
   const rows = new Map(); // by trace id, so that a refresh changes cells and not the focus
+  /** @type {(string | null)[]} */
   const cursors = [null]; // of the pages from the newest to this one
   const filter = byId("filter");
+  /** @type {string | null} */
   let next = null;
-  let asked = 0;
+  let requests = 0;
 
   filter.value = new URLSearchParams(location.search).get("name") ?? "";
 
   async function ask() {
-    const turn = ++asked;
-    const wanted = new URLSearchParams({ limit: PAGE });
-    if (cursors.at(-1) !== null) wanted.set("cursor", cursors.at(-1));
+    const request = ++requests;
+    const wanted = new URLSearchParams({ limit: String(PAGE) });
+    const cursor = cursors.at(-1) ?? null;
+    if (cursor !== null) wanted.set("cursor", cursor);
     if (filter.value) wanted.set("name", filter.value);
     try {
+      /** @type {{ next: string | null, traces: TraceSummary[] }} */
       const page = await getJson(`${api("traces")}?${wanted}`);
-      if (turn === asked) show(page);
+      if (request === requests) show(page);
       byId("list-problem").hidden = true;
       return page.traces.some((trace) => !isFinal(trace));
     } catch (error) {
@@ -38,6 +45,7 @@ export function startList() {
     }
   }
 
+  /** @param {{ next: string | null, traces: TraceSummary[] }} page */
   function show(page) {
     next = page.next;
     const body = byId("rows");
@@ -49,8 +57,8 @@ export function startList() {
       rows.delete(id);
     }
     page.traces.forEach((trace, index) => {
-      if (!rows.has(trace.id)) rows.set(trace.id, new Row(refresh, merge));
-      const row = rows.get(trace.id);
+      const row = rows.get(trace.id) ?? new Row(refresh, merge);
+      rows.set(trace.id, row);
       row.update(trace);
       row.showParent(page.traces);
       if (body.children[index] !== row.element) body.insertBefore(row.element, body.children[index] ?? null);
@@ -58,6 +66,7 @@ export function startList() {
     showFrame(page.traces.length);
   }
 
+  /** @param {number} length */
   function showFrame(length) {
     const first = cursors.length === 1;
     byId("list-waiting").hidden = true;
@@ -73,7 +82,9 @@ export function startList() {
 
   const merge = startMerge({
     onMade: () => refresh(),
-    onClear: () => rows.forEach((row) => row.select(false)),
+    onClear: () => {
+      for (const row of rows.values()) row.select(false);
+    },
   });
   const refresh = poll(ask);
 
@@ -84,7 +95,7 @@ export function startList() {
     if (filter.value) url.searchParams.set("name", filter.value);
     else url.searchParams.delete("name");
     history.replaceState(null, "", url);
-    asked += 1; // what is on its way answers an old question
+    requests += 1; // so that the answer of an earlier request is not shown
     refresh();
   }
   filter.addEventListener("input", () => {
@@ -99,12 +110,12 @@ export function startList() {
   byId("older").addEventListener("click", () => {
     if (next === null) return;
     cursors.push(next);
-    asked += 1;
+    requests += 1;
     refresh();
   });
   byId("newer").addEventListener("click", () => {
     if (cursors.length > 1) cursors.pop();
-    asked += 1;
+    requests += 1;
     refresh();
   });
   return refresh;
@@ -112,10 +123,16 @@ export function startList() {
 
 /** One trace's row, made once and updated in place. */
 class Row {
+  /**
+   * @param {() => void} refresh
+   * @param {Merge} merge
+   */
   constructor(refresh, merge) {
     this.merge = merge;
+    /** @type {TraceSummary | null} */
+    this.trace = null;
     this.box = el("input", { type: "checkbox", "data-testid": "select-trace" });
-    this.box.addEventListener("change", () => merge.set(this.trace.id, this.box.checked));
+    this.box.addEventListener("change", () => this.trace && merge.set(this.trace.id, this.box.checked));
     this.link = el("a");
     this.parentLink = el("a");
     this.parent = el("span", { class: "small muted" }, "cut from ", this.parentLink);
@@ -125,12 +142,15 @@ class Row {
     this.perfetto = el("a", { class: "button", target: "_blank", rel: "noopener", "data-testid": "open-perfetto" }, "Perfetto");
     this.remove = el("button", { type: "button", class: "quiet", "data-testid": "delete-trace" }, "Delete");
     this.remove.addEventListener("click", async () => {
-      if (!(await confirmDelete(this.trace))) return;
-      announce(`${this.trace.name} is deleted`);
-      merge.set(this.trace.id, false);
+      const { trace } = this;
+      if (!trace || !(await confirmDelete(trace))) return;
+      announce(`${trace.name} is deleted`);
+      merge.set(trace.id, false);
       refresh();
     });
+    /** @type {(label: string, attributes: Record<string, string>, ...content: Children[]) => HTMLTableCellElement} */
     const cell = (label, attributes, ...content) => el("td", { role: "cell", "data-label": label, ...attributes }, ...content);
+    /** @param {string} label */
     const number = (label) => cell(label, { class: "number" });
     this.cells = { size: number("Size"), rank: number("Rank"), events: number("Events"), steps: number("Steps"), span: number("Span") };
     this.time = el("time");
@@ -145,6 +165,7 @@ class Row {
     );
   }
 
+  /** @param {TraceSummary} trace */
   update(trace) {
     if (this.trace && this.trace.state !== trace.state && isFinal(trace)) announce(`${trace.name} is ${trace.state}`);
     this.trace = trace;
@@ -155,38 +176,46 @@ class Row {
     setText(this.groupLink, trace.group?.name ?? "");
     this.groupLink.href = trace.group ? groupPageOf(trace.group.id) : "";
     this.state.update(trace);
-    const known = trace.state === "ready";
-    this.box.disabled = !known;
+    const ready = trace.state === "ready";
+    this.box.disabled = !ready;
     this.box.checked = this.merge.has(trace.id);
     this.box.setAttribute("aria-label", `Select ${trace.name}`);
     this.fill("size", bytes(trace.size));
-    this.fill("rank", known || trace.rank !== null ? rank(trace) : null);
-    this.fill("events", known ? count(trace.events.kept) : null);
-    this.fill("steps", known ? count(trace.steps_count) : null);
+    this.fill("rank", ready || trace.rank !== null ? rank(trace) : null);
+    this.fill("events", ready ? count(trace.events.kept) : null);
+    this.fill("steps", ready ? count(trace.steps_count) : null);
     this.fill("span", trace.bounds ? duration(span(trace.bounds)) : null);
     setText(this.time, age(trace.created_at));
     this.time.dateTime = trace.created_at;
     this.time.title = trace.created_at;
-    this.perfetto.hidden = !known;
+    this.perfetto.hidden = !ready;
     this.perfetto.href = api("traces", trace.id, "perfetto");
     this.perfetto.setAttribute("aria-label", `Open ${trace.name} in Perfetto`);
     this.remove.setAttribute("aria-label", `Delete ${trace.name}`);
   }
 
-  /** The mark of a trace that was cut out of another, by whose name if that is on the page. */
+  /**
+   * Link to the trace that this one was cut from, by its name if it is on the page.
+   * @param {TraceSummary[]} traces
+   */
   showParent(traces) {
-    const { parent } = this.trace;
+    const parent = this.trace?.parent ?? null;
     this.parent.hidden = parent === null;
     if (parent === null) return;
     setText(this.parentLink, traces.find((trace) => trace.id === parent)?.name ?? parent);
     this.parentLink.href = pageOf(parent);
   }
 
+  /** @param {boolean} on */
   select(on) {
     this.box.checked = on;
   }
 
-  /** Set a cell's text; null is for what is not known yet. */
+  /**
+   * Set a cell's text; null if it is not known yet.
+   * @param {keyof Row["cells"]} name
+   * @param {string | null} text
+   */
   fill(name, text) {
     const cell = this.cells[name];
     setText(cell, text ?? NONE);

@@ -1,15 +1,19 @@
-// Which trace the local port serves to ui.perfetto.dev.
+// The panel of the local port that serves one trace to ui.perfetto.dev.
 import { Problem, api, getJson, pageOf, putJson } from "./api.js";
 import { byId, el } from "./dom.js";
 
-const USUAL_PORT = 9001; // the one ui.perfetto.dev tries by itself
+const USUAL_PORT = 9001; // the port that ui.perfetto.dev tries first
 
-/** Show the listener and the button that points it at this trace. */
+/**
+ * Show the listener and the button that points it at this trace.
+ * @param {Trace} trace
+ */
 export async function startListener(trace) {
   await attempt(async () => show(trace, await getJson(api("listener"))));
   byId("listener").hidden = false;
 }
 
+/** @param {() => Promise<void>} act */
 async function attempt(act) {
   try {
     await act();
@@ -19,6 +23,10 @@ async function attempt(act) {
   }
 }
 
+/**
+ * @param {Trace} trace
+ * @param {ListenerStatus} listener
+ */
 function show(trace, { enabled, host, port, trace: served, error }) {
   const address = `${host}:${port}`;
   if (!enabled) {
@@ -49,13 +57,20 @@ function show(trace, { enabled, host, port, trace: served, error }) {
   );
 }
 
-/** What the UI asks of its visitor before it shows the trace. */
+/**
+ * Explain the steps that the UI needs before it shows the trace.
+ * @param {Int} port
+ */
 function howToOpen(port) {
   const permission = "Let the page reach your local network if the browser asks, and answer “YES, use loaded trace”.";
   if (port === USUAL_PORT) return [permission];
   return [`The UI looks for port ${USUAL_PORT}: for another, switch on its flag “Relax Content Security Policy for 127.0.0.1:*” once. `, permission];
 }
 
+/**
+ * @param {boolean} mine
+ * @param {string | null} served
+ */
 function nowServed(mine, served) {
   if (mine) return ["It serves this trace now."];
   if (served === null) return ["It serves no trace now."];

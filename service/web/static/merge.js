@@ -1,10 +1,13 @@
-// The list's bar "Merge": traces that were selected there become one.
+// The bar "Merge" of the list: merges the selected traces into one.
 import { api } from "./api.js";
 import { byId, setText } from "./dom.js";
 import { count } from "./format.js";
 import { JobView } from "./job.js";
 
-/** Wire the bar; `onMade` is called when there is a new trace, `onClear` when nothing is selected any more. */
+/**
+ * Wire the bar. Calls `onMade` when there is a new trace, and `onClear` when the selection is cleared.
+ * @param {{ onMade: (ids: string[]) => void, onClear: () => void }} handlers
+ */
 export function startMerge({ onMade, onClear }) {
   const chosen = new Set(); // ids in the order in which they were selected, of any page of the list
   const button = byId("merge-run");
@@ -46,7 +49,12 @@ export function startMerge({ onMade, onClear }) {
   show();
 
   return {
+    /** @param {string} id */
     has: (id) => chosen.has(id),
+    /**
+     * @param {string} id
+     * @param {boolean} on
+     */
     set(id, on) {
       if (on) chosen.add(id);
       else chosen.delete(id);

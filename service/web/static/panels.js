@@ -1,19 +1,23 @@
-// The tables of what ingest found: steps, counts, devices, processes; and the report of its health.
+// The tables of a trace: steps, counts, devices and processes; and its health.
 import { pageOf } from "./api.js";
 import { bar, byId, el, table } from "./dom.js";
 import { bytes, count, duration, plural, span } from "./format.js";
 import { healthOf } from "./health.js";
 import { US, inUnit, openLink, wordsOf } from "./selection.js";
 
-const SHORT = 12; // rows a table shows before it asks
+const SHORT = 12; // rows of a table before "Show all"
 
+/** @type {Record<string, string>} */
 const PHASES = {
   X: "complete", B: "begin", E: "end", i: "instant", I: "instant", C: "counter", M: "metadata",
   s: "flow start", t: "flow step", f: "flow end", b: "async begin", n: "async instant", e: "async end",
   N: "object created", O: "object snapshot", D: "object destroyed", P: "sample",
 };
 
-/** Fill and show each panel that has something to say. */
+/**
+ * Fill and show each panel that has content.
+ * @param {Trace} trace
+ */
 export function showPanels(trace) {
   panel("health", healthOf(trace));
   if (trace.state !== "ready") return;
@@ -24,7 +28,11 @@ export function showPanels(trace) {
   panel("processes", processesOf(trace));
 }
 
-/** Fill the table of the traces that were cut out of one. */
+/**
+ * Fill the table of the traces that were cut out of one.
+ * @param {TraceSummary[]} children
+ * @param {Trace} trace
+ */
 export function showChildren(children, { bounds }) {
   if (children.length === 0) {
     panel("children", null);
@@ -37,17 +45,26 @@ export function showChildren(children, { bounds }) {
     bytes(child.size),
   ]);
   const headings = [column("Name", "name"), column("Keeps", "words"), column("Events", "number"), column("Size", "number")];
-  panel("children", long(rows, (some) => table(headings, some), "traces"));
+  panel("children", long(rows, (part) => table(headings, part), "traces"));
 }
 
+/**
+ * @param {string} name
+ * @param {Node | null} content
+ */
 function panel(name, content) {
   byId(name).hidden = content === null;
   if (content !== null) byId(`${name}-body`).replaceChildren(content);
 }
 
+/**
+ * @param {string} text
+ * @param {string} [kind]
+ */
 const column = (text, kind) => ({ text, class: kind });
 const unknown = () => el("span", { class: "muted" }, "unknown");
 
+/** @param {Trace} trace */
 function stepsOf({ id, steps, bounds }) {
   if (steps.length === 0) return el("p", { class: "muted" }, "No ProfilerStep annotations in this trace.");
   const lengths = steps.map((step) => span(step));
@@ -61,12 +78,16 @@ function stepsOf({ id, steps, bounds }) {
     openLink(id, { steps: [step.number] }, `step ${step.number}`),
   ]);
   const headings = [column("Step", "number"), column("Name"), column("Start", "number"), column("Duration", "number"), column("", "bar"), column("")];
-  return long(rows, (some) => table(headings, some), "steps");
+  return long(rows, (part) => table(headings, part), "steps");
 }
 
-/** How each rank was put onto the common clock; null of a trace that was not merged. */
+/**
+ * The shift of each rank to the common clock; null for a trace that was not merged.
+ * @param {Trace} trace
+ */
 function ranksOf({ ranks }) {
   if (ranks.length === 0) return null;
+  /** @param {Int | null} ns */
   const micros = (ns) => (ns === null ? unknown() : el("span", { title: `${ns} ns` }, inUnit(ns, US)));
   const rows = ranks.map(({ rank, name, shift_ns, collectives, residual_ns: residual, base_ns }) => [
     String(rank),
@@ -76,19 +97,26 @@ function ranksOf({ ranks }) {
     ...["median", "p95", "max"].map((key) => (residual ? micros(residual[key]) : "–")),
     base_ns === null ? unknown() : el("span", { class: "mono" }, String(base_ns)),
   ]);
+  /** @param {string} text */
   const number = (text) => column(text, "number");
   const headings = [number("Rank"), column("Trace", "name"), number("Clock shift, µs"), number("Collectives"), number("Apart, µs: median"), number("p95"), number("most"), number("Base time, ns")];
-  return long(rows, (some) => table(headings, some), "ranks");
+  return long(rows, (part) => table(headings, part), "ranks");
 }
 
-/** Where a step starts, seen from the trace's first event. */
+/**
+ * The start of a step, relative to the trace's first event.
+ * @param {Step} step
+ * @param {Span | null} bounds
+ */
 function startOf({ start_ns }, bounds) {
   if (!bounds) return String(start_ns);
   return el("span", { title: `${start_ns} ns on the trace's clock` }, `+${duration(BigInt(start_ns) - BigInt(bounds.start_ns))}`);
 }
 
+/** @param {Int} ns */
 const exact = (ns) => el("span", { title: `${ns} ns` }, duration(ns));
 
+/** @param {Trace} trace */
 function countsOf({ counts }) {
   const entries = Object.entries(counts).sort(([, a], [, b]) => Number(b) - Number(a));
   if (entries.length === 0) return el("p", { class: "muted" }, "No events.");
@@ -104,9 +132,10 @@ function countsOf({ counts }) {
     ];
   });
   const headings = [column("Phase"), column("Category"), column("Events", "number"), column("", "bar")];
-  return long(rows, (some) => table(headings, some), "kinds");
+  return long(rows, (part) => table(headings, part), "kinds");
 }
 
+/** @param {Trace} trace */
 function devicesOf({ devices, streams }) {
   const ofDevice = group(streams, deviceOf);
   const known = new Set(devices.map((device) => String(device.id)));
@@ -123,11 +152,15 @@ function devicesOf({ devices, streams }) {
     el("span", { class: "chips" }, (ofDevice.get(String(device.id)) ?? []).map((stream) => el("code", {}, stream))),
   ]);
   const headings = [column("Device", "number"), column("Name"), column("Memory", "number"), column("Events", "number"), column("Streams")];
-  const shown = rows.length > 0 ? long(rows, (some) => table(headings, some), "devices") : null;
+  const shown = rows.length > 0 ? long(rows, (part) => table(headings, part), "devices") : null;
   return el("div", { class: "stack" }, shown, idleOf(idle, used.length > 0));
 }
 
-/** The devices that a process sees and never uses: on a node of eight, seven of them. */
+/**
+ * The devices without events: of eight GPUs that a process sees, often seven.
+ * @param {Device[]} idle
+ * @param {boolean} others
+ */
 function idleOf(idle, others) {
   if (idle.length === 0) return null;
   const names = new Set(idle.map((device) => device.name ?? "unknown"));
@@ -136,25 +169,38 @@ function idleOf(idle, others) {
   return el("p", { class: "muted" }, `No event on ${others ? "the other " : ""}${which} ${ids} (${[...names].join(", ")}).`);
 }
 
+/** @param {string} stream */
 const deviceOf = (stream) => stream.slice(0, stream.lastIndexOf("/"));
 
+/**
+ * @template Item
+ * @param {Item[]} items
+ * @param {(item: Item) => string} keyOf
+ */
 function group(items, keyOf) {
+  /** @type {Map<string, Item[]>} */
   const groups = new Map();
   for (const item of items) {
     const key = keyOf(item);
     if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(item);
+    groups.get(key)?.push(item);
   }
   return groups;
 }
 
+/** @param {Trace} trace */
 function processesOf({ processes, threads }) {
   if (processes.length === 0) return el("p", { class: "muted" }, "No processes in this trace.");
   const threadsOf = group(threads, (thread) => String(thread.pid));
-  const one = (process) => processOf(process, threadsOf.get(String(process.pid)) ?? []);
-  return long(processes, (some) => el("div", {}, some.map(one)), "processes");
+  /** @param {Process} process */
+  const detailsOf = (process) => processOf(process, threadsOf.get(String(process.pid)) ?? []);
+  return long(processes, (part) => el("div", {}, part.map(detailsOf)), "processes");
 }
 
+/**
+ * @param {Process} process
+ * @param {Thread[]} threads
+ */
 function processOf(process, threads) {
   const summary = el(
     "summary",
@@ -166,33 +212,45 @@ function processOf(process, threads) {
     el("span", { class: "muted small" }, ` ${plural(threads.length, "thread")} · ${plural(process.events, "event")}`),
   );
   const details = el("details", {}, summary);
-  // A trace may have thousands of threads: their rows are made when they are asked for.
+  // a trace may have thousands of threads: their rows are made when the process is opened
   details.addEventListener("toggle", () => details.append(threadsOf(threads)), { once: true });
   return details;
 }
 
-/** An id as it stands in the trace; profilers write empty ones as well. */
+/**
+ * An id as the trace has it; profilers also write empty ones.
+ * @param {Int | string} id
+ */
 const idText = (id) => (id === "" ? '""' : String(id));
 
+/** @param {Thread[]} threads */
 function threadsOf(threads) {
   if (threads.length === 0) return el("p", { class: "muted" }, "No threads of its own.");
   const rows = threads.map(({ tid, name, events }) => [el("span", { class: "mono" }, idText(tid)), name ?? unknown(), count(events)]);
-  return long(rows, (some) => table([column("Thread"), column("Name"), column("Events", "number")], some), "threads");
+  return long(rows, (part) => table([column("Thread"), column("Name"), column("Events", "number")], part), "threads");
 }
 
-/** What `render` makes of the first rows, with a button for the rest when there are many. */
+/**
+ * Render the first rows, with a button that shows all where there are more.
+ * @template Item
+ * @param {Item[]} rows
+ * @param {(rows: Item[]) => HTMLElement} render
+ * @param {string} noun
+ */
 function long(rows, render, noun) {
   if (rows.length <= SHORT) return scrolled(render(rows));
   const shown = scrolled(render(rows.slice(0, SHORT)));
   const button = el("button", { type: "button", class: "quiet", "aria-expanded": "false" });
-  const turn = (all) => {
+  /** @param {boolean} all */
+  const show = (all) => {
     shown.replaceChildren(render(all ? rows : rows.slice(0, SHORT)));
     button.setAttribute("aria-expanded", String(all));
     button.textContent = all ? `Show the first ${SHORT}` : `Show all ${count(rows.length)} ${noun}`;
   };
-  turn(false);
-  button.addEventListener("click", () => turn(button.getAttribute("aria-expanded") === "false"));
+  show(false);
+  button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
   return el("div", {}, shown, button);
 }
 
+/** @param {HTMLElement} content */
 const scrolled = (content) => el("div", { class: "scroll" }, content);

@@ -1,24 +1,27 @@
-// Runs ahead of the Perfetto UI's own script, on the page /perfetto/{view}/ that serves our copy of it. A view is a
-// trace's id, or that and, behind a ~, what is selected of it and which arguments it has: JSON in base64url.
-// The UI knows one engine, at 127.0.0.1:9001. This leads those requests to the trace's engine on our origin,
-// waits until that has loaded the trace, and has the UI open it, with no dialog and no other port.
+// Runs before the Perfetto UI's own script, on the page /perfetto/{view}/ that serves our copy of the UI. A view is the
+// id of a trace, optionally followed by a ~ and its selection and arguments: JSON in base64url.
+// The UI knows one engine, at 127.0.0.1:9001. This script redirects those requests to the trace's engine on our origin,
+// waits until the engine has loaded the trace, and makes the UI open it, without a dialog and without another port.
 'use strict';
 
 (() => {
-  const view = location.pathname.split('/').filter(Boolean).at(-1);
+  const view = location.pathname.split('/').filter(Boolean).at(-1) ?? '';
   const [trace, code] = view.split('~');
   const root = `${location.origin}/perfetto/${view}/rpc`;
 
-  /** The text that base64url stands for. */
+  /**
+   * Decode base64url to text.
+   * @param {string} base64url
+   */
   const textOf = (base64url) => {
     const bytes = atob(base64url.replaceAll('-', '+').replaceAll('_', '/'));
     return new TextDecoder().decode(Uint8Array.from(bytes, (sign) => sign.charCodeAt(0)));
   };
-  // The server writes its keys in order. What is selected stays text: its times would not fit the numbers of JSON.parse.
+  // The server writes the keys in this order. The selection stays text: its times exceed the numbers of JSON.parse.
   const [, args = 'all', selection = ''] = /^{(?:"args":"(\w+)",?)?(?:"selection":(.*))?}$/.exec(code ? textOf(code) : '{}') ?? [];
 
-  // Of an address that names no page, the UI asks its server for a trace that only its makers' server has.
-  const address = location.href; // the UI changes it
+  // At an address without a page, the UI requests a trace that only the server of its makers has.
+  const address = location.href; // the UI changes it later
   const namesPage = () => /^#!\/\w/.test(location.hash);
   const viewer = () => `#!/viewer${/\?.*/s.exec(location.hash)?.[0] ?? ''}`;
   if (!namesPage()) history.replaceState(history.state, '', viewer());
@@ -28,9 +31,11 @@
     location.replace(viewer());
   });
 
+  /** @param {URL} url */
   const isEngine = (url) => ['127.0.0.1', 'localhost'].includes(url.hostname) && url.port === '9001';
 
-  const lead = (address) => {
+  /** @param {string | URL} address */
+  const redirect = (address) => {
     const url = new URL(address, location.href);
     if (!isEngine(url)) return address;
     const target = new URL(root + url.pathname);
@@ -40,32 +45,48 @@
 
   const fetchAnywhere = window.fetch;
   window.fetch = (resource, options) =>
-    fetchAnywhere(typeof resource === 'string' || resource instanceof URL ? lead(resource) : resource, options);
+    fetchAnywhere(typeof resource === 'string' || resource instanceof URL ? redirect(resource) : resource, options);
 
-  // What the UI makes of a lost engine is either silence or a form that asks to file a bug with its makers. So the
-  // end of its connection is told here, and not to the UI.
+  // The UI reports a lost engine not at all, or with a form that files a bug with its makers. So this script reports
+  // the end of the connection, and hides it from the UI.
   window.WebSocket = class extends window.WebSocket {
+    wanted = false;
+
+    /**
+     * @param {string | URL} address
+     * @param {string | string[]} [protocols]
+     */
     constructor(address, protocols) {
-      const led = lead(address);
-      super(led, protocols);
-      if (led === address) return;
+      const redirected = redirect(address);
+      super(redirected, protocols);
+      if (redirected === address) return;
       this.addEventListener('error', (event) => event.stopImmediatePropagation());
       this.addEventListener('close', (event) => {
         event.stopImmediatePropagation();
-        if (!this.wanted) sayBroken(event.reason || 'The connection to the server is lost.', UNTIL_RELOADED);
+        if (!this.wanted) showBroken(event.reason || 'The connection to the server is lost.', UNTIL_RELOADED);
       });
     }
 
+    /**
+     * @param {number} [code]
+     * @param {string} [reason]
+     */
     close(code, reason) {
       this.wanted = true;
       super.close(code, reason);
     }
   };
 
-  // The UI asks a host of its makers whether they are looking. Nothing here leaves our origin, nor tries to.
-  const source = Object.getOwnPropertyDescriptor(HTMLScriptElement.prototype, 'src');
+  // The UI loads a script from a host of its makers to recognise their staff. No request may leave our origin.
+  const source = /** @type {PropertyDescriptor & { set: (this: HTMLScriptElement, address: string) => void }} */ (
+    Object.getOwnPropertyDescriptor(HTMLScriptElement.prototype, 'src')
+  );
   Object.defineProperty(HTMLScriptElement.prototype, 'src', {
     ...source,
+    /**
+     * @this {HTMLScriptElement}
+     * @param {string} address
+     */
     set(address) {
       if (new URL(address, location.href).origin === location.origin) source.set.call(this, address);
       else queueMicrotask(() => this.dispatchEvent(new Event('error')));
@@ -83,8 +104,13 @@
     'position:fixed;inset:auto 0 0 0;z-index:10000;padding:10px 16px;display:flex;flex-wrap:wrap;gap:4px 16px;' +
     'align-items:center;font:14px/1.45 system-ui,sans-serif;background:#1f2a37;color:#fff;overflow-wrap:anywhere';
 
-  /** Show a line at the foot of the page; no text takes it away. */
-  const say = (text, role = 'status', ...more) => {
+  /**
+   * Show a line at the foot of the page; an empty text removes it.
+   * @param {string} text
+   * @param {string} role
+   * @param {...Node} more
+   */
+  const showNotice = (text, role = 'status', ...more) => {
     notice.setAttribute('role', role);
     notice.replaceChildren(text, ...more);
     if (!text) notice.remove();
@@ -94,21 +120,31 @@
   const BUTTON =
     'padding:3px 12px;font:inherit;color:#fff;background:#0b5cad;border:1px solid #9cc8f5;border-radius:5px;cursor:pointer';
 
-  /** Say what can't be mended but by loading the page again. */
-  const sayBroken = (text, then = '') => {
+  /**
+   * Show an error that only a reload of the page mends.
+   * @param {string} text
+   * @param {string} then
+   */
+  const showBroken = (text, then = '') => {
     const reload = document.createElement('button');
     reload.type = 'button';
     reload.textContent = 'Reload';
     reload.style.cssText = BUTTON;
     reload.addEventListener('click', () => location.reload());
-    say(`${then}${text}`, 'alert', reload);
+    showNotice(`${then}${text}`, 'alert', reload);
   };
 
   const UNTIL_RELOADED = 'The trace is out of reach until this page is reloaded. ';
 
+  /** @param {number} bytes */
   const megabytes = (bytes) => (bytes / 1e6).toFixed(0);
 
-  /** The answer of our API; throws an Error that says what it refused. */
+  /**
+   * Send a request to our API, and return its status and answer. Throws an Error with the reason of a refusal.
+   * @param {string} path
+   * @param {RequestInit} [options]
+   * @returns {Promise<[number, any]>}
+   */
   async function ask(path, options) {
     let response;
     try {
@@ -122,46 +158,57 @@
   }
 
   async function engineReady() {
-    const chosen = new URLSearchParams({wait: 1, args, ...(selection && {selection})});
+    const chosen = new URLSearchParams({wait: '1', args, ...(selection && {selection})});
     for (;;) {
       const [status, session] = await ask(`/session?${chosen}`, {method: 'POST'});
       if (status === 200) return;
-      if (session.state === 'waiting') say('The engine waits until others that make room for it have ended.');
-      else say(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
+      if (session.state === 'waiting') showNotice('The engine waits until other engines have ended and freed memory.');
+      else showNotice(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
   }
 
-  // The UI says nowhere that it has started: its `app` object appears when it has.
+  // The UI sends no event when it has started; then its `app` object exists.
+  /** @returns {Promise<PerfettoApp>} */
   const uiReady = () =>
     new Promise((resolve) => {
-      const look = () => (window.app?.openTraceFromHttpRpc ? resolve(window.app) : setTimeout(look, 50));
-      look();
+      const check = () => (window.app?.openTraceFromHttpRpc ? resolve(window.app) : setTimeout(check, 50));
+      check();
     });
 
-  /** Have the UI call the trace by its name, in its title, its sidebar and what it exports. Another UI may not know how. */
+  /**
+   * Make the UI use the name of the trace in its title, its sidebar and its exports; other versions may not support this.
+   * @param {PerfettoApp} app
+   * @param {string} name
+   */
   function label(app, name) {
     const shared = Object.getPrototypeOf(app);
     const activate = shared.setActiveTrace;
-    shared.setActiveTrace = function (opened) {
+    shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
       const info = opened.traceInfo;
       if (info.source.type === 'HTTP_RPC') {
         info.traceTitle = name;
         info.traceUrl = `${location.origin}/traces/${trace}`;
-        if (app.httpRpc) app.httpRpc.newEngineMode = 'FORCE_BUILTIN_WASM'; // for a file opened next: the engine has its trace
+        if (app.httpRpc) app.httpRpc.newEngineMode = 'FORCE_BUILTIN_WASM'; // for a file that is opened next: the engine has a trace already
         dropExamples(app.sidebar?.menuItems);
       }
       return activate.call(this, opened);
     };
   }
 
-  /** The examples lie on a host of the UI's makers, which is out of reach from here. */
+  /**
+   * Remove the examples from the sidebar: they are on a host of the UI's makers, which pages of ours may not reach.
+   * @param {any} items
+   */
   function dropExamples(items) {
     for (const {id, section} of items?.registry ? [...items.values()] : []) {
       if (section === 'example_traces') items.registry.delete(id);
     }
   }
 
-  /** Open the UI at the place that the address names; the trace stays open where that is not to be had. */
+  /**
+   * Open the UI at the place that the address names. If that fails, the trace stays open.
+   * @param {PerfettoApp} app
+   */
   async function openAt(app) {
     try {
       const {openPlace} = await import('/static/place.js');
@@ -171,13 +218,13 @@
       close.type = 'button';
       close.textContent = 'Close';
       close.style.cssText = BUTTON;
-      close.addEventListener('click', () => say(''));
-      say(`The slice can't be shown. ${error.message}`, 'alert', close);
+      close.addEventListener('click', () => showNotice(''));
+      showNotice(`The slice can't be shown. ${error.message}`, 'alert', close);
     }
   }
 
   const timeline = import('/static/timeline.js');
-  timeline.then(({widenTitles}) => widenTitles(), () => null); // the start below tells why it can't be had
+  timeline.then(({widenTitles}) => widenTitles(), () => null); // a failed import is reported by the start below
 
   (async () => {
     try {
@@ -188,10 +235,10 @@
       label(app, name);
       (await timeline).arrangeTimelines(app);
       app.openTraceFromHttpRpc();
-      say('');
+      showNotice('');
       await openAt(app);
     } catch (error) {
-      sayBroken(`The trace can't be opened. ${error.message}`);
+      showBroken(`The trace can't be opened. ${error.message}`);
     }
   })();
 })();

@@ -1,21 +1,22 @@
-// Asking again and again, at a pace that fits.
+// Polling at an adaptive interval.
 
-const FASTEST = 1000;
-const SLOWEST = 30_000;
+const MIN_MS = 1000;
+const MAX_MS = 30_000;
 
 /**
- * Call `ask` (async) now and then again: each second while it answers true (something goes on) or the tab is
- * seen, else at doubling distances. An `ask` that answers null ends it. `ask` handles its own errors; after one
- * it answers false. The returned function asks at once.
+ * Call `ask` (async) now and repeatedly: each second while it resolves to true (work is under way) or the tab is
+ * visible, else at intervals that double. It ends when `ask` resolves to null. `ask` handles its own errors, after which
+ * it resolves to false. Returns a function that calls `ask` at once.
+ * @param {() => Promise<boolean | null>} ask
  */
 export function poll(ask) {
   let timer = 0;
-  let distance = FASTEST;
+  let interval = MIN_MS;
   let asking = false;
   let again = false;
   let ended = false;
 
-  async function turn() {
+  async function refresh() {
     clearTimeout(timer);
     if (ended) return;
     if (asking) {
@@ -23,23 +24,23 @@ export function poll(ask) {
       return;
     }
     asking = true;
-    const lively = await ask();
+    const isActive = await ask();
     asking = false;
-    ended = lively === null;
+    ended = isActive === null;
     if (ended) return;
     if (again) {
       again = false;
-      turn();
+      refresh();
       return;
     }
-    const eager = lively || document.visibilityState === "visible";
-    distance = eager ? FASTEST : Math.min(distance * 2, SLOWEST);
-    timer = setTimeout(turn, distance);
+    const isFast = isActive || document.visibilityState === "visible";
+    interval = isFast ? MIN_MS : Math.min(interval * 2, MAX_MS);
+    timer = setTimeout(refresh, interval);
   }
 
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "visible") turn();
+    if (document.visibilityState === "visible") refresh();
   });
-  turn();
-  return turn;
+  refresh();
+  return refresh;
 }

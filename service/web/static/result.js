@@ -1,18 +1,24 @@
-// A query's rows as a table. Values are shown as they are: exact integers, NULL told from an empty string.
+// The rows of a query as a table. Values are exact: integers have all their digits, and NULL differs from an empty string.
 import { el } from "./dom.js";
 import { count } from "./format.js";
 
-const AT_ONCE = 500; // rows drawn before the next button press; a browser lays out so many at ease
+const BATCH = 500; // rows that are drawn at once; a browser lays out so many without delay
 
-const written = String;
-
-/** A number as a person reads it: grouped, and with three decimals at most. */
+/**
+ * Format a number with thousands separators and at most three decimals.
+ * @param {Int} value
+ */
 export const legible = (value) => (typeof value === "bigint" || Number.isInteger(value) ? count(value) : short.format(value));
 
 const short = new Intl.NumberFormat("en-US", { maximumFractionDigits: 3 });
 
-/** Show a result ({columns, rows}) in `box`; `number` writes numbers, exactly if not told otherwise. */
-export function showResult(box, { columns, rows }, { number = written } = {}) {
+/**
+ * Show a result in `box`; `number` formats numbers, by default exactly.
+ * @param {HTMLElement} box
+ * @param {Table} table
+ * @param {{ number?: (value: Int) => string }} options
+ */
+export function showResult(box, { columns, rows }, { number = String } = {}) {
   const body = el("tbody");
   const head = el("tr", {}, columns.map((column) => el("th", { scope: "col", class: kind(column), title: about(column) }, column.name)));
   const table = el("table", {}, el("thead", {}, head), body);
@@ -21,27 +27,35 @@ export function showResult(box, { columns, rows }, { number = written } = {}) {
   let drawn = 0;
 
   function draw() {
-    const next = rows.slice(drawn, drawn + AT_ONCE);
+    const next = rows.slice(drawn, drawn + BATCH);
     body.append(...next.map((row) => el("tr", {}, row.map((value, i) => cell(value, columns[i], number)))));
     drawn += next.length;
     more.hidden = drawn === rows.length;
-    more.textContent = `Show ${count(Math.min(AT_ONCE, rows.length - drawn))} more of ${count(rows.length - drawn)}`;
+    more.textContent = `Show ${count(Math.min(BATCH, rows.length - drawn))} more of ${count(rows.length - drawn)}`;
   }
   more.addEventListener("click", draw);
   draw();
 
-  const wrap = el("input", { type: "checkbox", onchange: (event) => table.classList.toggle("wrap", event.target.checked) });
+  const wrap = el("input", { type: "checkbox", onchange: (/** @type {any} */ event) => table.classList.toggle("wrap", event.target.checked) });
   const foot = el("div", { class: "buttons" }, more, el("label", {}, wrap, " Wrap long text"));
   box.replaceChildren(region, ...(rows.length > 0 ? [foot] : [el("p", { class: "empty muted" }, "No rows.")]));
   box.hidden = false;
 }
 
+/** @param {Column} column */
 const isNumeric = ({ type }) => type === "int" || type === "double";
 
+/** @param {Column} column */
 const kind = (column) => (isNumeric(column) ? "number" : null);
 
+/** @param {Column} column */
 const about = ({ type, unit, description }) => [type, unit, description].filter(Boolean).join(" · ");
 
+/**
+ * @param {Value} value
+ * @param {Column} column
+ * @param {(value: Int) => string} number
+ */
 function cell(value, column, number) {
   if (value === null) return el("td", { class: `null ${kind(column) ?? ""}` }, "NULL");
   const isNumber = typeof value === "number" || typeof value === "bigint";

@@ -1,4 +1,4 @@
-// Queries to begin with. They name only what every torch.profiler trace has once the engine has read it.
+// Sample queries. They use only tables and categories that the engine has for every torch.profiler trace.
 
 export const SAMPLES = [
   {
@@ -69,5 +69,8 @@ order by value desc`,
   },
 ];
 
-/** The sample that says most of a trace: its kernels, or without a GPU its operators. */
+/**
+ * The first sample to show: the kernels of a trace, or its operators if it has no GPU.
+ * @param {Trace} trace
+ */
 export const firstSample = ({ counts }) => SAMPLES[Number(counts["X|kernel"] ?? 0) > 0 ? 0 : SAMPLES.findIndex(({ label }) => label === "Top operators")];

@@ -1,11 +1,11 @@
-// A selection: what to keep of a trace. Its times are exact: BigInt here, and text in the fields and on the way.
+// A selection of events of a trace. Its times are exact: BigInt here, text in form fields and in requests.
 import { api } from "./api.js";
 import { chosenArgs } from "./args.js";
 import { el } from "./dom.js";
 import { writeExact } from "./exact.js";
 import { duration } from "./format.js";
 
-const SHOWN = 12; // values of one criterion that are told before "and 858 more"
+const VALUES_MAX = 12; // values of a criterion that are listed before "and 858 more"
 const DECIMAL = /^(\d*)\.?(\d*)$/;
 
 export const MS = { name: "ms", decimals: 6 };
@@ -13,37 +13,60 @@ export const US = { name: "µs", decimals: 3 };
 export const MB = { name: "MB", decimals: 6 };
 export const WHOLE = { name: "", decimals: 0 };
 
-/** Where the Perfetto UI opens on what is selected of a trace; without a selection, on all of it. */
+/**
+ * Address at which the Perfetto UI opens a selection of a trace, or all of it.
+ * @param {string} id
+ * @param {TraceSelection} selection
+ */
 export function perfettoOf(id, selection = {}) {
   const wanted = [selectionIn(selection), chosenArgs() === "all" ? "" : `args=${chosenArgs()}`].filter(Boolean);
   return `${api("traces", id, "perfetto")}${wanted.length > 0 ? "?" : ""}${wanted.join("&")}`;
 }
 
-/** Where what is selected of a trace is had as a file. */
+/**
+ * Address of a selection of a trace as a file.
+ * @param {string} id
+ * @param {TraceSelection} selection
+ */
 export const downloadOf = (id, selection = {}) => `${api("traces", id, "download")}?${["format=json.gz", selectionIn(selection)].filter(Boolean).join("&")}`;
 
-/** A link that opens a part of a trace at once. */
+/**
+ * Make a link that opens a selection in the Perfetto UI.
+ * @param {string} id
+ * @param {TraceSelection} selection
+ * @param {string} what
+ */
 export function openLink(id, selection, what) {
   return el("a", { href: perfettoOf(id, selection), target: "_blank", rel: "noopener", "aria-label": `Open ${what} in Perfetto` }, "Open");
 }
 
+/** @param {TraceSelection} selection */
 const selectionIn = (selection) => (isEmpty(selection) ? "" : `selection=${encodeURIComponent(writeExact(selection))}`);
 
+/** @param {object} selection */
 export const isEmpty = (selection) => Object.keys(selection).length === 0;
 
-/** What a field of decimals means in the unit's smallest part, as BigInt; null of an empty one. Throws a RangeError. */
+/**
+ * Parse decimals of a unit as an integer of its smallest part; null if the text is empty. Throws a RangeError.
+ * @param {string} text
+ * @param {{ name: string, decimals: number }} unit
+ */
 export function exactly(text, { name, decimals }) {
-  const told = text.trim();
-  const said = told.length > 40 ? `${told.slice(0, 40)}…` : told;
-  if (told === "") return null;
-  const [, whole, fraction] = DECIMAL.exec(told) ?? [];
-  if (whole === undefined || whole + fraction === "") throw new RangeError(`“${said}” is no ${name ? `number of ${name}` : "whole number"}.`);
+  const trimmed = text.trim();
+  const shown = trimmed.length > 40 ? `${trimmed.slice(0, 40)}…` : trimmed;
+  if (trimmed === "") return null;
+  const [, whole, fraction] = DECIMAL.exec(trimmed) ?? [];
+  if (whole === undefined || whole + fraction === "") throw new RangeError(`“${shown}” is no ${name ? `number of ${name}` : "whole number"}.`);
   const kept = fraction.replace(/0+$/, "");
-  if (kept.length > decimals) throw new RangeError(`“${said}” has more than ${decimals} decimals: there is nothing smaller.`);
+  if (kept.length > decimals) throw new RangeError(`“${shown}” has more than ${decimals} decimals: there is nothing smaller.`);
   return BigInt(whole + kept.padEnd(decimals, "0"));
 }
 
-/** The reverse: an integer of the smallest part as decimals of the unit. */
+/**
+ * Format an integer of the smallest part as decimals of the unit: the reverse of `exactly`.
+ * @param {Int} value
+ * @param {{ decimals: number }} unit
+ */
 export function inUnit(value, { decimals }) {
   const big = BigInt(value);
   const digits = String(big < 0n ? -big : big).padStart(decimals + 1, "0");
@@ -51,11 +74,13 @@ export function inUnit(value, { decimals }) {
   return `${big < 0n ? "−" : ""}${whole}${fraction && "."}${fraction}`;
 }
 
+/** @type {[Exclude<keyof Criteria, "window" | "min_dur_ns">, string, string?][]} */
 const CRITERIA = [
   ["ranks", "rank"], ["steps", "step"], ["devices", "device"], ["streams", "stream"], ["threads", "thread"],
   ["processes", "process", "processes"], ["categories", "category", "categories"], ["names", "name"], ["phases", "phase"],
 ];
 
+/** @type {Record<string, string>} */
 const EDGES = { start: "only what begins in the window", clip: "slices cut to the window" };
 
 const LEFT_OUT = {
@@ -63,40 +88,54 @@ const LEFT_OUT = {
   kernels: "no kernels of launches", annotations: "no annotations around the window",
 };
 
-/** What a selection keeps, in words; `bounds` are those of the trace that it was cut out of, where they are known. */
+/**
+ * Describe a selection in words; `bounds` are those of the trace that it was cut from, if known.
+ * @param {TraceSelection} selection
+ * @param {Span | null} bounds
+ */
 export function wordsOf(selection, bounds = null) {
   const words = criteriaOf(selection, bounds);
   if (selection.exclude) words.push(`without ${criteriaOf(selection.exclude, bounds).join(", ")}`);
-  if (selection.straddle in EDGES) words.push(EDGES[selection.straddle]);
-  for (const [name, said] of Object.entries(LEFT_OUT)) if (selection.closure?.[name] === false) words.push(said);
+  if (selection.straddle && selection.straddle in EDGES) words.push(EDGES[selection.straddle]);
+  for (const [name, text] of Object.entries(LEFT_OUT)) if (selection.closure?.[name] === false) words.push(text);
   return words.length > 0 ? words : ["all of it"];
 }
 
+/**
+ * @param {Criteria} criteria
+ * @param {Span | null} bounds
+ */
 function criteriaOf(criteria, bounds) {
   const words = [];
-  for (const [key, one, many = `${one}s`] of CRITERIA) {
+  for (const [key, singular, plural = `${singular}s`] of CRITERIA) {
     const values = criteria[key];
-    if (values) words.push(`${values.length === 1 ? one : many} ${listed(values)}`);
+    if (values) words.push(`${values.length === 1 ? singular : plural} ${listed(values)}`);
   }
   if (criteria.window) words.push(windowOf(criteria.window, bounds));
   if (criteria.min_dur_ns) words.push(`at least ${duration(criteria.min_dur_ns)} long`);
   return words;
 }
 
+/** @param {unknown[]} values */
 function listed(values) {
-  const shown = values.slice(0, SHOWN).map((value) => (value === "" ? "none" : String(value))).join(", ");
-  return values.length > SHOWN ? `${shown} and ${values.length - SHOWN} more` : shown;
+  const shown = values.slice(0, VALUES_MAX).map((value) => (value === "" ? "none" : String(value))).join(", ");
+  return values.length > VALUES_MAX ? `${shown} and ${values.length - VALUES_MAX} more` : shown;
 }
 
+/**
+ * @param {TimeWindow} window
+ * @param {Span | null} bounds
+ */
 function windowOf({ start_ns: start, end_ns: end, relative, from, to }, bounds) {
+  /** @param {Int} ns */
   const at = (ns) => {
     if (relative) return `${inUnit(ns, MS)} ms`;
     return bounds ? `${inUnit(BigInt(ns) - BigInt(bounds.start_ns), MS)} ms` : `${ns} ns of its clock`;
   };
   const edges = [];
-  if (from ?? null) edges.push(`from “${from}”`);
-  else if ((start ?? null) !== null) edges.push(`from ${at(start)}`);
-  if (to ?? null) edges.push(`to “${to}”`);
-  else if ((end ?? null) !== null) edges.push(`to ${at(end)}`);
+  if (from) edges.push(`from “${from}”`);
+  else if (start !== null && start !== undefined) edges.push(`from ${at(start)}`);
+  if (to) edges.push(`to “${to}”`);
+  else if (end !== null && end !== undefined) edges.push(`to ${at(end)}`);
   return edges.join(" ") || "any time";
 }

@@ -1,5 +1,5 @@
-// The SQL box: one query at a time, with its progress, its error and its rows.
-import { Problem, api, query, readJson } from "./api.js";
+// The panel "SQL": runs one query at a time, and shows its progress, its error and its rows.
+import { Problem, query, readJson } from "./api.js";
 import { chosenArgs } from "./args.js";
 import { byId, el, save, setText } from "./dom.js";
 import { progressOf } from "./engine.js";
@@ -8,10 +8,13 @@ import { hideProblem } from "./problem.js";
 import { showResult } from "./result.js";
 import { SAMPLES, firstSample } from "./samples.js";
 
-/** Wire the box for a ready trace. */
+/**
+ * Wire the box for a ready trace.
+ * @param {Trace} trace
+ */
 export function startSql(trace) {
   const input = byId("sql-input");
-  // a browser shows the line of the caret, which may be all of the field that one sees
+  // a browser scrolls only to the line of the caret, and so may show no more of the field
   input.addEventListener("focus", () => input.scrollIntoView({ block: "nearest" }));
   const remembered = `sql of ${trace.id}`;
   input.value = sessionStorage.getItem(remembered) ?? firstSample(trace).sql;
@@ -21,8 +24,10 @@ export function startSql(trace) {
     ),
   );
 
-  let running = null; // the AbortController of the query under way
+  /** @type {AbortController | null} */
+  let running = null; // of the query that runs
 
+  /** @param {(sql: string, signal: AbortSignal) => Promise<string>} work */
   async function run(work) {
     if (running || input.value.trim() === "") return;
     sessionStorage.setItem(remembered, input.value);
@@ -53,7 +58,7 @@ export function startSql(trace) {
       setText(byId("sql-said"), "Receiving rows…");
       const result = await readJson(answer);
       showResult(byId("sql-result"), result);
-      return said(result);
+      return summaryOf(result);
     });
 
   const askCsv = () =>
@@ -69,7 +74,7 @@ export function startSql(trace) {
   byId("sql-csv").addEventListener("click", askCsv);
   byId("sql-cancel").addEventListener("click", () => {
     running?.abort();
-    input.focus(); // the button that had it is disabled now
+    input.focus(); // the button that had the focus is disabled now
   });
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -78,6 +83,7 @@ export function startSql(trace) {
   });
 }
 
+/** @param {number} since */
 const seconds = (since) => ((performance.now() - since) / 1000).toFixed(1);
 
 function begin() {
@@ -95,42 +101,55 @@ function end() {
   setBusy(false);
 }
 
-/** Run keeps its focus while it is out of use, hence aria-disabled; Cancel is the other way round. */
+/**
+ * Run uses aria-disabled, since it keeps the focus while it is disabled; Cancel need not keep it.
+ * @param {boolean} busy
+ */
 function setBusy(busy) {
   byId("sql-run").setAttribute("aria-disabled", String(busy));
   byId("sql-csv").setAttribute("aria-disabled", String(busy));
   byId("sql-cancel").disabled = !busy;
 }
 
+/** @param {Session} session */
 function onLoading(session) {
-  // Said once; the figures move beside it, where a screen reader is not told each of them.
+  // the text changes once; the numbers change in an element that screen readers ignore
   setText(byId("sql-said"), session.state === "waiting" ? "The engine can't begin yet." : "The engine is loading the trace.");
   setText(byId("sql-loaded"), progressOf(session));
   byId("sql-loading").hidden = false;
 }
 
-function said({ rows, truncated, elapsed_ms: elapsed }) {
+/** @param {QueryResult} result */
+function summaryOf({ rows, truncated, elapsed_ms: elapsed }) {
   const time = elapsed >= 1000 ? `${(elapsed / 1000).toFixed(2)} s` : `${elapsed.toFixed(1)} ms`;
   const length = `${plural(rows.length, "row")} in ${time}.`;
   return truncated ? `${length} Truncated: only the first ${count(rows.length)}; ask for more rows or download the CSV.` : length;
 }
 
-/** Replace the text in a way that the browser's undo knows. */
+/**
+ * Replace the text so that the browser can undo it.
+ * @param {HTMLTextAreaElement} input
+ * @param {string} sql
+ */
 function write(input, sql) {
   input.focus();
   input.select();
-  // execCommand is the only edit that undo covers; where it is gone the text is set.
+  // undo covers only edits by execCommand; a browser without it gets the text set
   if (!document.execCommand?.("insertText", false, sql)) input.value = sql;
 }
 
-/** The engine's message in its own layout (it points with a caret), and the way to the place. */
+/**
+ * Show the engine's message in its own layout (a caret points to the error), and a button that moves to the error.
+ * @param {HTMLTextAreaElement} input
+ * @param {Problem} problem
+ */
 function showSqlError(input, problem) {
-  const { message, line, column } = problem.fields;
+  const { message, line = NaN, column = NaN } = problem.fields;
   const box = byId("sql-error");
   const place = Number.isInteger(line) ? `line ${line}${Number.isInteger(column) ? `, column ${column}` : ""}` : null;
   box.replaceChildren(
     el("p", {}, el("strong", {}, problem.title), " ", el("code", { class: "code" }, problem.code),
-      place ? el("button", { type: "button", class: "quiet", onclick: () => goTo(input, line, column ?? 1) }, `Go to ${place}`) : null),
+      place ? el("button", { type: "button", class: "quiet", onclick: () => goTo(input, line, column || 1) }, `Go to ${place}`) : null),
     el("pre", { tabindex: 0 }, message ?? problem.detail),
   );
   const repeats = message === undefined || problem.detail.includes(message) || message.includes(problem.detail);
@@ -138,10 +157,15 @@ function showSqlError(input, problem) {
   box.hidden = false;
 }
 
+/**
+ * @param {HTMLTextAreaElement} input
+ * @param {number} line
+ * @param {number} column
+ */
 function goTo(input, line, column) {
   const before = input.value.split("\n").slice(0, line - 1);
   const start = before.reduce((sum, text) => sum + text.length + 1, 0) + column - 1;
-  const word = /^\w*/.exec(input.value.slice(start))[0];
+  const word = /^\w*/.exec(input.value.slice(start))?.[0] ?? "";
   input.focus();
   input.setSelectionRange(start, start + Math.max(1, word.length));
 }

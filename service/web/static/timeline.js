@@ -1,11 +1,21 @@
-// Arranges the timeline of the Perfetto UI v52 for traces of PyTorch: GPUs and the threads that feed them come first
-// and open, under the names and numbers of the trace. SQL keeps the engine's names and numbers.
+// Arranges the timeline of the Perfetto UI v52 for traces of PyTorch: GPUs and the threads that launch their work come
+// first and expanded, with the names and numbers of the trace. In SQL the engine's names and numbers stay.
 
-const OPEN_TRACKS_MAX = 64; // tracks of open groups: several screens; of 64 ranks, all open ones draw 4 times slower
-const THREADS_MAX = 12; // threads of a process that stand alone; a group has the others
-const TITLE_WIDTH = '330px'; // of the column of names; the UI's own is 250 px
-const LONG_NAME = 30; // characters; a longer name comes behind its number, so that its end is what may be cut
-const PATH = -1, GPU = 0, HOST = 1, OTHER = 2;
+/**
+ * @typedef {{
+ *   utid: number, upid: number, pid: string, tid: string, rank: number, device: number, stream: number, lane: number,
+ *   thread: string, process: string, slices: number, node?: PerfettoNode,
+ * }} Track
+ * @typedef {{
+ *   node: PerfettoNode, tracks: Track[], kind: number, rank: number, busy: number, number: number,
+ * }} Group
+ */
+
+const OPEN_TRACKS_MAX = 64; // tracks of expanded groups: several screens. All groups of 64 ranks draw 4 times slower.
+const THREADS_MAX = 12; // threads of a process outside of its group of further threads
+const TITLE_WIDTH = '330px'; // of the column of names; 250 px is the UI's default
+const LONG_NAME = 30; // characters; a longer name follows its number, so that only its end is truncated
+const PATH = -1, GPU = 0, HOST = 1, OTHER = 2; // kinds of groups, in order
 const OVERLAY = 'Critical path'; // the process that an overlay adds
 
 const TRACKS = `
@@ -21,7 +31,7 @@ const COLUMNS = {
   thread: TEXT, process: TEXT, slices: NUMBER,
 };
 
-/** Make room for names, before the UI reads its style; of a longer one, the end is cut, which the UI shows on hover. */
+/** Widen the column of names before the UI reads its style. The end of a longer name is truncated; the UI shows it on hover. */
 export function widenTitles() {
   document.documentElement.style.setProperty('--track-shell-width', TITLE_WIDTH);
   const style = document.createElement('style');
@@ -31,16 +41,20 @@ export function widenTitles() {
   document.head.append(style);
 }
 
+/** @type {Promise<void>} */
 let arrangement = Promise.resolve();
 
 /** Wait until the timeline of the open trace is arranged: before that, tracks still move. */
 export const timelineArranged = () => arrangement;
 
-/** Have the timeline of each trace that the UI opens from our server arranged as soon as its tracks are there. */
+/**
+ * Arrange the timeline of each trace that the UI opens from our server, as soon as its tracks exist.
+ * @param {PerfettoApp} app
+ */
 export function arrangeTimelines(app) {
   const shared = Object.getPrototypeOf(app);
   const activate = shared.setActiveTrace;
-  shared.setActiveTrace = function (opened) {
+  shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
     if (opened.traceInfo.source.type === 'HTTP_RPC') {
       arrangement = new Promise((resolve) => {
         opened.onTraceReady.addListener(() =>
@@ -54,6 +68,7 @@ export function arrangeTimelines(app) {
   };
 }
 
+/** @param {PerfettoTrace} trace */
 async function arrange(trace) {
   const rows = await rowsOf(trace.engine);
   const processes = Map.groupBy(rows, ({ upid }) => upid);
@@ -69,10 +84,18 @@ async function arrange(trace) {
   closeSummaries(trace, groups);
 }
 
-/** The path first, then ranks with their GPUs and processes, then the rest. */
+/**
+ * Order of groups: the critical path first, then ranks with their GPUs and processes, then the rest.
+ * @param {Group} group
+ */
 const section = ({ kind }) => (kind === GPU || kind === HOST ? 0 : kind);
 
+/**
+ * @param {PerfettoEngine} engine
+ * @returns {Promise<Track[]>}
+ */
 async function rowsOf(engine) {
+  /** @type {any[]} */
   const rows = [];
   for (const row = (await engine.query(TRACKS)).iter(COLUMNS); row.valid(); row.next()) {
     rows.push(Object.fromEntries(Object.keys(COLUMNS).map((column) => [column, row[column]])));
@@ -80,7 +103,12 @@ async function rowsOf(engine) {
   return rows;
 }
 
-/** A process of the UI: its node, its tracks, and where it belongs among the others. */
+/**
+ * Describe a process of the UI: its node, its tracks, and its keys of order.
+ * @param {PerfettoTrace} trace
+ * @param {Track[]} tracks
+ * @returns {Group}
+ */
 function groupOf(trace, tracks) {
   const [{ upid, pid, rank, device }] = tracks;
   const isHost = isNumber(pid) && tracks.some(({ tid }) => isNumber(tid) || tid.startsWith('-'));
@@ -90,6 +118,10 @@ function groupOf(trace, tracks) {
   return { node, tracks, kind, rank, busy, number: device >= 0 ? device : Number(pid) || 0 };
 }
 
+/**
+ * @param {PerfettoTrace} trace
+ * @param {Group} group
+ */
 function arrangeGroup(trace, { node, tracks, kind }) {
   node.name = processTitle(tracks[0], kind);
   const threads = tracks
@@ -103,33 +135,54 @@ function arrangeGroup(trace, { node, tracks, kind }) {
   if (kind !== GPU && threads.length > THREADS_MAX) fold(node, threads.slice(THREADS_MAX).map((thread) => thread.node));
 }
 
-const nodeOfThread = (process, { utid }) => process.children.find(({ uri }) => uri === `/thread_${utid}`);
+/**
+ * @param {PerfettoNode} process
+ * @param {Track} track
+ * @returns {PerfettoNode}
+ */
+const nodeOfThread = (process, { utid }) => process.children.find((/** @type {PerfettoNode} */ { uri }) => uri === `/thread_${utid}`);
 
+/**
+ * @param {Track} a
+ * @param {Track} b
+ */
 const byStream = (a, b) => a.stream - b.stream || a.lane - b.lane;
 
 /**
- * Main thread, autograd threads, then those with the most slices; lanes follow their thread. Where none has the number
- * of the process, as in merged traces, the main thread is that of the lowest number.
+ * Compare threads: main thread, autograd threads, then those with the most slices; lanes follow their thread. If no
+ * thread has the number of the process, as in merged traces, the main thread is that with the lowest number.
+ * @param {Track[]} tracks
+ * @returns {(a: Track, b: Track) => number}
  */
 function byInterest(tracks) {
   const numbers = tracks.map(({ tid }) => tid).filter(isNumber);
-  const main = numbers.includes(tracks[0].pid) ? tracks[0].pid : numbers.sort((a, b) => a - b)[0];
+  const main = numbers.includes(tracks[0].pid) ? tracks[0].pid : numbers.sort((a, b) => Number(a) - Number(b))[0];
+  /** @type {Map<string, number>} */
   const slices = new Map();
   for (const { tid, slices: count } of tracks) slices.set(tid, (slices.get(tid) ?? 0) + count);
+  /** @param {Track} track */
   const place = ({ tid, thread }) => (tid === main ? 0 : /autograd/.test(thread) ? 1 : 2);
   return (a, b) =>
-    place(a) - place(b) || slices.get(b.tid) - slices.get(a.tid) || a.tid.localeCompare(b.tid) || a.lane - b.lane;
+    place(a) - place(b) || (slices.get(b.tid) ?? 0) - (slices.get(a.tid) ?? 0) || a.tid.localeCompare(b.tid) || a.lane - b.lane;
 }
 
-/** Move threads into a closed group of their own, at the end of their process. */
+/**
+ * Move threads into a collapsed group at the end of their process.
+ * @param {PerfettoNode} process
+ * @param {PerfettoNode[]} nodes
+ */
 function fold(process, nodes) {
   const others = new process.constructor({ name: `${nodes.length} more threads`, isSummary: true });
   for (const node of nodes) others.addChildLast(node);
   process.addChildLast(others);
 }
 
-/** The name of a process, with its number where the trace has one: merged traces have made theirs up. */
-function processTitle({ pid, rank, device, process }, kind) {
+/**
+ * The name of a process, with its number unless the trace is merged: its numbers are invented.
+ * @param {Track} track
+ * @param {number} kind
+ */
+function processTitle({ pid, rank, process }, kind) {
   if (kind === GPU) return process;
   const ofRank = rank >= 0 ? ` · rank ${rank}` : '';
   const merged = `rank ${rank} · `;
@@ -140,9 +193,14 @@ function processTitle({ pid, rank, device, process }, kind) {
   return `${name || 'process'} ${pid}${ofRank}`;
 }
 
+/**
+ * @param {string} text
+ * @param {string} end
+ */
 const withoutEnd = (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text);
 
-function threadTitle({ tid, device, stream, lane, thread }) {
+/** @param {Track} track */
+function threadTitle({ tid, device, lane, thread }) {
   const ofLane = lane > 1 ? ` · lane ${lane}` : '';
   const name = withoutEnd(thread, ofLane);
   if (device >= 0 || isIn(tid, name)) return `${name === tid ? `thread ${tid}` : name}${ofLane}`;
@@ -150,25 +208,41 @@ function threadTitle({ tid, device, stream, lane, thread }) {
   return `${name || 'thread'} ${tid}${ofLane}`;
 }
 
+/** @param {string} text */
 const isNumber = (text) => /^\d+$/.test(text);
 
+/**
+ * @param {string} number
+ * @param {string} name
+ */
 const isIn = (number, name) => name.split(/[^\w-]+/).includes(number);
 
-/** Give the tracks of a thread its title; what has a name of its own, as counters have, keeps it. */
+/**
+ * Give the tracks of a thread its title. Tracks with their own names, such as counters, keep them.
+ * @param {PerfettoTrace} trace
+ * @param {Track & { node: PerfettoNode }} thread
+ */
 function nameThread(trace, thread) {
   const title = threadTitle(thread);
   thread.node.name = title;
   for (const child of thread.node.children) {
     const track = child.uri && trace.tracks.getTrack(child.uri);
     if (track?.tags?.kind === 'SliceTrack' && track.tags.type === 'thread_execution') child.name = title;
-    if (track && thread.device >= 0) track.chips = track.chips?.filter((chip) => chip !== 'main thread');
+    if (track && thread.device >= 0) track.chips = track.chips?.filter((/** @type {string} */ chip) => chip !== 'main thread');
   }
 }
 
+/**
+ * @param {PerfettoTrace} trace
+ * @returns {PerfettoNode[]}
+ */
 const globalInstants = ({ tracks, workspace }) =>
-  workspace.children.filter(({ uri }) => uri && tracks.getTrack(uri)?.tags?.type === 'legacy_chrome_global_instants');
+  workspace.children.filter((/** @type {PerfettoNode} */ { uri }) => uri && tracks.getTrack(uri)?.tags?.type === 'legacy_chrome_global_instants');
 
-/** The UI has no name for tracks of instants. */
+/**
+ * Name the tracks of instants, which the UI leaves without a name.
+ * @param {PerfettoTrace} trace
+ */
 function nameInstants(trace) {
   for (const node of trace.workspace.flatTracks) {
     const type = node.uri && trace.tracks.getTrack(node.uri)?.tags?.type;
@@ -177,7 +251,10 @@ function nameInstants(trace) {
   }
 }
 
-/** Open groups in their order, as long as their rows are few enough to be read. */
+/**
+ * Expand groups in their order, up to a readable number of rows.
+ * @param {Group[]} groups
+ */
 function open(groups) {
   let rows = 0;
   for (const { node, kind } of groups) {
@@ -189,8 +266,10 @@ function open(groups) {
 }
 
 /**
- * Have summaries of closed groups drawn to the end of the window. The UI v52 draws them up to the last change in it: so
- * the end of the window was blank, and all of it under a slice that lasts longer than the window.
+ * Draw the summaries of collapsed groups to the end of the window. The UI v52 draws them only up to the last change in
+ * it, and leaves the rest blank: all of the window under a slice that lasts longer.
+ * @param {PerfettoTrace} trace
+ * @param {Group[]} groups
  */
 function closeSummaries(trace, groups) {
   const tracks = groups.map(({ node }) => trace.tracks.getTrack(node.uri)?.renderer);
@@ -200,12 +279,15 @@ function closeSummaries(trace, groups) {
   if (shared.isClosed) return;
   shared.isClosed = true;
   const draw = shared.renderSummary;
-  shared.renderSummary = function (context, data) {
+  shared.renderSummary = function (/** @type {any} */ context, /** @type {any} */ data) {
     return draw.call(this, context, closed(data));
   };
 }
 
-/** The data of a summary, with a point at its end. */
+/**
+ * Return the data of a summary with a point at its end.
+ * @param {any} data
+ */
 function closed(data) {
   if (!data.length || data.starts.at(-1) >= data.end) return data;
   const last = data.utilizations.at(-1);

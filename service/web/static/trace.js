@@ -1,4 +1,4 @@
-// The page of one trace: what ingest found, and what can be done with it.
+// The page of a trace: its properties, and actions on it.
 import { startAnalyses } from "./analyses.js";
 import { Problem, api, getJson, readJson, root, send } from "./api.js";
 import { confirmDelete } from "./confirm.js";
@@ -15,20 +15,21 @@ import { perfettoOf } from "./selection.js";
 import { startSql } from "./sql.js";
 import { StateView, isFinal } from "./state.js";
 
-const id = byId("trace").dataset.id;
+const id = byId("trace").dataset.id ?? "";
 const state = new StateView();
 byId("state").append(state.badge);
 byId("progress").append(state.progress);
+/** @type {ShownTrace | null} */
 let last = null;
 
-// While ingest goes on its job is followed; once the trace is ready or failed nothing of it changes any more.
+// Follows the job of ingest while it runs. A trace that is ready or failed no longer changes.
 poll(async () => {
   try {
     let trace = await getJson(api("traces", id));
     hideProblem(byId("trace-problem"));
     if (!isFinal(trace) && trace.job !== null) {
       show({ ...trace, parent_trace: null });
-      await follow(trace.job, (job) => goesOn(trace, job), (problem) => showProblem(byId("trace-problem"), problem));
+      await follow(trace.job, (job) => showIngest(trace, job), (problem) => showProblem(byId("trace-problem"), problem));
       trace = await getJson(api("traces", id));
       hideProblem(byId("trace-problem"));
     }
@@ -39,19 +40,27 @@ poll(async () => {
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     showProblem(byId("trace-problem"), error);
-    if (error.code === "unknown_trace") leaveNothing();
+    if (error.code === "unknown_trace") showNothing();
     return error.status >= 400 && error.status < 500 ? null : false;
   }
 });
 
-/** The trace while its job goes on. */
-function goesOn(trace, job) {
+/**
+ * Show the trace while its job runs.
+ * @param {Trace} trace
+ * @param {Job} job
+ */
+function showIngest(trace, job) {
   hideProblem(byId("trace-problem"));
   const state = job.state === "running" ? "ingesting" : "queued";
   show({ ...trace, state, progress: job.progress, left: left(job), parent_trace: null });
 }
 
-/** The trace that this one was cut out of; null where there is none, or no longer. */
+/**
+ * The trace that this one was cut from; null if there is none, or it is deleted.
+ * @param {Trace} trace
+ * @returns {Promise<Trace | null>}
+ */
 async function parentOf({ parent }) {
   if (parent === null) return null;
   try {
@@ -62,25 +71,30 @@ async function parentOf({ parent }) {
   }
 }
 
-/** The traces that were cut out of this one, all pages of them. */
+/**
+ * All traces that were cut from this one.
+ * @param {Trace} trace
+ * @returns {Promise<TraceSummary[]>}
+ */
 async function childrenOf(trace) {
-  const found = [];
+  const children = [];
   for (let next = ""; next !== null; ) {
-    const page = await getJson(`${api("traces")}?${new URLSearchParams({ parent: trace.id, limit: 500, ...(next && { cursor: next }) })}`);
-    found.push(...page.traces);
+    const page = await getJson(`${api("traces")}?${new URLSearchParams({ parent: trace.id, limit: "500", ...(next && { cursor: next }) })}`);
+    children.push(...page.traces);
     next = page.next;
   }
-  return found;
+  return children;
 }
 
-/** The trace does not exist, or no longer. */
-function leaveNothing() {
+/** Show that the trace does not exist, or was deleted. */
+function showNothing() {
   byId("known").hidden = true;
   byId("actions").hidden = true;
   byId("state").hidden = true;
   byId("trace-problem").append(el("p", {}, el("a", { href: `${root}/` }, "All traces")));
 }
 
+/** @param {ShownTrace} trace */
 function show(trace) {
   const changed = last?.state !== trace.state;
   document.title = `${trace.name} · Tracedock`;
@@ -93,7 +107,10 @@ function show(trace) {
   last = trace;
 }
 
-/** What changes only with the state. */
+/**
+ * Update the parts that change only with the state.
+ * @param {ShownTrace} trace
+ */
 function settle(trace) {
   if (last) announce(`${trace.name} is ${trace.state}`);
   showActions(trace);
@@ -109,11 +126,14 @@ function settle(trace) {
   }
 }
 
-/** The button that keeps a trace from what removes old ones, or no longer. */
+/**
+ * Make the button that pins a trace, so that it is not deleted with age, or unpins it.
+ * @param {Trace} trace
+ */
 function pinOf(trace) {
   let pinned = trace.pinned;
   const pin = el("button", { type: "button", "data-testid": "pin-trace", title: "A pinned trace stays, however old it is" });
-  const told = () => {
+  const showState = () => {
     pin.setAttribute("aria-pressed", String(pinned));
     pin.textContent = pinned ? "Unpin" : "Pin";
   };
@@ -125,23 +145,24 @@ function pinOf(trace) {
       if (!(error instanceof Problem)) throw error;
       showProblem(byId("trace-problem"), error);
     }
-    told();
+    showState();
   });
-  told();
+  showState();
   return pin;
 }
 
+/** @param {Trace} trace */
 function showActions(trace) {
   const perfetto = el(
     "a",
     { class: "button primary", href: perfettoOf(id), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
     "Open in Perfetto",
   );
-  const made = trace.sha256 === null;
+  const isDerived = trace.sha256 === null;
   const download = el(
     "a",
-    { class: "button", href: api("traces", id, "download"), download: made ? "" : trace.name, "data-testid": "download-trace" },
-    made ? "Download .json.gz" : "Download original",
+    { class: "button", href: api("traces", id, "download"), download: isDerived ? "" : trace.name, "data-testid": "download-trace" },
+    isDerived ? "Download .json.gz" : "Download original",
   );
   const remove = el("button", { type: "button", class: "danger", "data-testid": "delete-trace" }, "Delete");
   remove.addEventListener("click", async () => {

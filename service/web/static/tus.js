@@ -1,25 +1,41 @@
-// One upload by tus 1.0, which goes on where it stopped: after a pause, a lost link, a reload, a restart of the server.
-// XMLHttpRequest, because only that tells how much is sent.
+// Uploads by tus 1.0, which resume after a pause, a lost connection, a reload of the page or a restart of the server.
+// They use XMLHttpRequest, because fetch does not report how much is sent.
 import { Problem, api, getJson, pause, root } from "./api.js";
 
+/**
+ * @typedef {{ key: string, url: string, name: string, size: number, row?: HTMLElement }} UnfinishedUpload
+ * @typedef {{ url: string, offset: number, trace: string | null }} UploadState
+ */
+
 const VERSION = { "Tus-Resumable": "1.0.0" };
-const CHUNK = 64 << 20; // proxies bound bodies; and after each chunk it is known what is safe
+const CHUNK = 64 << 20; // proxies limit the size of bodies; after each chunk the offset on the server is known
 const PAUSE_MS = 1000;
 const PAUSE_MAX_MS = 30_000;
-const LATER = [0, 409, 423, 500, 502, 503, 504]; // no answer, not there any more, or not yet
+const RETRIED = [0, 409, 423, 500, 502, 503, 504]; // no answer, another offset, locked, or unavailable
 const STORE = `tracedock.upload:${root}:`;
 
+/** @param {File} file */
 const keyOf = (file) => `${STORE}${file.name}:${file.size}:${file.lastModified}`;
 
-/** What a browser remembers of uploads that it began: their file's key and name, and their URL. */
+/**
+ * List the unfinished uploads that this browser has stored.
+ * @returns {UnfinishedUpload[]}
+ */
 export function remembered() {
-  const keys = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index));
-  return keys.filter((key) => key.startsWith(STORE)).map((key) => ({ key, ...JSON.parse(localStorage.getItem(key)) }));
+  const keys = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index) ?? "");
+  return keys.filter((key) => key.startsWith(STORE)).map((key) => ({ key, ...JSON.parse(localStorage.getItem(key) ?? "{}") }));
 }
 
+/**
+ * @param {UnfinishedUpload} upload
+ * @param {File} file
+ */
 export const isOf = (upload, file) => upload.key === keyOf(file);
 
-/** End an upload on the server, which may have forgotten it. */
+/**
+ * End an upload on the server, which may have deleted it before.
+ * @param {UnfinishedUpload} upload
+ */
 export async function discard({ key, url }) {
   localStorage.removeItem(key);
   const request = await sent("DELETE", url, {}, null);
@@ -27,32 +43,39 @@ export async function discard({ key, url }) {
 }
 
 /**
- * Send a file, and return the id of the trace it became. Aborting the signal stops it; the next call goes on from there.
- * `onSent(bytes)` hears how much is on its way or there, `onLost(problem, ms)` when it is tried again in so many ms.
+ * Upload a file, and return the id of its trace. Aborting the signal stops the upload; the next call resumes it.
+ * Calls `onSent(bytes)` with the bytes that were sent, and `onLost(problem, ms)` before it retries in so many ms.
+ * @param {File} file
+ * @param {{ signal: AbortSignal, onSent: (bytes: number) => void, onLost: (problem: Problem, ms: number) => void }} options
+ * @returns {Promise<string>}
  */
 export async function upload(file, { signal, onSent, onLost }) {
   for (let wait = PAUSE_MS; ; wait = Math.min(2 * wait, PAUSE_MAX_MS)) {
     await checkReadable(file);
     try {
-      const found = (await standing(file)) ?? (await begin(file, signal));
-      onSent(found.offset);
+      const state = (await stateOf(file)) ?? (await begin(file, signal));
+      onSent(state.offset);
+      /** @param {number} bytes */
       const progress = (bytes) => {
         wait = PAUSE_MS;
         onSent(bytes);
       };
-      const trace = found.trace ?? (await sendFrom(found, file, progress, signal));
+      const trace = state.trace ?? (await sendFrom(state, file, progress, signal));
       localStorage.removeItem(keyOf(file));
       return trace;
     } catch (error) {
       signal.throwIfAborted();
-      if (!(error instanceof Problem && LATER.includes(error.status))) throw error;
+      if (!(error instanceof Problem && RETRIED.includes(error.status))) throw error;
       onLost(error, wait);
       await Promise.race([pause(wait, signal), online()]);
     }
   }
 }
 
-/** A folder looks like a file until it is read, and a file may have changed since it was chosen. */
+/**
+ * Throw a Problem if a file can't be read: a folder looks like a file until then, and a file may have changed.
+ * @param {File} file
+ */
 async function checkReadable(file) {
   try {
     await file.slice(0, 1).arrayBuffer();
@@ -62,11 +85,15 @@ async function checkReadable(file) {
   }
 }
 
-/** How far the upload of a file is that was begun before, or null. */
-async function standing(file) {
-  const known = localStorage.getItem(keyOf(file));
-  if (known === null) return null;
-  const { url } = JSON.parse(known);
+/**
+ * The state of an earlier upload of the file on the server, or null.
+ * @param {File} file
+ * @returns {Promise<UploadState | null>}
+ */
+async function stateOf(file) {
+  const stored = localStorage.getItem(keyOf(file));
+  if (stored === null) return null;
+  const { url } = JSON.parse(stored);
   try {
     return { url, ...(await getJson(url)) };
   } catch (error) {
@@ -76,21 +103,32 @@ async function standing(file) {
   }
 }
 
+/**
+ * @param {File} file
+ * @param {AbortSignal} signal
+ * @returns {Promise<UploadState>}
+ */
 async function begin(file, signal) {
   const name = btoa(String.fromCharCode(...new TextEncoder().encode(file.name)));
-  const told = { "Upload-Length": file.size, "Upload-Metadata": `filename ${name}` };
-  const request = await sent("POST", api("uploads"), told, null, { signal });
+  const headers = { "Upload-Length": file.size, "Upload-Metadata": `filename ${name}` };
+  const request = await sent("POST", api("uploads"), headers, null, { signal });
   if (request.status !== 201) throw problemOf(request);
-  const url = root + new URL(request.getResponseHeader("Location"), location.href).pathname;
+  const url = root + new URL(request.getResponseHeader("Location") ?? "", location.href).pathname;
   localStorage.setItem(keyOf(file), JSON.stringify({ url, name: file.name, size: file.size }));
   return { url, offset: 0, trace: null };
 }
 
+/**
+ * @param {UploadState} state
+ * @param {File} file
+ * @param {(bytes: number) => void} onSent
+ * @param {AbortSignal} signal
+ */
 async function sendFrom({ url, offset }, file, onSent, signal) {
   for (let at = offset; ; ) {
-    const told = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": at };
+    const headers = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": at };
     const chunk = file.slice(at, at + CHUNK);
-    const request = await sent("PATCH", url, told, chunk, { signal, onSent: (bytes) => onSent(at + bytes) });
+    const request = await sent("PATCH", url, headers, chunk, { signal, onSent: (bytes) => onSent(at + bytes) });
     if (request.status !== 204) throw problemOf(request);
     at = Number(request.getResponseHeader("Upload-Offset"));
     onSent(at);
@@ -99,7 +137,15 @@ async function sendFrom({ url, offset }, file, onSent, signal) {
   }
 }
 
-/** The request once it has an answer; one without has the status 0. */
+/**
+ * Send a request, and return it once it is over; its status is 0 if there was no answer.
+ * @param {string} method
+ * @param {string} url
+ * @param {Record<string, string | number>} headers
+ * @param {Blob | null} body
+ * @param {{ signal?: AbortSignal, onSent?: (bytes: number) => void }} options
+ * @returns {Promise<XMLHttpRequest>}
+ */
 function sent(method, url, headers, body, { signal, onSent } = {}) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -113,15 +159,17 @@ function sent(method, url, headers, body, { signal, onSent } = {}) {
       else resolve(request);
     };
     request.open(method, url);
-    for (const [name, value] of Object.entries({ ...VERSION, ...headers })) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries({ ...VERSION, ...headers })) request.setRequestHeader(name, String(value));
     request.send(body);
   });
 }
 
+/** @param {XMLHttpRequest} request */
 function problemOf(request) {
   if (request.status) return Problem.read(request.responseText, request.status, request.statusText);
   const detail = `The connection to ${location.host}${root} ended without an answer.`;
   return new Problem({ title: "Upload interrupted", detail, code: "interrupted" });
 }
 
+/** @returns {Promise<unknown>} */
 const online = () => new Promise((resolve) => window.addEventListener("online", resolve, { once: true }));

@@ -1,85 +1,103 @@
-// Uploads: files chosen or dropped, a few at a time, each with progress, a pause and a way out.
+// Uploads of chosen or dropped files, a few at a time, each with its progress and buttons to pause and cancel.
 import { Problem, api, getJson, pageOf } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { bytes, clock } from "./format.js";
 import { discard, isOf, remembered, upload } from "./tus.js";
 
-const AT_ONCE = 2; // browsers allow six connections to a host, and the list wants one
+/** @import { UnfinishedUpload } from "./tus.js" */
+
+const AT_ONCE = 2; // browsers allow six connections to a host, and the list needs one
 const RATE_WINDOW_MS = 4000;
 
-/** Wire the drop zone and the file button; `onStored` is called when the service has a file's bytes. */
+/**
+ * Wire the drop zone and the file button. Calls `onStored` when the service has stored a file.
+ * @param {{ onStored: (trace: Trace) => void }} handlers
+ */
 export function startUploads({ onStored }) {
   const list = byId("uploads");
+  /** @type {Upload[]} */
   const waiting = [];
+  /** @type {Set<Upload>} */
   const running = new Set();
-  const begun = remembered();
+  const earlier = remembered();
 
+  /** @param {File[]} files */
   function add(files) {
     for (const file of files) {
-      const before = begun.find((one) => isOf(one, file));
-      if (before?.row) leave(before.row);
-      const one = new Upload(file, { onEnd: ended, onRetry: enqueue, onLeave: left });
-      list.append(one.element);
+      const before = earlier.find((unfinished) => isOf(unfinished, file));
+      if (before?.row) removeRow(before.row);
+      const upload = new Upload(file, { onEnd: ended, onRetry: enqueue, onLeave: remove });
+      list.append(upload.element);
       list.hidden = false;
-      enqueue(one);
+      enqueue(upload);
     }
   }
 
-  function enqueue(one) {
-    waiting.push(one);
+  /** @param {Upload} upload */
+  function enqueue(upload) {
+    waiting.push(upload);
     startNext();
   }
 
   function startNext() {
     while (running.size < AT_ONCE && waiting.length > 0) {
-      const next = waiting.shift();
+      const next = /** @type {Upload} */ (waiting.shift());
       running.add(next);
       next.start();
     }
   }
 
-  function ended(one, trace) {
-    running.delete(one);
+  /**
+   * @param {Upload} upload
+   * @param {Trace | null} trace
+   */
+  function ended(upload, trace) {
+    running.delete(upload);
     if (trace) onStored(trace);
     startNext();
   }
 
-  function left(one) {
-    const index = waiting.indexOf(one);
+  /** @param {Upload} upload */
+  function remove(upload) {
+    const index = waiting.indexOf(upload);
     if (index >= 0) waiting.splice(index, 1);
-    leave(one.element);
+    removeRow(upload.element);
   }
 
-  function leave(row) {
+  /** @param {HTMLElement} row */
+  function removeRow(row) {
     if (row.contains(document.activeElement)) byId("file-input").focus();
     row.remove();
     list.hidden = list.childElementCount === 0;
   }
 
-  for (const one of begun) {
-    one.row = leftover(one, leave);
-    list.append(one.row);
+  for (const unfinished of earlier) {
+    unfinished.row = rowOf(unfinished, removeRow);
+    list.append(unfinished.row);
     list.hidden = false;
   }
 
   listenForFiles(add);
   window.addEventListener("beforeunload", (event) => {
-    if (running.size > 0) event.preventDefault(); // leaving would cut the uploads off
+    if (running.size > 0) event.preventDefault(); // leaving the page would interrupt the uploads
   });
 }
 
+/** @param {(files: File[]) => void} add */
 function listenForFiles(add) {
   const zone = byId("drop-zone");
   const input = byId("file-input");
   input.addEventListener("change", () => {
-    add([...input.files]);
-    input.value = ""; // the same file may be chosen again
+    add([...(input.files ?? [])]);
+    input.value = ""; // so that the same file can be chosen again
   });
 
-  // The whole page takes the drop: one beside the zone would make the browser open the file instead.
+  // The whole page takes drops: outside of the zone the browser would open the file instead.
+  /** @param {DragEvent} event */
   const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
-  let depth = 0; // enter and leave come for every element passed
-  const track = (step) => (event) => {
+  let depth = 0; // each element that the pointer crosses sends enter and leave
+  /** @param {number} step */
+  const track = (step) => (/** @type {DragEvent} */ event) => {
     if (!carriesFiles(event)) return;
     depth = Math.max(0, depth + step);
     zone.classList.toggle("over", depth > 0);
@@ -94,17 +112,25 @@ function listenForFiles(add) {
     event.preventDefault();
     depth = 0;
     zone.classList.remove("over");
-    add([...event.dataTransfer.files]);
+    add([...(event.dataTransfer?.files ?? [])]);
   });
 }
 
 class Upload {
+  /**
+   * @param {File} file
+   * @param {{ onEnd: (upload: Upload, trace: Trace | null) => void, onRetry: (upload: Upload) => void, onLeave: (upload: Upload) => void }} handlers
+   */
   constructor(file, { onEnd, onRetry, onLeave }) {
     this.file = file;
     this.onEnd = onEnd;
     this.name = el("span", { class: "name" }, file.name);
     this.bar = el("progress", { "aria-label": `Upload of ${file.name}`, "data-testid": "upload-progress", max: 1, value: 0 });
     this.text = el("span", { class: "small muted" }, `${bytes(file.size)} · waiting`);
+    /**
+     * @param {string} label
+     * @param {() => void} act
+     */
     const button = (label, act) =>
       el("button", { type: "button", class: "quiet", "aria-label": `${label}: ${file.name}`, onclick: act }, label);
     const again = () => {
@@ -124,7 +150,10 @@ class Upload {
     this.show("waiting");
   }
 
-  /** waiting, sending, paused, stored, failed: which of the row's parts are seen. */
+  /**
+   * Set the state (waiting, sending, paused, stored or failed), which decides the visible parts of the row.
+   * @param {string} state
+   */
   show(state) {
     const had = this.element.contains(document.activeElement);
     const over = state === "stored" || state === "failed";
@@ -136,19 +165,22 @@ class Upload {
     this.dismiss.hidden = !over;
     this.bar.hidden = over;
     this.problem.hidden = state !== "failed";
-    const first = [this.pause, this.resume, this.dismiss].find((one) => !one.hidden);
+    const first = [this.pause, this.resume, this.dismiss].find((button) => !button.hidden);
     if (had && !this.element.contains(visible(document.activeElement))) first?.focus();
   }
 
   async start() {
     this.show("sending");
     this.rate = new Rate();
-    this.leash = new AbortController();
-    const { signal } = this.leash;
+    this.controller = new AbortController();
+    const { signal } = this.controller;
     try {
-      const onSent = (loaded) => this.progressed(loaded);
-      const onLost = (problem, ms) => this.lost(problem, ms);
-      this.stored(await getJson(api("traces", await upload(this.file, { signal, onSent, onLost }))));
+      const id = await upload(this.file, {
+        signal,
+        onSent: (loaded) => this.progressed(loaded),
+        onLost: (problem, ms) => this.lost(problem, ms),
+      });
+      this.stored(await getJson(api("traces", id)));
     } catch (error) {
       if (signal.aborted) return;
       this.failed(error);
@@ -156,9 +188,12 @@ class Upload {
     }
   }
 
-  /** Stop for a while, or for good: then nothing stays of it. */
+  /**
+   * Pause the upload, or cancel it and delete it on the server.
+   * @param {"paused" | "failed"} state
+   */
   async stop(state) {
-    this.leash.abort();
+    this.controller?.abort();
     this.onEnd(this, null);
     if (state === "paused") {
       this.show("paused");
@@ -166,29 +201,35 @@ class Upload {
       return;
     }
     this.failed(new Problem({ title: "Cancelled", detail: "", code: "cancelled" }));
-    const begun = remembered().find((one) => isOf(one, this.file));
-    if (begun) await discard(begun).catch((error) => this.failed(error));
+    const stored = remembered().find((unfinished) => isOf(unfinished, this.file));
+    if (stored) await discard(stored).catch((error) => this.failed(error));
   }
 
+  /** @param {number} loaded */
   progressed(loaded) {
     const total = this.file.size;
     this.sent = loaded;
     this.bar.max = total || 1;
     if (loaded < total) this.bar.value = loaded;
-    else this.bar.removeAttribute("value"); // all is sent; the server makes it safe
-    const perSecond = this.rate.add(loaded);
+    else this.bar.removeAttribute("value"); // all bytes are sent; the server stores them
+    const perSecond = this.rate?.add(loaded) ?? 0;
     const parts = [`${bytes(loaded)} of ${bytes(total)}`];
     if (loaded === total) parts.push("being stored");
     else if (perSecond > 0) parts.push(`${bytes(perSecond)}/s`, `${clock(Math.ceil((total - loaded) / perSecond))} left`);
     setText(this.text, parts.join(" · "));
   }
 
-  /** The network, or the server, is away. */
+  /**
+   * Show that the network or the server is not available.
+   * @param {Problem} problem
+   * @param {number} ms
+   */
   lost(problem, ms) {
     this.rate = new Rate();
     setText(this.text, `${problem.title} · trying again in ${Math.ceil(ms / 1000)} s`);
   }
 
+  /** @param {Trace} trace */
   stored(trace) {
     this.show("stored");
     setText(this.text, `${bytes(this.file.size)} · stored`);
@@ -197,6 +238,7 @@ class Upload {
     this.onEnd(this, trace);
   }
 
+  /** @param {any} problem */
   failed(problem) {
     this.show("failed");
     setText(this.text, bytes(this.file.size));
@@ -206,17 +248,21 @@ class Upload {
   }
 }
 
-/** What is left of an upload that this browser began, and whose file must be chosen again. */
-function leftover(begun, onLeave) {
-  const text = el("span", { class: "small muted" }, "Choose the file again, and it goes on");
+/**
+ * Make the row of an unfinished upload of an earlier page, whose file must be chosen again.
+ * @param {UnfinishedUpload} unfinished
+ * @param {(row: HTMLElement) => void} onLeave
+ */
+function rowOf(unfinished, onLeave) {
+  const text = el("span", { class: "small muted" }, "Choose the file again to resume");
   const act = async () => {
-    await discard(begun);
+    await discard(unfinished);
     onLeave(row);
   };
-  const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${begun.name}`, onclick: act }, "Discard");
-  const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, begun.name), text, button);
-  getJson(begun.url).then(
-    ({ offset, length }) => setText(text, `${bytes(offset)} of ${bytes(length)} · choose the file again, and it goes on`),
+  const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${unfinished.name}`, onclick: act }, "Discard");
+  const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, unfinished.name), text, button);
+  getJson(unfinished.url).then(
+    ({ offset, length }) => setText(text, `${bytes(offset)} of ${bytes(length)} · choose the file again to resume`),
     (error) => {
       if ([404, 410].includes(error.status)) act();
     },
@@ -224,14 +270,17 @@ function leftover(begun, onLeave) {
   return row;
 }
 
+/** @param {Element | null} element */
 const visible = (element) => (element?.checkVisibility?.() === false ? null : element);
 
-/** Bytes a second over the last moments. */
+/** Bytes per second over the last seconds. */
 class Rate {
   constructor() {
+    /** @type {[number, number][]} */
     this.samples = [];
   }
 
+  /** @param {number} loaded */
   add(loaded) {
     const now = performance.now();
     this.samples.push([now, loaded]);

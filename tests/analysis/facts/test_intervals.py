@@ -1,4 +1,4 @@
-"""What intervals cover and how numbers are told together: as plain Python has it."""
+"""Arithmetic of intervals and groups agrees with plain Python."""
 
 from typing import Any
 
@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.facts.intervals import common, covered, groups, peaks, quarters, repeated, total, united
+from service.analysis.facts.intervals import (
+    covered,
+    group_rows,
+    merge_intervals,
+    overlap_length,
+    peak_indices,
+    quartiles,
+    repeat_per_row,
+    saturating_sum,
+)
 from tests.analysis.conftest import Ask
 from tests.analysis.gpu import call, step, work
 
@@ -25,47 +34,47 @@ def instants(pairs: list[tuple[int, int]]) -> set[int]:
 
 
 @given(PAIRS, PAIRS)
-def test_what_is_covered_is_counted_once(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+def test_covered_time_counts_once(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
     assert covered(*edges(first)) == len(instants(first))
-    assert common(edges(first), edges(second)) == len(instants(first) & instants(second))
-    starts, ends = united(*edges(first))
+    assert overlap_length(edges(first), edges(second)) == len(instants(first) & instants(second))
+    starts, ends = merge_intervals(*edges(first))
     assert (starts[1:] > ends[:-1]).all()
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, -5, 0, 7]), st.sampled_from([None, 1, 2**60])), max_size=12))
-def test_groups_have_the_rows_of_their_values_in_order(rows: list[tuple[int | None, int | None]]) -> None:
-    columns = [pa.chunked_array([pa.array([row[at] for row in rows], pa.int64())]) for at in range(2)]
+def test_groups_are_sorted_and_keep_the_order_of_their_rows(rows: list[tuple[int | None, int | None]]) -> None:
+    columns = [pa.chunked_array([pa.array([row[column] for row in rows], pa.int64())]) for column in range(2)]
     expected: dict[Any, list[int]] = {}
-    for at, row in enumerate(rows):
-        expected.setdefault(row, []).append(at)
-    found = [(values, np.arange(len(rows))[mine].tolist()) for values, mine in groups(*columns)]
-    assert dict(found) == expected
-    known = [tuple((value is not None, value or 0) for value in values) for values, _ in found]
-    assert known == sorted(known)
-    assert len(known) == len(expected)
+    for index, row in enumerate(rows):
+        expected.setdefault(row, []).append(index)
+    groups = [(values, np.arange(len(rows))[indices].tolist()) for values, indices in group_rows(*columns)]
+    assert dict(groups) == expected
+    keys = [tuple((value is not None, value or 0) for value in values) for values, _ in groups]
+    assert keys == sorted(keys)
+    assert len(keys) == len(expected)
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30))
-def test_quarters_are_in_proportion(values: list[int]) -> None:
-    assert quarters(np.array(values)) == pytest.approx(np.quantile(values, (0.25, 0.5, 0.75)).tolist())
+def test_quartiles_are_interpolated(values: list[int]) -> None:
+    assert quartiles(np.array(values)) == pytest.approx(np.quantile(values, (0.25, 0.5, 0.75)).tolist())
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
 def test_peaks_are_the_largest_of_each_run(values: list[int], points: int) -> None:
-    found = peaks(np.array(values, np.int64), points).tolist()
-    assert found == sorted(set(found))
-    assert len(found) == min(len(values), points)
-    assert not values or max(values) in [values[at] for at in found]
+    peaks = peak_indices(np.array(values, np.int64), points).tolist()
+    assert peaks == sorted(set(peaks))
+    assert len(peaks) == min(len(values), points)
+    assert not values or max(values) in [values[index] for index in peaks]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8))
-def test_sums_are_exact_or_as_large_as_can_be(values: list[int]) -> None:
-    assert total(np.array(values, np.int64)) == max(-(2**63), min(sum(values), 2**63 - 1))
+def test_sums_are_exact_or_clamped_to_64_bits(values: list[int]) -> None:
+    assert saturating_sum(np.array(values, np.int64)) == max(-(2**63), min(sum(values), 2**63 - 1))
 
 
 def test_values_are_repeated_for_their_rows() -> None:
     rows = [np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(1, np.int64)]
-    assert repeated([5, 6, None], rows).to_pylist() == [5, 5, None]
+    assert repeat_per_row([5, 6, None], rows).to_pylist() == [5, 5, None]
 
 
 @pytest.mark.parametrize("parameters", [{}, {"types": "hta"}])
@@ -73,7 +82,7 @@ def test_values_are_repeated_for_their_rows() -> None:
     "temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "launch_stats", "queue_length",
     "memory_bandwidth", "annotations",
 ])  # fmt: skip
-def test_times_may_be_as_far_apart_as_64_bits_tell(name: str, parameters: dict[str, str], ask: Ask) -> None:
+def test_durations_stay_positive_for_times_far_apart(name: str, parameters: dict[str, str], ask: Ask) -> None:
     last = 9e14
     trace = [
         *(call(-last, 1, dur=last), call(last, 2, dur=last), call(-last, 3), call(0, 4), call(1, 4)),
@@ -82,13 +91,13 @@ def test_times_may_be_as_far_apart_as_64_bits_tell(name: str, parameters: dict[s
         *(work(-last, 1, stream=8), work(last, 1, stream=8, correlation=4), work(last, 1, "gpu_memset", "Memset")),
         *(step(1, -last, last), step(1, 0, last), step(2, last, last)),
     ]
-    told = ask(name, trace, **parameters)
+    answer = ask(name, trace, **parameters)
     if name == "idle_breakdown" and parameters:
-        return  # HTA counts work that starts before the work before it is over as a gap of less than no time
+        return  # HTA counts overlapping work as a negative gap
     assert all(
         row[column.name] is None or row[column.name] >= 0
-        for table, columns in told.answer.question.tables.items()
-        for row in told[table]
+        for table, columns in answer.answer.question.tables.items()
+        for row in answer[table]
         for column in columns
         if column.unit == "ns" and column.name not in {"at_ns", "start_ns", "call_start_ns", "min_ns"}
     )

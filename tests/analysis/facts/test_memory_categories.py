@@ -1,4 +1,4 @@
-"""Categories of memory: as torch's own memory timeline has them of the same run, and by each rule."""
+"""Categories of memory agree with torch's own memory timeline of the same run, and with each rule."""
 
 import gzip
 import json
@@ -15,21 +15,21 @@ from tests.conftest import SHARED, needs_shared
 
 Event = dict[str, Any]
 TORCH = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
-"""torch's categories by the numbers that its raw timeline has."""
+"""torch's categories by their number in its raw timeline."""
 CREATE = 2
 
 
 @needs_shared
-def test_what_is_told_is_what_torch_says_of_the_same_run(ask: Ask) -> None:
-    """torch follows tensors, which a trace does not have: it knows more activations, and fewer temporaries."""
+def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
+    """torch tracks tensors, which a trace does not have: it knows more activations and fewer temporaries."""
     folder = SHARED / "torch213_cpu"
     raw = json.loads(gzip.decompress((folder / "memory_timeline.raw.json.gz").read_bytes()))
-    theirs = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]
+    torch_blocks = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]
     answer = ask("memory", folder / "shapes_mem_flops.pt.trace.json", top=1_000_000)
     blocks = sorted(answer["blocks"], key=lambda row: row["allocated_at_ns"])
-    assert [row["size_bytes"] for row in blocks] == [size for size, _ in theirs]
-    both = Counter((row["category"], category) for row, (_, category) in zip(blocks, theirs, strict=True))
-    assert both == {
+    assert [row["size_bytes"] for row in blocks] == [size for size, _ in torch_blocks]
+    pairs = Counter((row["category"], category) for row, (_, category) in zip(blocks, torch_blocks, strict=True))
+    assert pairs == {
         ("gradient", "gradient"): 24,
         ("autograd_detail", "autograd_detail"): 21,
         ("activation", "activation"): 21,
@@ -37,7 +37,7 @@ def test_what_is_told_is_what_torch_says_of_the_same_run(ask: Ask) -> None:
         (None, None): 3,
         ("temporary", None): 36,
         ("temporary", "temporary"): 24,
-        ("temporary", "input"): 24,  # made and freed in an optimizer's step
+        ("temporary", "input"): 24,  # allocated and freed in an optimizer's step
     }
     held = sum(row["held_at_peak_bytes"] for row in answer["categories"])
     assert held == answer["devices"][0]["peak_bytes"]
@@ -47,12 +47,11 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op", tid: int = 1) -
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": dur, "args": {}}
 
 
-def changed(at: float, size: int, address: int, total: int | None = None, tid: int = 1) -> Event:
+def memory_event(time: float, size: int, address: int, total: int | None = None, tid: int = 1) -> Event:
     args = {"Bytes": size, "Addr": address, "Device Type": 1, "Device Id": 0, "Total Allocated": total}
-    told = {name: value for name, value in args.items() if value is not None}
     return {
-        "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": tid, "ts": at, "s": "t",
-        "args": told,
+        "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": tid, "ts": time, "s": "t",
+        "args": {name: value for name, value in args.items() if value is not None},
     }  # fmt: skip
 
 
@@ -89,10 +88,14 @@ STEP = [
         (None, (90, 1), None),
     ],
 )
-def test_a_blocks_category_is_read_from_where_it_is_allocated_and_freed(
+def test_block_category_follows_from_where_it_is_allocated_and_freed(
     ask: Ask, allocated: tuple[float, int] | None, freed: tuple[float, int] | None, category: str | None
 ) -> None:
-    changes = [changed(place[0], size, 64, tid=place[1]) for place, size in ((allocated, 512), (freed, -512)) if place]
+    changes = [
+        memory_event(time_tid[0], size, 64, tid=time_tid[1])
+        for time_tid, size in ((allocated, 512), (freed, -512))
+        if time_tid
+    ]
     answer = ask("memory", [*STEP, *changes])
     [block], [row] = answer["blocks"], answer["categories"]
     assert block["category"] == row["category"] == category
@@ -100,14 +103,14 @@ def test_a_blocks_category_is_read_from_where_it_is_allocated_and_freed(
     assert (row["reason"] is None) == (category is not None)
 
 
-def test_what_backward_leaves_is_no_gradient_where_no_optimizer_follows(ask: Ask) -> None:
-    [row] = ask("memory", [*STEP[:5], changed(41, 512, 64, tid=2)])["categories"]
+def test_memory_left_by_backward_is_no_gradient_without_an_optimizer(ask: Ask) -> None:
+    [row] = ask("memory", [*STEP[:5], memory_event(41, 512, 64, tid=2)])["categories"]
     assert row["category"] is None
     assert row["reason"].startswith("Allocated in backward and not freed, and no optimizer runs after it")
 
 
-def test_what_was_there_before_the_trace_is_counted_at_the_peak_with_the_reason(ask: Ask) -> None:
-    changes = [changed(22, 512, 64, total=4608), changed(45, -512, 64, total=4096, tid=2)]
+def test_memory_from_before_the_trace_counts_at_the_peak_with_a_reason(ask: Ask) -> None:
+    changes = [memory_event(22, 512, 64, total=4608), memory_event(45, -512, 64, total=4096, tid=2)]
     before, activation = ask("memory", [*STEP, *changes])["categories"]
     assert (before["category"], before["blocks"], before["held_at_peak_bytes"]) == (None, None, 4096)
     assert before["reason"].startswith("Allocated before the trace and not freed in it")
@@ -123,21 +126,21 @@ TIMES = st.lists(
 
 @settings(max_examples=40)
 @given(TIMES)
-def test_categories_add_up_to_all_blocks_and_to_the_peak(ask: Ask, found: list[tuple[int, int, int, int]]) -> None:
+def test_categories_add_up_to_all_blocks_and_to_the_peak(ask: Ask, blocks: list[tuple[int, int, int, int]]) -> None:
     changes = []
-    for address, (start, lasting, size, tid) in enumerate(found, 1):
+    for address, (start, duration, size, tid) in enumerate(blocks, 1):
         changes.append((start + address / 16, size, address, tid))
-        if lasting:
-            changes.append((start + lasting + address / 16, -size, address, tid))
+        if duration:
+            changes.append((start + duration + address / 16, -size, address, tid))
     events, total, peak = list(STEP), 0, 0
-    for at, size, address, tid in sorted(changes):
+    for time, size, address, tid in sorted(changes):
         total += size
         peak = max(peak, total)
-        events.append(changed(at, size, address, total, tid))
+        events.append(memory_event(time, size, address, total, tid))
     answer = ask("memory", events)
     rows = answer["categories"]
-    assert sum(row["blocks"] for row in rows) == len(found)
-    assert sum(row["size_bytes"] for row in rows) == sum(size for _, _, size, _ in found)
+    assert sum(row["blocks"] for row in rows) == len(blocks)
+    assert sum(row["size_bytes"] for row in rows) == sum(size for _, _, size, _ in blocks)
     assert sum(row["held_at_peak_bytes"] for row in rows) == peak == answer["devices"][0]["peak_bytes"]
     assert Counter(row["category"] for row in answer["blocks"]) == {
         category: count

@@ -1,4 +1,4 @@
-"""What intervals cover is told as few intervals, in order, however many there were and however they lay."""
+"""Unions of intervals are ordered, disjoint, and cover the same times."""
 
 import numpy as np
 from hypothesis import given
@@ -15,25 +15,27 @@ def edges(intervals: list[tuple[int, int]]) -> Edges:
     return starts, starts + np.array([length for _, length in intervals], np.int64)
 
 
-def told(found: Edges) -> list[tuple[int, int]]:
-    return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+def pairs(intervals: Edges) -> list[tuple[int, int]]:
+    return list(zip(intervals[0].tolist(), intervals[1].tolist(), strict=True))
 
 
 def covered(starts: Ints, ends: Ints) -> set[int]:
-    """Half units: so the inside of an interval is told from its edges, and from what merely touches it."""
+    """Return the covered times in half units, which distinguish touching intervals from joined ones."""
     return {
-        at for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for at in range(2 * start, 2 * end + 1)
+        time
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        for time in range(2 * start, 2 * end + 1)
     }
 
 
 @given(INTERVALS)
-def test_a_union_covers_the_same_with_gaps_between(intervals: list[tuple[int, int]]) -> None:
-    found = union(*edges(intervals))
-    assert covered(*found) == covered(*edges(intervals))
-    assert all(end < start for (_, end), (start, _) in zip(told(found), told(found)[1:], strict=False))
+def test_union_covers_the_same_times_with_gaps_between(intervals: list[tuple[int, int]]) -> None:
+    merged = union(*edges(intervals))
+    assert covered(*merged) == covered(*edges(intervals))
+    assert all(end < start for (_, end), (start, _) in zip(pairs(merged), pairs(merged)[1:], strict=False))
 
 
 @given(INTERVALS, INTERVALS)
-def test_the_union_of_unions_is_that_of_all(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
-    both = union_of_both(union(*edges(one)), union(*edges(other)))
-    assert told(both) == told(union(*edges(one + other)))
+def test_union_of_unions_is_the_union_of_all(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    both = union_of_both(union(*edges(first)), union(*edges(second)))
+    assert pairs(both) == pairs(union(*edges(first + second)))

@@ -1,4 +1,4 @@
-"""What the doubles share: enough of the engine's RPC to hear a request and to answer it by hand."""
+"""The part of the engine's RPC that the doubles need: parsing requests and writing responses."""
 
 import os
 import sys
@@ -16,12 +16,12 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
 def requests() -> Iterator[int]:
-    """The method of each request that comes after a trace was loaded, until the input ends."""
+    """Yield the method of each request after the load, until the input ends."""
     for method in all_requests():
         if method in (APPEND, FINALIZE):
             loaded(method)
@@ -30,7 +30,7 @@ def requests() -> Iterator[int]:
 
 
 def all_requests() -> Iterator[int]:
-    """The method of each request that comes, until the input ends."""
+    """Yield the method of each request, until the input ends."""
     while sys.stdin.buffer.read(1):
         size = shift = 0
         while (byte := sys.stdin.buffer.read(1)[0]) & 128:
@@ -41,7 +41,7 @@ def all_requests() -> Iterator[int]:
 
 
 def loaded(method: int) -> None:
-    """Answer that a piece of the trace, or all of it, is there."""
+    """Confirm a piece of the trace, or its end."""
     send(field(1, b"\x18" + bytes([method])))
 
 
@@ -50,11 +50,11 @@ def send(data: bytes) -> None:
 
 
 def status() -> None:
-    """Answer that the trace is loaded."""
+    """Send the status."""
     send(field(1, b"\x18\x0a" + field(210, field(2, b"double") + b"\x18\x0e" + field(4, b"double"))))
 
 
 def rows(last: bool) -> None:
-    """Answer with a column `n` and the row 1, as the last batch or not."""
+    """Send a column `n` with the row 1, as the last batch or not."""
     batch = field(1, b"\x02") + field(2, b"\x01") + (b"\x30\x01" if last else b"")
     send(field(1, b"\x18\x03" + field(203, field(1, b"n") + field(3, batch))))

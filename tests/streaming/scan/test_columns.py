@@ -65,7 +65,7 @@ def test_times_are_integer_nanoseconds_of_their_text(text: str, ns: int | None, 
     assert typed(f'{{"ph":"X","ts":{text},"dur":{text}}}') == expected
 
 
-def test_metadata_happens_at_no_time() -> None:
+def test_metadata_has_no_time() -> None:
     assert row_of('{"ph":"M","name":"process_name","ts":1.5}') == {"ph": "M", "name": "process_name", "verbatim": False}
     assert "ts_ns" not in row_of('{"ts":1.5,"ph":"M"}')
     assert "ts_ns" not in row_of('{"ts":1e3,"ph":"M"}')
@@ -96,12 +96,12 @@ def test_ids_are_integers_or_their_text(key: str, text: str, number: int | None)
 
 
 @pytest.mark.parametrize("value", ["null", "true", "[1]", '{"a":1}'])
-def test_ids_of_no_use_are_in_the_rest_alone(value: str) -> None:
+def test_unusable_ids_are_in_rest_alone(value: str) -> None:
     assert typed(f'{{"pid":{value},"tid":{value},"id":{value}}}') == {}
 
 
 @pytest.mark.parametrize(
-    ("args", "found"),
+    ("args", "expected"),
     [
         (
             '{"device": 0, "stream": 7, "correlation": 12, "External id": 5, "bytes": 64}',
@@ -120,8 +120,8 @@ def test_ids_of_no_use_are_in_the_rest_alone(value: str) -> None:
         ("null", {}),
     ],
 )
-def test_numbers_of_args_have_columns(args: str, found: dict[str, int]) -> None:
-    assert typed(f'{{"args":{args}}}') == found
+def test_numbers_of_args_have_columns(args: str, expected: dict[str, int]) -> None:
+    assert typed(f'{{"args":{args}}}') == expected
 
 
 @pytest.mark.parametrize("cat", ["kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset", "mtia_ccp_events"])
@@ -163,7 +163,7 @@ def test_strings_are_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "found"),
+    ("event", "expected"),
     [
         ('{"name":"a","name":"b"}', {"name": "b"}),
         ('{"name":"a","name":null}', {}),
@@ -176,11 +176,11 @@ def test_strings_are_decoded() -> None:
         ('{"bp":1,"\\u0062p":2}', {}),
     ],
 )
-def test_of_a_key_that_comes_twice_the_last_counts_and_the_text_is_kept(event: str, found: dict[str, Any]) -> None:
-    assert row_of(event) == {**found, "verbatim": True}
+def test_last_of_equal_keys_counts_and_the_text_is_kept(event: str, expected: dict[str, Any]) -> None:
+    assert row_of(event) == {**expected, "verbatim": True}
 
 
-def test_each_text_is_kept_once_in_a_dictionary_however_many_there_are() -> None:
+def test_dictionary_keeps_each_text_once_for_any_number_of_texts() -> None:
     names = [f"name {n % 3000} {'x' * (n % 40)}" for n in range(20_000)]
     text = ",".join(f'{{"name":"{name}"}}' for name in names) + "]"
 

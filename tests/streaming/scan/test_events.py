@@ -22,7 +22,7 @@ from service.streaming.scan.events import (
     TS_NS,
     VERBATIM,
     new_scratch,
-    scanned,
+    scan_elements,
 )
 from service.streaming.scan.grammar import BAD, MORE
 from service.streaming.scan.reader import padded
@@ -33,8 +33,8 @@ SCRATCH = new_scratch(room=100, rest=100)
 def scan_one(event: str) -> dict[int, int]:
     """The numbers of an event by their column."""
     text = event.encode()
-    found = scanned(padded(text), 0, len(text), ELEMENT, SCRATCH)
-    assert (found.events, found.verdict, found.at) == (1, MORE, len(text))
+    result = scan_elements(padded(text), 0, len(text), ELEMENT, SCRATCH)
+    assert (result.events, result.verdict, result.at) == (1, MORE, len(text))
     row = SCRATCH.events[0]
     return {column: int(row[column]) for column in range(BYTES + 1) if row[HAS_INT] >> column & 1}
 
@@ -52,19 +52,19 @@ number_texts = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,5})?([eE][+-]?[0
 @example("-0.001")
 @example("0.0005")
 @example("1e3")
-def test_a_time_is_exact_or_left_as_text(text: str) -> None:
-    found = scan_one(f'{{"ts":{text},"dur": {text} }}')
+def test_time_is_exact_or_left_as_text(text: str) -> None:
+    result = scan_one(f'{{"ts":{text},"dur": {text} }}')
 
     row = SCRATCH.events[0]
-    assert found.get(TS_NS) == found.get(DUR_NS)
+    assert result.get(TS_NS) == result.get(DUR_NS)
     whole, _, decimals = text.lstrip("-").partition(".")
     simple = "e" not in text.lower() and len(decimals) <= 3 and (Decimal(text) != 0 or text[0] != "-")
     if simple and (len(whole) < 16 or (len(whole) == 16 and whole[0] != "9")):
-        assert found[TS_NS] == int((Decimal(text) * 1000).to_integral_value(ROUND_FLOOR))
+        assert result[TS_NS] == int((Decimal(text) * 1000).to_integral_value(ROUND_FLOOR))
         assert row[TS_DECIMALS] == len(decimals)
         assert not row[VERBATIM]
     else:
-        assert TS_NS not in found
+        assert TS_NS not in result
         assert row[VERBATIM]
 
 
@@ -75,10 +75,10 @@ def test_a_time_is_exact_or_left_as_text(text: str) -> None:
 @example("1" + "0" * 18)
 @example("-0")
 def test_an_id_is_an_integer_as_python_prints_it_or_left_as_text(text: str) -> None:
-    found = scan_one(f'{{"pid":{text},"args":{{"stream":{text}}}}}')
+    result = scan_one(f'{{"pid":{text},"args":{{"stream":{text}}}}}')
 
     canonical = text.lstrip("-").isdigit() and str(int(text)) == text and len(text.lstrip("-")) <= 18
-    assert found == ({PID_INT: int(text), STREAM: int(text)} if canonical else {})
+    assert result == ({PID_INT: int(text), STREAM: int(text)} if canonical else {})
 
 
 @pytest.mark.parametrize(
@@ -98,29 +98,27 @@ def test_an_id_is_an_integer_as_python_prints_it_or_left_as_text(text: str) -> N
         (b'{}, [{"ph": "X"}]]', ELEMENT, 1, 0, BAD, 4),
     ],
 )
-def test_a_scan_stops_where_something_is_amiss(
-    text: bytes, state: int, events: int, others: int, verdict: int, at: int
-) -> None:
-    found = scanned(padded(text), 0, len(text), state, SCRATCH)
+def test_scan_stops_at_damage(text: bytes, state: int, events: int, others: int, verdict: int, at: int) -> None:
+    result = scan_elements(padded(text), 0, len(text), state, SCRATCH)
 
-    assert (found.events, found.others, found.verdict, found.at) == (events, others, verdict, at)
+    assert (result.events, result.others, result.verdict, result.at) == (events, others, verdict, at)
 
 
-def test_a_scan_goes_on_where_its_room_ended() -> None:
+def test_scan_resumes_where_its_table_was_full() -> None:
     text = b",".join(b'{"pid": %d, "a": 1, "b": 2}' % n for n in range(50)) + b"]"
     for scratch in (new_scratch(room=3), new_scratch(rest=5), new_scratch(room=1, rest=2)):
         at, state, pids = 0, ELEMENT_OR_CLOSE, []
         while True:
-            found = scanned(padded(text), at, len(text), state, scratch)
-            pids += scratch.events[: found.events, PID_INT].tolist()
-            at, state = found.at, found.state
-            if found.verdict != FULL:
+            result = scan_elements(padded(text), at, len(text), state, scratch)
+            pids += scratch.events[: result.events, PID_INT].tolist()
+            at, state = result.at, result.state
+            if result.verdict != FULL:
                 break
-        assert found.verdict == CLOSED
+        assert result.verdict == CLOSED
         assert pids == list(range(50))
 
 
-def test_nothing_is_left_from_the_event_before() -> None:
+def test_row_keeps_nothing_of_an_earlier_event() -> None:
     full = '{"ph":"X","ts":1,"dur":2,"pid":3,"args":{"stream":7,"bytes":9}}'
     scan_one(full)
     assert scan_one("{}") == {}

@@ -68,7 +68,7 @@ def test_a_value_is_one_to_json_too(text: str) -> None:
 
 @given(sound, st.sampled_from([None, 0, 3]), st.booleans())
 @settings(max_examples=150)
-def test_what_json_writes_is_read_to_its_end_and_every_cut_asks_for_more(value: Any, indent: int, plain: bool) -> None:
+def test_valid_json_is_read_to_its_end_and_every_cut_is_incomplete(value: Any, indent: int, plain: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=plain).encode()
 
     assert read(text + b"]") == (len(text), OK)
@@ -106,13 +106,13 @@ def test_strings_of_every_length_end_at_their_quote(length: int) -> None:
         ("\\\\ud83d", 1),
     ],
 )
-def test_half_a_surrogate_pair_is_told(string: str, how: int) -> None:
+def test_half_a_surrogate_pair_is_reported(string: str, how: int) -> None:
     text = f'{string}"'.encode()
 
     assert string_end(padded(text), 0, len(text)) == (len(text) - 1, OK, how)
 
 
-def test_brackets_may_be_open_so_deep_and_no_deeper() -> None:
+def test_nesting_is_limited() -> None:
     for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
         inner = b"1" if opening != b"[" else b""
         assert read(opening * DEPTH_MAX + inner + closing * DEPTH_MAX)[1] == OK

@@ -66,7 +66,7 @@ some = st.lists(
 
 @given(some.filter(bool), st.integers(1, 20))
 @settings(max_examples=150)
-def test_any_slices_in_any_pieces_are_counted_as_by_hand(slices: list[Slice], size: int) -> None:
+def test_counts_equal_a_plain_count_for_any_slices_and_batches(slices: list[Slice], size: int) -> None:
     table, nesting = table_of(slices), Nesting()
     for at in range(0, len(table), size):
         nesting.add(table.slice(at, size))

@@ -17,100 +17,100 @@ def read(frame: str | bytes, *, offset: int = 0, state: int = ELEMENT_OR_CLOSE, 
     return READER.read(frame.encode() if isinstance(frame, str) else frame, offset, state, last=last)
 
 
-def events_of(found: Events) -> list[Any]:
-    events = [written_back(row) for row in rows_of(found.batches)]
-    assert len(events) == found.kept
+def events_of(read_events: Events) -> list[Any]:
+    events = [written_back(row) for row in rows_of(read_events.batches)]
+    assert len(events) == read_events.kept
     return events
 
 
-def offsets(found: Events) -> dict[str, list[int]]:
-    notes = found.health.as_dict(refused=found.refused)["notes"]
+def offsets(read_events: Events) -> dict[str, list[int]]:
+    notes = read_events.health.as_dict(refused=read_events.refused)["notes"]
     return {note["code"]: [example["offset"] for example in note["examples"]] for note in notes}
 
 
-def test_a_frame_ends_in_an_element_or_behind_one() -> None:
+def test_frame_may_end_within_or_after_an_element() -> None:
     text = ", ".join(SOUND)
     for end in range(len(text.encode())):
-        found = read(text.encode()[:end], last=False)
+        read_events = read(text.encode()[:end], last=False)
 
-        rest = text.encode()[found.at :].decode()
-        events = events_of(found)
+        rest = text.encode()[read_events.at :].decode()
+        events = events_of(read_events)
         assert events == parsed(f"[{', '.join(SOUND[: len(events)])}]")
-        again = read(rest + "]", state=found.state)
+        again = read(rest + "]", state=read_events.state)
         assert events + events_of(again) == parsed(f"[{text}]")
         assert again.closed
 
 
-def test_damage_at_the_end_of_a_frame_waits_for_the_next() -> None:
+def test_damage_at_the_end_of_a_frame_is_left_to_the_next() -> None:
     frame = f'{SOUND[0]}, {{"ph": "X", "name": "a"b", "ts": '
 
-    found = read(frame, last=False)
+    read_events = read(frame, last=False)
 
-    assert events_of(found) == parsed(f"[{SOUND[0]}]")
-    assert (found.refused, offsets(found)) == (0, {})
-    assert found.at == frame.encode().index(b', {"ph"') + 2
+    assert events_of(read_events) == parsed(f"[{SOUND[0]}]")
+    assert (read_events.refused, offsets(read_events)) == (0, {})
+    assert read_events.at == frame.encode().index(b', {"ph"') + 2
 
 
 @pytest.mark.parametrize("state", [ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE])
 def test_a_frame_may_begin_at_any_place_between_elements(state: int) -> None:
-    found = read(("," if state == COMMA_OR_CLOSE else "") + ",".join(SOUND) + "] behind", state=state)
+    read_events = read(("," if state == COMMA_OR_CLOSE else "") + ",".join(SOUND) + "] behind", state=state)
 
-    assert events_of(found) == parsed(f"[{','.join(SOUND)}]")
-    assert found.closed
-    assert offsets(found) == {}
+    assert events_of(read_events) == parsed(f"[{','.join(SOUND)}]")
+    assert read_events.closed
+    assert offsets(read_events) == {}
 
 
-def test_offsets_are_of_the_document_also_behind_bytes_that_are_replaced() -> None:
+def test_offsets_count_document_bytes_after_replaced_ones() -> None:
     first = b'{"ph": "X", "name": "\xff and \xed\xa0\x80 and \xc3"}'
     broken = b'{"ph": "X", "name": "a\tb", "pid": NaN}'
     frame = first + b", 5, " + broken + b", " + SOUND[0].encode() + b"]"
 
-    found = read(frame, offset=1000)
+    read_events = read(frame, offset=1000)
 
-    assert offsets(found) == {
+    assert offsets(read_events) == {
         "not_an_event": [1000 + frame.index(b"5, ")],
         "invalid_utf8": [1000 + frame.index(byte) for byte in (b"\xff", b"\xed", b"\xa0")],
         "control_character": [1000 + frame.index(b"\t")],
         "not_a_number": [1000 + frame.index(b"NaN")],
     }
-    assert found.at == len(frame)
-    assert [dict(event)["name"] for event in events_of(found)] == [
+    assert read_events.at == len(frame)
+    assert [dict(event)["name"] for event in events_of(read_events)] == [
         "\ufffd and \ufffd\ufffd\ufffd and \ufffd",
         "a\tb",
         "é0",
     ]
 
 
-def test_little_room_makes_more_batches_and_no_other_events() -> None:
+def test_small_tables_make_more_batches_of_the_same_events() -> None:
     reader = Reader()
     reader._scratch = new_scratch(room=2, rest=1)
     wide = '{"ph": "X", ' + ", ".join(f'"key {n}": {n}' for n in range(50)) + "}"
     text = ",".join([*SOUND, wide, "7", *SOUND])
 
-    found = reader.read(f"{text}]".encode(), 0, ELEMENT_OR_CLOSE, last=True)
+    read_events = reader.read(f"{text}]".encode(), 0, ELEMENT_OR_CLOSE, last=True)
 
-    assert events_of(found) == parsed(f"[{','.join([*SOUND, wide, *SOUND])}]")
-    assert found.refused == 1
-    assert len(found.batches) > 5
+    assert events_of(read_events) == parsed(f"[{','.join([*SOUND, wide, *SOUND])}]")
+    assert read_events.refused == 1
+    assert len(read_events.batches) > 5
 
 
-def test_the_longest_prefix_of_damage_that_can_be_told_is_one_event() -> None:
+def test_damage_up_to_the_next_event_is_one_refused_event() -> None:
     frame = ",".join([SOUND[0], '{"ph": "X", "pid":: 1}', *SOUND[1:]]) + "]"
 
-    found = read(frame)
+    read_events = read(frame)
 
-    assert events_of(found) == parsed(f"[{','.join(SOUND)}]")
-    assert found.refused == 1
-    assert offsets(found) == {"unreadable_event": [len(SOUND[0].encode()) + 1]}
+    assert events_of(read_events) == parsed(f"[{','.join(SOUND)}]")
+    assert read_events.refused == 1
+    assert offsets(read_events) == {"unreadable_event": [len(SOUND[0].encode()) + 1]}
 
 
-def test_an_event_looks_like_one_in_args_only_to_a_fool() -> None:
+def test_event_in_args_is_not_mistaken_for_an_element() -> None:
     frame = '{"ph": "X", "pid":: 1, "args": {"ph": "Y"}, "list": [{"ph": "Z"}]}, {"name": "b", "ph": "X"}]'
 
     assert [sorted(event) for event in events_of(read(frame))] == [[("name", "b"), ("ph", "X")]]
 
 
-def test_samples_show_what_stands_around_the_damage() -> None:
+def test_samples_show_the_text_around_the_damage() -> None:
     frame = ",".join([*SOUND, '{"ph": "X", "pid": NaN}', *SOUND]) + "]"
 
     (note,) = read(frame).health.as_dict(refused=0)["notes"]

@@ -1,8 +1,8 @@
--- The backward pass: which forward op each of its ops belongs to.
+-- The backward pass: its ops and their forward ops.
 
 INCLUDE PERFETTO MODULE torch.nesting;
 
--- Ops with a sequence number; those of the backward pass tell the thread of the forward pass too.
+-- Ops with a sequence number; ops of the backward pass also name the thread of the forward pass.
 CREATE OR REPLACE PERFETTO TABLE _torch_sequence AS
 SELECT
   h.id,
@@ -15,7 +15,7 @@ FROM _torch_host_slice!() AS h
 WHERE h.kind = 'op' AND sequence_number IS NOT NULL
 ORDER BY h.id;
 
--- The last forward op of each sequence number that only one thread has.
+-- The last forward op of each sequence number that only one thread uses.
 CREATE OR REPLACE PERFETTO TABLE _torch_forward AS
 SELECT sequence_number, rank, max(id) AS id
 FROM _torch_sequence
@@ -24,8 +24,8 @@ GROUP BY rank, sequence_number
 HAVING min(thread) = max(thread)
 ORDER BY sequence_number;
 
--- Ops of the backward pass, with their forward op: the one of the same sequence number that began last. Threads number
--- by themselves; where several have a number, nothing tells which is meant, and the op is not among these.
+-- Ops of the backward pass with their forward op: the last to begin with the same sequence number. Threads count
+-- separately; ops whose number is used by several threads are ambiguous and left out.
 CREATE OR REPLACE PERFETTO TABLE torch_backward(
   -- Its slice.
   id JOINID(slice.id),
@@ -35,7 +35,7 @@ CREATE OR REPLACE PERFETTO TABLE torch_backward(
   forward_id JOINID(slice.id),
   -- Name of the forward op.
   forward_name STRING,
-  -- What both have in common.
+  -- Sequence number of both ops.
   sequence_number LONG,
   -- Rank in the job.
   rank LONG

@@ -1,4 +1,4 @@
--- Collectives: what ranks do together, by NCCL, RCCL and the like on GPUs, and by gloo on the host.
+-- Collectives: communication of ranks by NCCL, RCCL and similar libraries on GPUs, and by gloo on the host.
 
 INCLUDE PERFETTO MODULE torch.kernels;
 
@@ -42,7 +42,7 @@ WHERE
   )
   AND NOT lower(name) GLOB 'triton_???_fused_*';
 
--- Kernels that carry a collective's metadata or a known name, and gloo's annotations; `host_id` is the host's part.
+-- Kernels with a collective's metadata or a known name, and gloo's annotations; `host_id` is the launch or annotation.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective AS
 SELECT k.id, k.launch_id AS host_id, k.rank, k.device, k.stream, k.step
 FROM torch_kernel AS k
@@ -58,7 +58,7 @@ SELECT h.id, h.id AS host_id, h.rank, NULL AS device, NULL AS stream, _torch_ste
 FROM _torch_host_slice!() AS h
 WHERE h.name GLOB 'gloo:*';
 
--- Whether a slice has the inputs of a collective, by its name.
+-- True if the name of a slice is that of an annotation with the inputs of a collective.
 CREATE OR REPLACE PERFETTO MACRO _torch_is_annotation(name Expr)
 RETURNS Expr AS (
   $name GLOB 'nccl:*'
@@ -71,7 +71,7 @@ RETURNS Expr AS (
   OR $name GLOB 'symm_mem::*'
 );
 
--- What encloses the host's part of each, as far as it tells of the collective: the innermost has the largest id.
+-- Slices around the launch or annotation that describe the collective: the innermost has the largest id.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_told AS
 WITH RECURSIVE
   up(id, at) AS (
@@ -88,7 +88,7 @@ JOIN slice AS s ON s.id = up.at
 GROUP BY up.id
 ORDER BY up.id;
 
--- Bytes of an element, by the name of its type.
+-- Bytes of an element by the name of its type.
 CREATE OR REPLACE PERFETTO FUNCTION _torch_element_bytes(
   -- Name of the type.
   dtype STRING
@@ -104,7 +104,7 @@ SELECT
     WHEN $dtype IN ('ComplexDouble', 'c10::complex<double>') THEN 16
   END;
 
--- The tensors that annotations take: 'args.Input Dims[0][2]' tells the dimension 2 of input 0.
+-- Input tensors of annotations: 'args.Input Dims[0][2]' is dimension 2 of input 0.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_input AS
 WITH
   annotation AS MATERIALIZED (
@@ -123,7 +123,7 @@ WITH
     JOIN args AS a USING (arg_set_id)
     WHERE a.flat_key = 'args.Input Dims' AND length(a.key) - length(replace(a.key, '[', '')) = 2
   ),
-  -- There is no product of a group; a tensor of more dimensions is not told.
+  -- SQL has no aggregate product; tensors of more dimensions are left out.
   tensor AS (
     SELECT
       arg_set_id,
@@ -158,7 +158,7 @@ JOIN typed AS y USING (arg_set_id, input)
 WHERE t.elements > 0
 ORDER BY t.arg_set_id;
 
--- All inputs of an annotation together, with the type of the first.
+-- The total of all inputs of an annotation, with the type of the first.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_inputs AS
 SELECT
   i.arg_set_id,
@@ -175,8 +175,8 @@ FROM _torch_collective_input AS i
 GROUP BY i.arg_set_id
 ORDER BY i.arg_set_id;
 
--- Collectives: one row for each kernel of NCCL, RCCL and the like, and one for each annotation of gloo. What is told of
--- them is told by the kernel, else by `record_param_comms` around its launch, else by an annotation around that.
+-- Collectives: one row for each kernel of NCCL, RCCL and similar libraries, and for each annotation of gloo. The facts
+-- come from the kernel, else from `record_param_comms` around its launch, else from an annotation around that.
 CREATE OR REPLACE PERFETTO TABLE torch_collective(
   -- Its slice: a kernel, or gloo's annotation.
   id JOINID(slice.id),
@@ -194,23 +194,23 @@ CREATE OR REPLACE PERFETTO TABLE torch_collective(
   stream LONG,
   -- Step.
   step LONG,
-  -- Name of the collective as the trace has it: `allreduce`, or `all_reduce` where only an annotation tells.
+  -- Name of the collective as in the trace: `allreduce`, or `all_reduce` if only an annotation names it.
   collective STRING,
-  -- Type of its elements, such as `Float`, or `float` where only an annotation tells.
+  -- Type of the elements, such as `Float`, or `float` if only an annotation names it.
   dtype STRING,
-  -- Elements in.
+  -- Input elements.
   in_nelems LONG,
-  -- Elements out.
+  -- Output elements.
   out_nelems LONG,
-  -- Bytes, by nccl-tests' definition: of an all-gather or gather the whole output, else what a rank gives.
+  -- Bytes as nccl-tests defines them: the whole output of an all-gather or gather, else the input of one rank.
   size_bytes LONG,
-  -- Ranks in the process group.
+  -- Number of ranks in the process group.
   group_size LONG,
   -- Name of the process group.
   group_name STRING,
   -- Description of the process group.
   group_description STRING,
-  -- Ranks in the process group, as the trace has them: `[0, 1]`, shortened where they are many.
+  -- Ranks of the process group as in the trace: `[0, 1]`, abbreviated if there are many.
   group_ranks STRING,
   -- Number of the collective in its process group.
   seq LONG
@@ -226,7 +226,7 @@ WITH
         extract_arg(s.arg_set_id, 'args.Collective name') IS NULL, coalesce(m.arg_set_id, s.arg_set_id), s.arg_set_id
       ) AS arg_set_id,
       ltrim(substr(a.name, instr(a.name, ':')), ':') AS annotated,
-      -- Where something tells more, the annotation is not asked.
+      -- The annotation counts only if there is no better source.
       iif(
         extract_arg(s.arg_set_id, 'args.Collective name') IS NULL AND m.id IS NULL, a.arg_set_id, NULL
       ) AS inputs_id
@@ -245,7 +245,7 @@ WITH
       _torch_integer!(t.arg_set_id, 'args.Out msg nelems') AS out_nelems,
       i.bytes AS input_bytes,
       _torch_integer!(t.arg_set_id, 'args.Group size') AS own_size,
-      -- A number in the first half of 2024.
+      -- A number in traces of the first half of 2024.
       coalesce(
         _torch_text!(t.arg_set_id, 'args.Process Group Name'), _torch_text!(t.arg_set_id, 'args.Process Group ID')
       ) AS group_name
@@ -257,7 +257,7 @@ WITH
     FROM described
     GROUP BY rank
   ),
-  -- With what the trace lists of its groups. Where it lists none, and no event tells of one, there is one: the job.
+  -- With the process groups that the trace lists. If neither the list nor an event has any, the job is the only group.
   grouped AS MATERIALIZED (
     SELECT
       d.*,
@@ -281,7 +281,7 @@ SELECT
   dtype,
   in_nelems,
   out_nelems,
-  -- Both `all_gather` and `gather`, however they are written.
+  -- Both `all_gather` and `gather`, in any spelling.
   iif(
     replace(lower(collective), '_', '') GLOB '*gather*',
     coalesce(

@@ -1,9 +1,9 @@
--- Kernels and copies: what a GPU does, which call launched it, for which op, in which step.
+-- Work of GPUs: kernels, copies and memsets with their launch, op and step.
 
 INCLUDE PERFETTO MODULE torch.nesting;
 INCLUDE PERFETTO MODULE torch.steps;
 
--- Whether a slice is an op that lasts at a time.
+-- True if a slice is an op that runs at a time.
 CREATE OR REPLACE PERFETTO MACRO _torch_lasts_as_op(s Expr, time Expr)
 RETURNS Expr AS (
   $s.ts + $s.dur > $time
@@ -11,7 +11,7 @@ RETURNS Expr AS (
   AND $s.id NOT IN (SELECT id FROM _torch_left_out)
 );
 
--- What GPUs do, with what its arguments tell.
+-- Work of GPUs with its arguments.
 CREATE OR REPLACE PERFETTO TABLE _torch_work AS
 SELECT
   s.id,
@@ -30,7 +30,7 @@ JOIN _torch_category AS c USING (category)
 WHERE c.kind IN ('kernel', 'memcpy', 'memset')
 ORDER BY s.id;
 
--- The first call of each rank and correlation, of those that launched something.
+-- The first call of each rank and correlation that launched work.
 CREATE OR REPLACE PERFETTO TABLE _torch_call AS
 SELECT correlation, rank, min(id) AS id
 FROM (
@@ -42,8 +42,8 @@ WHERE correlation > 0 AND correlation IN (SELECT correlation FROM _torch_work)
 GROUP BY correlation, rank
 ORDER BY correlation;
 
--- From where to climb to the ops that last as a call begins: from its parent and, for a call that is on a lane of its
--- own, from the slice before it on the first lane too.
+-- Starting points of the search for ops that run as a call begins: the call's parent and, for a call on a further lane,
+-- also the slice before it on the first lane.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_climb AS
 SELECT c.id, s.ts, s.parent_id AS at, _torch_lasts_as_op!(p, s.ts) AS is_op
 FROM _torch_call AS c
@@ -55,7 +55,7 @@ FROM (
   SELECT
     x.id,
     x.ts,
-    -- The slice before is a few ids away in all but odd traces.
+    -- The slice before is a few ids away in nearly all traces.
     coalesce(
       (SELECT max(b.id) FROM slice AS b WHERE b.id BETWEEN x.id - 1000 AND x.id - 1 AND b.track_id = first.track_id),
       (SELECT max(b.id) FROM slice AS b WHERE b.id < x.id - 1000 AND b.track_id = first.track_id)
@@ -66,7 +66,7 @@ FROM (
 ) AS x
 JOIN slice AS p ON p.id = x.at;
 
--- The innermost op that lasts as each call begins, on any lane of its thread: of all that do, the last to begin.
+-- The innermost op that runs as each call begins, on any lane of its thread: the last to begin.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_op AS
 WITH RECURSIVE
   up(id, ts, at, is_op) AS (
@@ -83,7 +83,7 @@ WITH RECURSIVE
     UNION ALL
     SELECT id, at FROM up WHERE is_op
     UNION ALL
-    -- Ops on lanes of their own, around calls on others.
+    -- Ops on further lanes, around calls on other lanes.
     SELECT y.id, x.id
     FROM _torch_stray AS x
     JOIN slice AS s USING (id)
@@ -104,7 +104,7 @@ FROM candidate
 GROUP BY id
 ORDER BY id;
 
--- What GPUs do, by the call that launched it.
+-- Work of GPUs by the call that launched it.
 CREATE OR REPLACE PERFETTO TABLE _torch_launched AS
 SELECT
   w.id,
@@ -120,7 +120,7 @@ LEFT JOIN _torch_lane AS l ON l.track_id = s.track_id
 LEFT JOIN _torch_call_op AS o ON o.id = c.id
 ORDER BY w.id;
 
--- Ops by their External id, of those ids that are left to look for, where the trace shows that these are ops'.
+-- Ops by External id, for work without a launch, if External ids of the trace are those of ops.
 CREATE OR REPLACE PERFETTO TABLE _torch_external_op AS
 SELECT external_id, rank, min(id) AS id
 FROM (
@@ -137,7 +137,7 @@ GROUP BY external_id, rank
 HAVING count(*) = 1
 ORDER BY external_id;
 
--- Kernels, copies and memsets: all that GPUs do.
+-- Kernels, copies and memsets: all work of GPUs.
 CREATE OR REPLACE PERFETTO TABLE torch_kernel(
   -- Its slice.
   id JOINID(slice.id),
@@ -155,31 +155,31 @@ CREATE OR REPLACE PERFETTO TABLE torch_kernel(
   device LONG,
   -- Stream of the GPU.
   stream LONG,
-  -- What it has in common with its launch.
+  -- Correlation id of the work and its launch.
   correlation LONG,
-  -- External id of what it was launched for.
+  -- External id of the op or annotation that launched it.
   external_id LONG,
-  -- The call that launched it: the runtime's or driver's, of the same rank and correlation. A graph's kernels share one.
+  -- The runtime or driver call that launched it, of the same rank and correlation. Kernels of a graph share one.
   launch_id JOINID(slice.id),
   -- Start of that call.
   launch_ts TIMESTAMP,
   -- Duration of that call.
   launch_dur DURATION,
-  -- From the end of that call, 0 where it began sooner.
+  -- Time from the end of that call to the start; 0 if the work started earlier.
   delay DURATION,
-  -- The op that launched it: the innermost that lasts as the call begins, on its thread; else that of the External id,
-  -- in traces that show that these are ops'.
+  -- The op that launched it: the innermost that runs as the call begins, on its thread; else the op of the External id,
+  -- if External ids of the trace are those of ops.
   op_id JOINID(slice.id),
   -- Name of that op.
   op_name STRING,
-  -- How the op is known: `launch`, `graph` (the launch of a graph) or `external_id`; or why it is not:
+  -- Source of the op: `launch`, `graph` (the launch of a graph) or `external_id`; or the reason why it is unknown:
   -- `launch_outside_operators`, `graph_outside_operators` or `no_launch`.
   rule STRING,
-  -- Step in which the call began; in which it began itself where there is no call.
+  -- Step in which the call began; without a call, the step in which the work began.
   step LONG,
   -- Bytes copied or set.
   bytes LONG,
-  -- Node of the graph that launched it, where the trace tells it.
+  -- Node of the graph that launched it, if it is known.
   graph_node_id LONG
 ) AS
 SELECT

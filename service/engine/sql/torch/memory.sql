@@ -6,21 +6,21 @@ INCLUDE PERFETTO MODULE torch.trace;
 CREATE OR REPLACE PERFETTO TABLE torch_memory(
   -- Its slice.
   id JOINID(slice.id),
-  -- When.
+  -- Time.
   ts TIMESTAMP,
-  -- What was allocated, or freed where it is negative.
+  -- Bytes allocated; negative for bytes freed.
   bytes LONG,
-  -- Allocated on the device from then on, in bytes; NULL before 2022.
+  -- Bytes allocated on the device after this event; NULL before 2022.
   total_allocated LONG,
-  -- Reserved on the device from then on, in bytes; NULL before 2022.
+  -- Bytes reserved on the device after this event; NULL before 2022.
   total_reserved LONG,
   -- `c10::DeviceType`: 0 is the CPU, 1 a GPU of CUDA or ROCm.
   device_type LONG,
-  -- Which device of that type, -1 for the CPU.
+  -- Number of the device of that type; -1 for the CPU.
   device_id LONG,
   -- Address, NULL before 2022.
   addr LONG,
-  -- Thread that did it.
+  -- Thread of the allocation.
   utid JOINID(thread.id),
   -- Rank in the job.
   rank LONG

@@ -1,8 +1,8 @@
--- What encloses what on the host, as torch's `key_averages` sees it. Private.
+-- Nesting of slices on the host, by the rules of torch's `key_averages`. Private.
 
 INCLUDE PERFETTO MODULE torch.trace;
 
--- The categories that occur, by what they are; the capital ones were written before April 2022.
+-- Kinds of categories; capitalised categories were written before April 2022.
 CREATE OR REPLACE PERFETTO TABLE _torch_category AS
 SELECT
   category,
@@ -18,7 +18,7 @@ SELECT
 FROM (SELECT DISTINCT category FROM slice)
 WHERE kind IS NOT NULL;
 
--- Slices that torch leaves out when it nests; instants, which it leaves out too, enclose nothing anyway.
+-- Slices that torch ignores in its nesting; it ignores instants, too, but these enclose nothing.
 CREATE OR REPLACE PERFETTO TABLE _torch_left_out AS
 SELECT id
 FROM slice
@@ -32,13 +32,13 @@ WHERE name IN (
 )
 ORDER BY id;
 
--- Whether a slice is an op, by its category and name. Until 2022 annotations were ops too, and the steps among them.
+-- True if a slice is an op by its category and name. Until 2022, annotations and steps had the category of ops.
 CREATE OR REPLACE PERFETTO MACRO _torch_is_op(category Expr, name Expr)
 RETURNS Expr AS (
   $category IN (SELECT category FROM _torch_category WHERE kind = 'op') AND $name NOT GLOB 'ProfilerStep#*'
 );
 
--- Slices of the host that can enclose others. Within a thread, an enclosing slice has the smaller id.
+-- Slices of the host that can enclose others. Within a thread, the enclosing slice has the smaller id.
 CREATE OR REPLACE PERFETTO MACRO _torch_host_slice()
 RETURNS TableOrSubquery AS (
   SELECT s.id, s.ts, s.dur, s.category, s.name, s.parent_id, s.arg_set_id, c.kind, l.*
@@ -51,39 +51,39 @@ RETURNS TableOrSubquery AS (
     AND s.id NOT IN (SELECT id FROM _torch_left_out)
 );
 
--- Whether a slice can enclose others, by its category and id.
+-- True if a slice can enclose others by its category and id.
 CREATE OR REPLACE PERFETTO MACRO _torch_can_enclose(category Expr, id Expr)
 RETURNS Expr AS (
   $category IN (SELECT category FROM _torch_category WHERE kind IN ('op', 'annotation', 'python', 'launch'))
   AND $id NOT IN (SELECT id FROM _torch_left_out)
 );
 
--- Slices that overlap others of their thread, and are on a lane for it.
+-- Slices on further lanes, for they overlap others of their thread.
 CREATE OR REPLACE PERFETTO TABLE _torch_stray AS
 SELECT id, ts, dur, parent_id, track_id, thread
 FROM _torch_host_slice!()
 WHERE lane > 1
 ORDER BY id;
 
--- Slices of the host's threads that can't enclose, and lie around something perhaps.
+-- Slices of the host's threads that can't enclose others by torch's rules, but may do so in time.
 CREATE OR REPLACE PERFETTO TABLE _torch_transparent AS
 SELECT s.id
 FROM slice AS s
 JOIN _torch_lane AS l USING (track_id)
 WHERE l.device IS NULL AND s.dur > 0 AND NOT coalesce(_torch_can_enclose!(s.category, s.id), FALSE);
 
--- From where to climb to the slice that encloses: from a parent that can't, and, for a stray, from the slice before it
--- on the first lane too.
+-- Starting points of the search for the enclosing slice: a parent that can't enclose; for slices on further lanes, also
+-- the slice before on the first lane.
 CREATE OR REPLACE PERFETTO TABLE _torch_climb AS
 SELECT h.id, h.ts + h.dur AS end_ts, h.parent_id AS at
 FROM _torch_host_slice!() AS h
--- The + keeps the engine from a scan of all slices for each of them.
+-- The + prevents a scan of all slices for each row.
 WHERE +h.parent_id IN (SELECT id FROM _torch_transparent)
 UNION ALL
 SELECT
   x.id,
   x.ts + x.dur AS end_ts,
-  -- The slice before is a few ids away in all but odd traces.
+  -- The slice before is a few ids away in nearly all traces.
   coalesce(
     (SELECT max(b.id) FROM slice AS b WHERE b.id BETWEEN x.id - 1000 AND x.id - 1 AND b.track_id = first.track_id),
     (SELECT max(b.id) FROM slice AS b WHERE b.id < x.id - 1000 AND b.track_id = first.track_id)
@@ -91,7 +91,7 @@ SELECT
 FROM _torch_stray AS x
 JOIN _torch_lane AS first ON first.thread = x.thread AND first.lane = 1;
 
--- Slices of the host that something else encloses than `slice.parent_id`, or nothing: the last to begin of those that do.
+-- Slices of the host whose enclosing slice is not `slice.parent_id`: the last to begin that encloses it, or none.
 CREATE OR REPLACE PERFETTO TABLE _torch_reparented AS
 WITH RECURSIVE
   up(id, end_ts, at) AS (
@@ -103,22 +103,22 @@ WITH RECURSIVE
     WHERE NOT (s.ts + s.dur >= up.end_ts AND _torch_can_enclose!(s.category, s.id))
   ),
   candidate AS (
-    -- What was climbed to.
+    -- The results of the search.
     SELECT up.id, s.id AS parent_id
     FROM up
     JOIN slice AS s ON s.id = up.at
     WHERE s.ts + s.dur >= up.end_ts AND _torch_can_enclose!(s.category, s.id)
     UNION ALL
-    -- Nothing, unless there is another.
+    -- NULL if there is no other.
     SELECT id, NULL FROM _torch_climb
     UNION ALL
-    -- A stray's parent on its lane.
+    -- The parent of a slice on its further lane.
     SELECT x.id, s.id
     FROM _torch_stray AS x
     JOIN slice AS s ON s.id = x.parent_id
     WHERE _torch_can_enclose!(s.category, s.id)
     UNION ALL
-    -- Strays that lie around slices of other lanes, and within what encloses those there.
+    -- Slices on further lanes that enclose slices of other lanes, within the parents of those.
     SELECT y.id, x.id
     FROM _torch_stray AS x
     CROSS JOIN _torch_lane AS l
@@ -139,7 +139,7 @@ FROM candidate
 GROUP BY id
 ORDER BY id;
 
--- What encloses a slice of the host, NULL for nothing.
+-- The slice that encloses a slice of the host; NULL if there is none.
 CREATE OR REPLACE PERFETTO FUNCTION _torch_parent(id LONG)
 RETURNS LONG AS
 SELECT iif(r.id IS NULL, s.parent_id, r.parent_id)
@@ -147,7 +147,7 @@ FROM slice AS s
 LEFT JOIN _torch_reparented AS r USING (id)
 WHERE s.id = $id;
 
--- External id of an event, NULL where it says that it has none. It was written in small letters before April 2022.
+-- External id of an event; NULL if it has none. Its key was in lower case before April 2022.
 CREATE OR REPLACE PERFETTO MACRO _torch_external_id(arg_set_id Expr)
 RETURNS Expr AS (
   nullif(

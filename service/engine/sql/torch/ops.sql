@@ -1,8 +1,8 @@
--- Ops: what PyTorch does on the host, with self time and the GPU's time.
+-- Ops: work of PyTorch on the host, with self time and GPU time.
 
 INCLUDE PERFETTO MODULE torch.kernels;
 
--- What slices of the host enclose directly. Those that the engine has in order go first, in its own order.
+-- The slices that slices of the host enclose directly; first those whose order the engine has.
 CREATE OR REPLACE PERFETTO TABLE _torch_enclosed AS
 SELECT id, sum(dur) AS dur
 FROM (
@@ -19,7 +19,7 @@ FROM (
 GROUP BY id
 ORDER BY id;
 
--- What was launched for each op.
+-- The work that each op launched.
 CREATE OR REPLACE PERFETTO TABLE _torch_op_work AS
 SELECT op_id AS id, count(*) AS kernel_count, sum(dur) AS kernel_dur
 FROM torch_kernel
@@ -27,15 +27,15 @@ WHERE op_id IS NOT NULL
 GROUP BY op_id
 ORDER BY op_id;
 
--- The shapes of an op's inputs, as the profiler records them with `record_shapes=True`.
+-- The shapes of an op's inputs, which the profiler records with `record_shapes=True`.
 CREATE OR REPLACE PERFETTO FUNCTION torch_input_dims(
   -- `slice.arg_set_id` of the op.
   arg_set_id ARGSETID
 )
--- JSON such as `[[64, 3, 7, 7], []]`, where `[]` has no dimensions; NULL where they are not recorded.
+-- JSON such as `[[64, 3, 7, 7], []]`, where `[]` has no dimensions; NULL if shapes are not recorded.
 RETURNS STRING AS
 WITH
-  -- 'args.Input Dims[0][2]' tells the dimension 2 of input 0; with three numbers, input 0 is a list of tensors.
+  -- 'args.Input Dims[0][2]' is dimension 2 of input 0; with three numbers, input 0 is a list of tensors.
   indexed AS (
     SELECT id, flat_key, int_value, substr(key, 17) AS path
     FROM args
@@ -62,13 +62,13 @@ WITH
     FROM tensor
     GROUP BY input
   ),
-  -- The engine keeps nothing of an empty list; that there is an input, the types tell.
+  -- The engine drops empty lists; the types show that there is an input.
   input AS (SELECT DISTINCT CAST(path AS INTEGER) AS input FROM indexed ORDER BY 1)
 SELECT '[' || group_concat(coalesce(shape.dims, '[]'), ', ') || ']'
 FROM input
 LEFT JOIN shape USING (input);
 
--- Ops, with all that takes long to find.
+-- Ops with the columns that take long to compute.
 CREATE OR REPLACE PERFETTO TABLE _torch_op AS
 SELECT
   h.id,
@@ -88,8 +88,8 @@ LEFT JOIN _torch_op_work AS w USING (id)
 WHERE _torch_is_op!(h.category, h.name)
 ORDER BY h.id;
 
--- Ops. What torch leaves out of its tables is not among them: `aten::is_leaf`, `aten::output_nr`, `aten::_version` and
--- the profiler's own.
+-- Ops, except for those that torch leaves out of its tables: `aten::is_leaf`, `aten::output_nr`, `aten::_version` and
+-- the profiler's own ops.
 CREATE OR REPLACE PERFETTO VIEW torch_op(
   -- Its slice.
   id JOINID(slice.id),
@@ -102,7 +102,7 @@ CREATE OR REPLACE PERFETTO VIEW torch_op(
   -- Duration without the ops, annotations, Python functions and runtime calls directly within, on any lane of its
   -- thread: its part of `key_averages()`'s "Self CPU".
   self_dur DURATION,
-  -- What encloses it: an op, annotation or Python function; NULL for nothing.
+  -- The op, annotation or Python function that encloses it; NULL if there is none.
   parent_id JOINID(slice.id),
   -- Thread of the engine.
   utid JOINID(thread.id),
@@ -112,13 +112,13 @@ CREATE OR REPLACE PERFETTO VIEW torch_op(
   rank LONG,
   -- Step in which it began.
   step LONG,
-  -- External id, which is that of what it launched.
+  -- External id, which the work that it launched has, too.
   external_id LONG,
-  -- Sequence number, which an op of the forward pass has in common with that of the backward pass.
+  -- Sequence number, which an op of the forward pass shares with its op of the backward pass.
   sequence_number LONG,
   -- Shapes of its inputs as JSON; see `torch_input_dims`.
   input_dims STRING,
-  -- Kernels, copies and memsets that it launched itself, not through ops within.
+  -- Number of kernels, copies and memsets that it launched itself, not through ops within.
   kernel_count LONG,
   -- Duration of these on the GPU.
   kernel_dur DURATION
@@ -139,7 +139,7 @@ SELECT
   torch_input_dims(arg_set_id) AS input_dims,
   kernel_count,
   kernel_dur
--- What is not asked for is not looked up.
+-- Columns that a query does not use are not computed.
 FROM _torch_op AS o;
 
 DROP TABLE _torch_enclosed;

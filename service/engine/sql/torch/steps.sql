@@ -1,4 +1,4 @@
--- Steps: what `torch.profiler` annotates as `ProfilerStep#N`.
+-- Steps: the annotations `ProfilerStep#N` of `torch.profiler`.
 
 INCLUDE PERFETTO MODULE torch.trace;
 
@@ -15,15 +15,15 @@ WHERE
   AND ltrim(substr(s.name, 14), '0123456789') = ''
 ORDER BY s.id;
 
--- Steps on the host. Threads that annotate the same step at the same time make one row.
+-- Steps on the host. Threads that annotate the same step at the same time share one row.
 CREATE OR REPLACE PERFETTO TABLE torch_step(
   -- N of `ProfilerStep#N`.
   step LONG,
   -- Name of the annotation.
   name STRING,
-  -- When the first thread began it.
+  -- Time at which the first thread began it.
   ts TIMESTAMP,
-  -- Until the last thread ended it.
+  -- Duration until the last thread ended it.
   dur DURATION,
   -- Its first slice.
   id JOINID(slice.id),
@@ -56,7 +56,7 @@ FROM merged AS m
 JOIN _torch_step_slice AS s USING (id)
 ORDER BY s.id;
 
--- Steps on the GPU: from the first to the last that a stream does for a step of the host.
+-- Steps on the GPU: the time from the first to the last work of a stream for a step of the host.
 CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
   -- N of `ProfilerStep#N`.
   step LONG,
@@ -68,7 +68,7 @@ CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
   dur DURATION,
   -- Its slice.
   id JOINID(slice.id),
-  -- Thread of the engine that the stream is.
+  -- Thread of the engine that shows the stream.
   utid JOINID(thread.id),
   -- Rank in the job.
   rank LONG,
@@ -82,11 +82,11 @@ FROM _torch_step_slice
 WHERE device IS NOT NULL
 ORDER BY id;
 
--- The step that a rank was in: the last that had begun, NULL where that was over.
+-- The step of a rank at a time: the last that had begun; NULL if it had ended.
 CREATE OR REPLACE PERFETTO FUNCTION torch_step_at(
-  -- When.
+  -- Time.
   ts TIMESTAMP,
-  -- Rank in the job, NULL where the trace tells none.
+  -- Rank in the job; NULL if it is unknown.
   rank LONG
 )
 -- N of `ProfilerStep#N`.
@@ -97,7 +97,7 @@ WHERE ts <= $ts AND rank IS $rank
 ORDER BY id DESC
 LIMIT 1;
 
--- The steps of threads that annotate some themselves, where other threads of their rank do too.
+-- The steps of threads that annotate steps, if other threads of their rank annotate steps, too.
 CREATE OR REPLACE PERFETTO TABLE _torch_thread_step AS
 WITH
   own AS (
@@ -127,10 +127,10 @@ FROM numbered
 GROUP BY thread, step, occurrence
 ORDER BY id;
 
--- The step that a thread was in: by its own steps, or by its rank's where it annotates none.
+-- The step of a thread at a time: of its own steps, or of its rank's steps if it annotates none.
 CREATE OR REPLACE PERFETTO MACRO _torch_step_of(ts Expr, rank Expr, thread Expr)
 RETURNS Expr AS (
-  -- Most traces have no threads that need a look.
+  -- Most traces have no such threads.
   iif(
     EXISTS (SELECT 1 FROM _torch_thread_step),
     _torch_step_on($ts, $rank, $thread),

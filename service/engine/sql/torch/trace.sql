@@ -1,11 +1,11 @@
--- The trace as a whole: its clock, and whose each track is.
+-- The clock and the tracks of the trace.
 
--- Nanoseconds, since the epoch or on the profiler's clock, at which the engine's `ts` is 0.
+-- The time at which the engine's `ts` is 0, in nanoseconds since the epoch or on the profiler's clock.
 CREATE OR REPLACE PERFETTO FUNCTION torch_base_ns()
 RETURNS LONG AS
 SELECT base_ns FROM _torch_facts;
 
--- A `ts` of the engine in nanoseconds, since the epoch or on the profiler's clock.
+-- A `ts` of the engine as nanoseconds since the epoch or on the profiler's clock.
 CREATE OR REPLACE PERFETTO FUNCTION torch_ns(
   -- Time in the engine.
   ts TIMESTAMP
@@ -13,7 +13,7 @@ CREATE OR REPLACE PERFETTO FUNCTION torch_ns(
 RETURNS LONG AS
 SELECT base_ns + $ts FROM _torch_facts;
 
--- Tracks by the threads and streams of the trace: `thread` tells apart what `pid`, `tid` and `rank` do.
+-- Tracks by the threads and streams of the trace: `thread` is unique to `pid`, `tid` and `rank`.
 CREATE OR REPLACE PERFETTO TABLE _torch_lane AS
 SELECT
   tt.id AS track_id,
@@ -23,7 +23,7 @@ FROM _torch_track AS t
 JOIN thread_track AS tt USING (utid)
 ORDER BY track_id;
 
--- Whose each track is: a thread of the host, or a stream of a GPU. Slices that overlap without nesting are on further
+-- The thread of the host, or the stream of a GPU, of each track. Slices that overlap without nesting are on further
 -- lanes, which are tracks of their own.
 CREATE OR REPLACE PERFETTO VIEW torch_track(
   -- Track, joins `slice.track_id`.
@@ -38,13 +38,13 @@ CREATE OR REPLACE PERFETTO VIEW torch_track(
   pid STRING,
   -- The trace's own tid, as text.
   tid STRING,
-  -- Rank in the job, NULL where it is unknown.
+  -- Rank in the job; NULL if it is unknown.
   rank LONG,
   -- GPU, NULL for the host.
   device LONG,
   -- Stream of the GPU, NULL for the host.
   stream LONG,
-  -- Which of the lanes of the thread or stream, from 1.
+  -- Lane of the thread or stream, from 1.
   lane LONG
 ) AS
 SELECT
@@ -62,13 +62,13 @@ FROM _torch_lane AS l
 JOIN thread AS t USING (utid)
 LEFT JOIN process AS p USING (upid);
 
--- An argument as an integer, whatever a trace has there: the engine's tables take one type a column.
+-- An argument as an integer, regardless of its type in the trace: a column of the engine's tables has one type.
 CREATE OR REPLACE PERFETTO MACRO _torch_integer(arg_set_id Expr, key Expr)
 RETURNS Expr AS (
   CAST(extract_arg($arg_set_id, $key) AS INTEGER)
 );
 
--- An argument as text, likewise.
+-- An argument as text, regardless of its type in the trace.
 CREATE OR REPLACE PERFETTO MACRO _torch_text(arg_set_id Expr, key Expr)
 RETURNS Expr AS (
   CAST(extract_arg($arg_set_id, $key) AS TEXT)

@@ -1,0 +1,109 @@
+"""Work on devices, with the slices of the host to which it belongs."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from service.analysis.facts.host import Host, durations_in_doubles, read_arrays
+from service.analysis.facts.intervals import Ints
+from service.analysis.facts.scope import Scope
+from service.attribution.nesting import Indices, first_matches, require_countable
+
+_RUNTIME = "Runtime|.*_runtime"
+_WORK = """
+SELECT
+    coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
+    start_ns AS starts, end_ns - start_ns AS durations,
+    coalesce(launch_row, -1) AS launches, coalesce(operator_row, -1) AS operators
+FROM device_events
+"""
+
+
+MatrixCoreUse = Callable[[str], bool | None]
+"""Predicate on a kernel's name: whether the kernel uses matrix cores, None if unknown."""
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Work on devices.
+
+    Args:
+        ids: External id of each piece of work; 0 for none.
+        correlations: correlation id of each; 0 for none.
+        starts: start of each.
+        durations: duration of each.
+        launches: row of each one's launch, or -1.
+        operators: row of each one's operator, or -1.
+        on_cores: 1 if it uses matrix cores, 0 if not, -1 if unknown.
+        calls: ``ids``, ``correlations``, ``starts`` and ``durations`` of runtime calls, for the TensorBoard plugin's
+            numbers; None if not requested.
+    """
+
+    ids: Ints
+    correlations: Ints
+    starts: Ints
+    durations: Ints
+    launches: Ints
+    operators: Ints
+    on_cores: Any
+    calls: dict[str, Ints] | None
+
+    def __post_init__(self) -> None:
+        require_countable(self.durations, "The time of work on devices")
+
+    def slices(self, host: Host) -> Indices:
+        """Return the slice to which each piece of work belongs: its operator, else its launch, else a negative."""
+        return host.indices_of(np.where(self.operators < 0, self.launches, self.operators))
+
+    def slices_by_external_id(self, host: Host) -> Indices:
+        """Return the slice to which each belongs in the TensorBoard plugin: by External id, if it has a launch."""
+        calls = self.calls or dict.fromkeys(("ids", "correlations"), np.empty(0, np.int64))
+        call = first_matches(calls["correlations"], self.correlations)
+        ids = np.where(self.ids == 0, np.append(calls["ids"], 0)[call], self.ids)
+        return first_matches(host.external_ids, np.where(call < 0, 0, ids))
+
+    def with_double_times(self) -> "DeviceWork":
+        """Round durations as if times were doubles of microseconds."""
+        calls = self.calls and {
+            **self.calls,
+            "durations": durations_in_doubles(self.calls["starts"], self.calls["durations"]),
+        }
+        return replace(self, durations=durations_in_doubles(self.starts, self.durations), calls=calls)
+
+
+def device_work(scope: Scope, on_cores: MatrixCoreUse | None = None, *, runtime_calls: bool = False) -> DeviceWork:
+    """Return the work on devices.
+
+    Args:
+        scope: scope of the rank.
+        on_cores: predicate for the use of matrix cores; without it none counts as using them.
+        runtime_calls: whether to read runtime calls, too (not driver calls).
+    """
+    scope.slices()
+    columns, words = read_arrays(scope, _WORK, {"names"})
+    use_by_name = np.array([_use_code(on_cores, word) for word in words["names"]], np.int8)
+    calls = _calls(scope, _RUNTIME) if runtime_calls else None
+    return DeviceWork(calls=calls, on_cores=use_by_name[columns.pop("names")], **columns)
+
+
+def _use_code(on_cores: MatrixCoreUse | None, name: str) -> int:
+    """Return 1 if kernels of a name use matrix cores, 0 if not, -1 if unknown."""
+    use = on_cores(name) if on_cores else False
+    return -1 if use is None else int(use)
+
+
+def _calls(scope: Scope, categories: str) -> dict[str, Ints]:
+    """Return the calls whose category matches a regular expression."""
+    slices = scope.slices()
+    chosen = slices.of_categories(lambda category: re.fullmatch(categories, category))
+    host = slices.host
+    starts = host.starts[chosen]
+    return {
+        "ids": np.maximum(host.external_ids[chosen], 0),
+        "correlations": host.correlations[chosen],
+        "starts": starts,
+        "durations": host.ends[chosen] - starts,
+    }

@@ -1,0 +1,77 @@
+"""Pairs of the ranks of two sides that are compared."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.analysis.question import RankAnswer
+from service.trace.errors import BadAnalysisRequest
+
+Pair = tuple[RankAnswer, RankAnswer]
+_NAMED_MAX = 16
+
+
+class RankPairs(NamedTuple):
+    """Paired ranks of two sides, remarks for readers, and the ranks without a counterpart, each with the reason."""
+
+    pairs: list[Pair]
+    notes: list[str]
+    skipped: list[tuple[RankAnswer, str]]
+
+
+def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankPairs:
+    """Pair the ranks of two sides: two single traces with each other, more traces by rank and cycle.
+
+    Raises:
+        BadAnalysisRequest: no rank is on both sides.
+    """
+    if len(base) == len(other) == 1:
+        return RankPairs([(base[0], other[0])], _differing(base[0], other[0]), [])
+    ranks = {answer.rank for answer in (*base, *other)}
+    if ranks == {None} and len(base) == len(other):
+        notes = ["No trace has a rank: they are matched in their order."]
+        return RankPairs([*zip(base, other, strict=True)], notes, [])
+    counterparts = {(answer.rank, answer.cycle): answer for answer in other}
+    pairs = [
+        (answer, counterparts[answer.rank, answer.cycle])
+        for answer in base
+        if answer.rank is not None and (answer.rank, answer.cycle) in counterparts
+    ]
+    if not pairs:
+        raise BadAnalysisRequest(
+            f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}."
+        )
+    paired = {id(answer) for pair in pairs for answer in pair}
+    skipped = [
+        (answer, _reason(answer, side, opposite))
+        for ours, opposite, side in ((base, other, "The other side"), (other, base, "The base"))
+        for answer in ours
+        if id(answer) not in paired
+    ]
+    notes = [f"The sides are matched by rank: {_ranks([answer for answer, _ in pairs])}."]
+    if skipped:
+        notes.append(f"{len(skipped)} traces have no counterpart, and are left out.")
+    return RankPairs(pairs, notes, skipped)
+
+
+def _differing(base: RankAnswer, other: RankAnswer) -> list[str]:
+    if base.rank == other.rank:
+        return []
+    ranks = ("no rank" if answer.rank is None else f"rank {answer.rank}" for answer in (base, other))
+    return ["The base is of {}, the other trace of {}.".format(*ranks)]
+
+
+def _reason(answer: RankAnswer, side: str, opposite: Sequence[RankAnswer]) -> str:
+    """Explain why a rank has no counterpart; `side` names the opposite side."""
+    if answer.rank is None:
+        return "It has no rank, so no trace of the other side is its counterpart."
+    if any(candidate.rank == answer.rank for candidate in opposite):
+        return f"{side} has no cycle {answer.cycle} of rank {answer.rank}."
+    return f"{side} has no rank {answer.rank}."
+
+
+def _ranks(side: Sequence[RankAnswer]) -> str:
+    numbers = sorted({answer.rank for answer in side if answer.rank is not None})
+    if not numbers:
+        return "no known ranks"
+    listed = ", ".join(map(str, numbers[:_NAMED_MAX])) + (", …" if len(numbers) > _NAMED_MAX else "")
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed}"

@@ -1,0 +1,100 @@
+"""A cache of the readings of recent traces, shared by the questions that run at the same time."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from service.analysis.facts.rank_database import RankDatabase
+from service.trace.selection import Selection
+
+THREADS = 2
+"""Threads of each reading's database."""
+
+EVENTS_MAX = 16 << 20
+"""Events of all traces whose readings are kept; what is derived from them takes about a GB."""
+KEPT_MAX = 64
+"""Readings that are kept: each has a database."""
+
+
+@dataclass(frozen=True)
+class AnalysisInput:
+    """A trace, or a selection of it, as the input of an analysis.
+
+    Args:
+        columns: folder of the columns.
+        summary: of the trace, as in the catalog.
+        selection: of the trace, or None for all of it.
+        name: of the trace, for messages.
+        is_base: True if it belongs to the base of a comparison.
+    """
+
+    columns: Path
+    summary: Mapping[str, Any]
+    selection: Selection | None = None
+    name: str = ""
+    is_base: bool = False
+
+    @property
+    def key(self) -> bytes:
+        """Key of the reading; equal inputs have equal keys."""
+        selection = None if self.selection is None else self.selection.as_dict()
+        return orjson.dumps([str(self.columns), self.summary["rank"], selection], option=orjson.OPT_SORT_KEYS)
+
+
+class ReadingCache:
+    """Readings by input. The least recently used are closed first.
+
+    Args:
+        spill: folder for data that does not fit into memory.
+        events_max: most events of all traces whose readings are kept.
+    """
+
+    def __init__(self, spill: Path, events_max: int = EVENTS_MAX) -> None:
+        self._spill = spill
+        self._events_max = events_max
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._kept: dict[bytes, RankDatabase] = {}
+        self._users: dict[bytes, int] = {}
+
+    @contextmanager
+    def of(self, trace: AnalysisInput) -> Iterator[RankDatabase]:
+        """Lend the reading of a trace; several threads may use it at the same time."""
+        key = trace.key
+        with self._lock:
+            reading = self._kept.pop(key, None) or RankDatabase(
+                trace.columns,
+                trace.summary,
+                trace.selection,
+                spill=self._spill / str(next(self._numbers)),  # each database gives its files the same names
+                threads=THREADS,
+            )
+            self._kept[key] = reading  # at the end, as the most recent
+            self._users[key] = self._users.get(key, 0) + 1
+        try:
+            yield reading
+        finally:
+            with self._lock:
+                self._users[key] -= 1
+                self._make_room()
+
+    def _make_room(self) -> None:
+        events = sum(reading.events for reading in self._kept.values())
+        for key, reading in [*self._kept.items()]:
+            if (events > self._events_max or len(self._kept) > KEPT_MAX) and not self._users[key]:
+                events -= reading.events
+                del self._kept[key], self._users[key]
+                reading.close()
+
+    def close(self) -> None:
+        """Close all readings."""
+        with self._lock:
+            for reading in self._kept.values():
+                reading.close()
+            self._kept.clear()

@@ -1,0 +1,246 @@
+"""The commands `split` and `merge`, for traces on the server, or for local files without a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli import local
+from service.cli.arguments import file_of
+from service.cli.client import Client, Json
+from service.cli.jobs import run_job
+from service.cli.output import check_target
+from service.cli.render import Column, dashed, grouped, on_terminal, print_json, print_table, size
+from service.cli.report import note, note_table
+from service.cli.selection import as_text, numbers, selecting
+from service.cli.traces import AsJson
+from service.cli.units import byte_count, nanoseconds
+from service.trace.piece import Align, By
+
+LocalArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="Id, start of an id, name, or `latest`; or a local file: ./NAME, or NAME if the server has no such trace.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+
+_PLANNED = (
+    Column("name"),
+    Column("events", right=True, person=grouped),
+    Column("size", right=True, person=size),
+    Column("selection"),
+)
+_CHILDREN = (
+    Column("id"),
+    Column("events", right=True, person=grouped),
+    Column("size", right=True, person=size),
+    Column("name"),
+)
+_FILES = (Column("file"), *_CHILDREN[1:3])
+_RANKS = (
+    Column("rank", right=True),
+    Column("shift ns", right=True, person=grouped),
+    Column("collectives", right=True, person=grouped),
+    Column("residual ns: median", right=True, person=grouped),
+    Column("p95", right=True, person=grouped),
+    Column("max", right=True, person=grouped),
+    Column("name", person=dashed),
+)
+
+
+_VALUE_PARSERS: dict[str, Callable[[str], int]] = {"duration": nanoseconds, "parts": int, "size": byte_count}
+
+
+@selecting
+def split(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    ctx: typer.Context,
+    trace: LocalArgument,
+    selection: Json | None,
+    by: Annotated[By | None, typer.Option(help="Criterion of the split; without it, a single piece is made.")] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="For duration: the time of each piece (10ms). For parts: their number. For size: the maximum size of "
+            "a piece's JSON (100MB).",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the pieces.")] = False,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            file_okay=False,
+            metavar="DIR",
+            help="For a local file: folder of the pieces, by default the current one.",
+        ),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Split a trace into traces. Prints their ids, or for a local file the names of the new files."""
+    count = _value(by, value)
+    file = file_of(ctx.obj, trace)
+    if file is None:
+        if output or force:
+            raise typer.BadParameter(
+                "only for a local file; the pieces of a trace on the server stay there, see `tracedock download`",
+                param_hint="--output" if output else "--force",
+            )
+        _split_on_server(ctx.obj, trace, selection, by, count, dry_run=dry_run, as_json=as_json)
+    elif dry_run:
+        _print_plan(local.plan(file, selection=selection, by=by, value=count), as_json=as_json)
+    else:
+        written = local.split(file, output or Path(), selection=selection, by=by, value=count, force=force)
+        if as_json:
+            print_json(written)
+        elif on_terminal():
+            print_table(_FILES, [(piece["file"], piece["events"], piece["size"]) for piece in written["pieces"]])
+        else:
+            print(*(piece["file"] for piece in written["pieces"]), sep="\n")
+
+
+def merge(
+    ctx: typer.Context,
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Ids, names, or `latest`; or only local files: ./NAME."),
+    ],
+    align: Annotated[
+        Align,
+        typer.Option(help="Clock alignment: none, by the traces' base times, or also by the ends of collectives."),
+    ] = "collectives",
+    ranks: Annotated[
+        str | None, typer.Option(metavar="N,…", help="The rank of each trace, if the traces do not contain it.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the merged trace on the server.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="For local files: output file; .json is not compressed."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Merge the ranks of a run, or parts of one trace, into one trace. Prints its id, or for local files its file."""
+    if len(traces) < 2:
+        raise typer.BadParameter("name at least two traces", param_hint="TRACE...")
+    rank_numbers = None if ranks is None else list(numbers("--ranks", ranks))
+    if rank_numbers is not None and len(rank_numbers) != len(traces):
+        raise typer.BadParameter(f"{len(rank_numbers)} ranks for {len(traces)} traces", param_hint="--ranks")
+    paths = [file_of(ctx.obj, trace) for trace in traces]
+    files = [path for path in paths if path]
+    if not files:
+        if output or force:
+            raise typer.BadParameter(
+                "only for local files; a trace that is merged on the server stays there, see `tracedock download`",
+                param_hint="--output" if output else "--force",
+            )
+        _merge_on_server(ctx.obj, traces, align, rank_numbers, name)
+        return
+    if len(files) < len(traces):
+        missing = traces[paths.index(None)]
+        raise typer.BadParameter(
+            f"{files[0]} is a local file, {missing} is not; upload the file, or download the trace",
+            param_hint="TRACE...",
+        )
+    if name is not None:
+        raise typer.BadParameter("--output names a merge of local files", param_hint="--name")
+    target = output or Path()
+    if target.is_dir():
+        target /= f"merged-{len(files)}.pt.trace.json.gz"
+    check_target(target, force=force)
+    alignments = local.merge(files, target, align=align, ranks=rank_numbers)
+    print(target)
+    _note_alignments(alignments, align)
+
+
+def _split_on_server(
+    client: Client,
+    trace: str,
+    selection: Json | None,
+    by: By | None,
+    value: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    source = client.find(trace)
+    if dry_run:
+        _print_plan(client.plan(source["id"], selection=selection, by=by, value=value), as_json=as_json)
+        return
+    job = run_job(
+        client,
+        f"split {source['name']}",
+        lambda: client.split(source["id"], selection=selection, by=by, value=value),
+    )
+    ids = job["result"]["traces"]
+    if as_json:
+        print_json(job)
+    elif on_terminal():
+        children = {child["id"]: child for child in client.traces(parent=source["id"])}
+        rows = [
+            (child["id"], child["events"]["kept"], child["size"], child["name"])
+            for child in map(children.get, ids)
+            if child
+        ]
+        print_table(_CHILDREN, rows)
+    else:
+        print(*ids, sep="\n")
+
+
+def _merge_on_server(
+    client: Client, traces: Sequence[str], align: Align, ranks: list[int] | None, name: str | None
+) -> None:
+    ids = [client.find(trace)["id"] for trace in traces]
+    job = run_job(client, f"merge {len(ids)} traces", lambda: client.merge(ids, align=align, ranks=ranks, name=name))
+    (merged,) = job["result"]["traces"]
+    print(merged, flush=True)
+    _note_alignments(client.trace(merged)["ranks"], align)
+
+
+def _value(by: By | None, text: str | None) -> int | None:
+    needed = by in _VALUE_PARSERS
+    if needed != (text is not None):
+        what = f"--by {by}" if by else "a single piece"
+        raise typer.BadParameter(f"{what} takes {'a' if needed else 'no'} --value", param_hint="--value")
+    if by is None or text is None:
+        return None
+    try:
+        value = _VALUE_PARSERS[by](text)
+    except ValueError as error:
+        reason = f"{text!r} is not a number" if by == "parts" else str(error)
+        raise typer.BadParameter(reason, param_hint="--value") from error
+    if not 1 <= value < 1 << 63:
+        raise typer.BadParameter(f"{text!r} is out of range", param_hint="--value")
+    return value
+
+
+def _print_plan(plan: Json, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+    else:
+        rows = [
+            (piece["name"], piece["events"], piece["size"], as_text(piece["selection"])) for piece in plan["pieces"]
+        ]
+        print_table(_PLANNED, rows)
+
+
+def _note_alignments(ranks: Sequence[Json], align: Align) -> None:
+    """Note how the clock of each rank was aligned."""
+    sys.stdout.flush()  # the result comes first, even if both streams go to one file
+    rows = []
+    for rank in ranks:
+        residual = rank["residual_ns"] or {}
+        distances = (residual.get("median"), residual.get("p95"), residual.get("max"))
+        rows.append((rank["rank"], rank["shift_ns"], rank["collectives"], *distances, rank["name"]))
+    if rows:
+        note_table(_RANKS, rows)
+    if align == "collectives" and (alone := [str(rank["rank"]) for rank in ranks if not rank["collectives"]]):
+        listed = ", ".join(alone[:10]) + (", …" if len(alone) > 10 else "")
+        note(f"Aligned by base times only, without a common collective: rank {listed}.")

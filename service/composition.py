@@ -1,0 +1,221 @@
+"""The composition of the service: each part is built here, from the settings, and handed to those that use it."""
+
+import asyncio
+import contextlib
+import logging
+from contextlib import closing
+from dataclasses import dataclass
+
+from service.engine.fleet import Fleet
+from service.engine.trace_processor import protections, provision
+from service.engine.trace_processor.driver import TraceProcessorDriver
+from service.http.authentication import Authenticator
+from service.http.hosts import Hosts
+from service.http.listener_state import ListenerState
+from service.http.server.inbox import TOTAL_MAX, ByteBudget
+from service.http.services import Services
+from service.jobs.analyses import Analyses
+from service.jobs.derivation_jobs import DerivationJobs
+from service.jobs.exports import Exports, Renderings
+from service.jobs.import_job import ImportContext
+from service.jobs.importer import Importer
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
+from service.jobs.resumable_uploads import ResumableUploads, UploadBounds
+from service.jobs.retention import Retention
+from service.jobs.room_guard import RoomGuard
+from service.jobs.trace_intake import TraceIntake
+from service.operations.groups import GroupOperations
+from service.operations.sessions import SessionOperations
+from service.operations.traces import TraceOperations
+from service.settings import Settings
+from service.store.audit import Audit
+from service.store.catalog import Catalog
+from service.store.folder import Folder
+from service.store.groups import Groups
+from service.store.idempotency import Idempotency
+from service.store.imports import Imports
+from service.store.jobs import Jobs
+from service.store.room import Room
+from service.store.roots import Roots
+from service.store.tokens import Tokens
+from service.streaming.scan import machine_code
+
+log = logging.getLogger(__name__)
+
+_PREPARE_DELAY_S = 3.0
+"""Delay after an ingest before processes are prepared: requests about its trace go first."""
+
+
+@dataclass(frozen=True)
+class ReadyProcesses:
+    """The processes that are kept ready once there is a trace; before, they would only take memory."""
+
+    exports: Exports
+    renderings: Renderings
+    analyses: Analyses
+
+    def prepare(self) -> None:
+        """Start those that do not run."""
+        self.exports.prepare()
+        self.renderings.prepare()
+        self.analyses.prepare()
+
+    def prepare_later(self) -> None:
+        """Start them after a delay."""
+        asyncio.get_running_loop().call_later(_PREPARE_DELAY_S, self.prepare)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """All parts of the service.
+
+    Attributes:
+        services: the parts that routes work with.
+        access: authentication.
+        hosts: the names of the server, and the pages that may use it.
+        renderings: the processes that write the documents that engines load.
+        ready_processes: the processes that are kept ready.
+        retention: removes old traces.
+        room_guard: ends jobs that fill the disk.
+    """
+
+    services: Services
+    access: Authenticator
+    hosts: Hosts
+    renderings: Renderings
+    ready_processes: ReadyProcesses
+    retention: Retention
+    room_guard: RoomGuard
+
+
+def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
+    """Build all parts of the service.
+
+    Args:
+        settings: the settings.
+        resources: closes the files that the parts hold open.
+
+    Raises:
+        TracedockError: a part can't be built, such as an engine that is not installed.
+    """
+    hosts = Hosts(settings)
+    folder = Folder(settings.data)
+    access = Authenticator(settings, resources.enter_context(closing(Tokens(folder.tokens))))
+    engine, ui = provision.provide(settings)
+    log.warning(
+        "guards of the engines: %s", protections.summary(settings)
+    )  # a warning, to show without a logging setup
+    if machine_code.folder() is None:
+        log.warning("%s", machine_code.NOT_KEPT)
+    folder.open()
+    resources.enter_context(closing(Audit(folder.audit, rotate=True)))
+    catalog = Catalog(folder.catalog)
+    folder.sweep(catalog.ids())
+    room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
+    jobs = Jobs(catalog.connection, history=settings.job_history)
+    groups = Groups(catalog.connection)
+    monitor = JobMonitor(jobs)
+    ingests = IngestJobs(
+        catalog,
+        monitor,
+        folder,
+        workers=settings.ingest_workers,
+        attempts=settings.ingest_attempts,
+        keep_ready=settings.keep_ready,
+    )
+    derivations = DerivationJobs(
+        catalog,
+        monitor,
+        folder,
+        attempts=settings.ingest_attempts,
+        deadline_s=settings.job_timeout_s,
+        plan_deadline_s=settings.analysis_timeout_s,
+    )
+    fleet = Fleet.of(
+        settings, TraceProcessorDriver(settings), folder.incoming, room
+    )  # a folder that is emptied at each start
+    exports = Exports(keep_ready=settings.keep_ready, deadline_s=settings.analysis_timeout_s, room=room)
+    renderings = Renderings(keep_ready=settings.keep_ready, room=room)
+    analyses = Analyses(
+        folder.incoming, keep_ready=settings.keep_ready, deadline_s=settings.analysis_timeout_s, room=room
+    )
+    ready_processes = ReadyProcesses(exports, renderings, analyses)
+    listener = ListenerState()
+    trace_operations = TraceOperations(
+        catalog, folder, monitor, ingests, derivations, fleet, on_removed=listener.forget
+    )
+    retention = Retention(
+        catalog, room, trace_operations.remove, derivations.sources, groups,
+        days=settings.retain_days, size_max=settings.retain_bytes,
+    )  # fmt: skip
+
+    def on_read() -> None:
+        retention.wake()  # the columns take space, too
+        ready_processes.prepare_later()
+
+    ingests.on_read = on_read
+    intake = TraceIntake(catalog, folder, ingests, on_arrival=retention.wake)
+    services = Services(
+        settings=settings,
+        engine=engine,
+        ui=ui,
+        folder=folder,
+        room=room,
+        catalog=catalog,
+        groups=groups,
+        jobs=jobs,
+        idempotency=Idempotency(catalog.connection),
+        monitor=monitor,
+        ingests=ingests,
+        derivations=derivations,
+        imports=_imports(settings, folder, room, catalog, monitor, intake),
+        uploads=_uploads(settings, folder, room, catalog, ingests, intake),
+        intake=intake,
+        exports=exports,
+        analyses=analyses,
+        fleet=fleet,
+        listener=listener,
+        unanswered=ByteBudget(TOTAL_MAX),
+        trace_operations=trace_operations,
+        group_operations=GroupOperations(groups, catalog, folder, trace_operations),
+        session_operations=SessionOperations(trace_operations, folder, fleet, renderings),
+    )
+    return Composition(
+        services=services,
+        access=access,
+        hosts=hosts,
+        renderings=renderings,
+        ready_processes=ready_processes,
+        retention=retention,
+        room_guard=RoomGuard(room, lambda: [*ingests.processes, *derivations.processes]),
+    )
+
+
+def _imports(
+    settings: Settings, folder: Folder, room: Room, catalog: Catalog, monitor: JobMonitor, intake: TraceIntake
+) -> Importer:
+    context = ImportContext(
+        catalog,
+        monitor,
+        folder,
+        room,
+        intake,
+        orders=Imports(catalog.connection),
+        roots=Roots.of(settings.import_roots, excluding=folder.root),
+        limit=settings.max_upload_bytes,
+        linked=settings.import_hard_links,
+    )
+    return Importer(context, scan_every_s=settings.import_look_s)
+
+
+def _uploads(
+    settings: Settings, folder: Folder, room: Room, catalog: Catalog, ingests: IngestJobs, intake: TraceIntake
+) -> ResumableUploads:
+    bounds = UploadBounds(
+        settings.max_upload_bytes,
+        settings.upload_expires_s,
+        settings.max_uploads,
+        settings.max_uploads_per_client,
+    )
+    return ResumableUploads(folder, room, catalog, ingests, intake, bounds=bounds)

@@ -1,0 +1,252 @@
+"""The interface of an engine: what sessions, the fleet and the relay need of the program that runs SQL.
+
+Another engine is one folder that implements `EngineDriver` and `Engine`, and one line in `service.app` that passes its
+driver to `Fleet`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from service.engine.names import Names
+from service.engine.resources import ResourceUsage
+from service.trace.errors import EngineFailed, SqlError, TracedockError
+
+ResponseT_co = TypeVar("ResponseT_co", covariant=True)
+
+
+class BadFrame(ValueError):
+    """The bytes are no RPC stream, or a frame is larger than its limit."""
+
+
+@dataclass(frozen=True)
+class EngineVersion:
+    """The version of an engine.
+
+    Attributes:
+        name: as text for people.
+        code: as text for programs.
+        is_supported: whether the UI and the service know this version's interface.
+    """
+
+    name: str = ""
+    code: str = ""
+    is_supported: bool = True
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far an engine is with its document.
+
+    Attributes:
+        loaded_bytes: bytes of the document that the engine has taken.
+        is_fed: whether the engine has received the whole document.
+        is_loaded: whether the engine has loaded the whole document.
+        waited_s: seconds since the load waits for the engine; 0 while it waits for its source.
+    """
+
+    loaded_bytes: int = 0
+    is_fed: bool = False
+    is_loaded: bool = False
+    waited_s: float = 0.0
+
+
+class PackedCells(Protocol):
+    """Cells of some rows as their engine packs them; `service.engine.result` stores them and unpacks them for readers.
+
+    The cells stand in row order; the values of each type stand in the order of their cells.
+    """
+
+    def types(self) -> npt.NDArray[np.uint8]:
+        """Return the type of each cell, as numbered in `service.engine.result`."""
+
+    def integers(self) -> npt.NDArray[np.int64]:
+        """Return the values of integer cells."""
+
+    def doubles(self) -> npt.NDArray[np.float64]:
+        """Return the values of double cells."""
+
+    def text(self) -> bytes:
+        """Return the values of string cells as UTF-8, each followed by a NUL."""
+
+    def blobs(self) -> list[bytes]:
+        """Return the values of blob cells."""
+
+    def pack(self) -> bytes:
+        """Return the cells as bytes."""
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the cells that `pack` turned into bytes."""
+
+
+@dataclass(frozen=True)
+class QueryResponse:
+    """One of the responses to a query.
+
+    Attributes:
+        columns: names of the result's columns, in the first response that has them; else empty.
+        batches: rows of the result.
+        error: why the query failed; then there are no rows.
+    """
+
+    columns: Sequence[str] = ()
+    batches: Sequence[PackedCells] = ()
+    error: SqlError | None = None
+
+
+class Engine(Protocol):
+    """A running engine on one trace.
+
+    One request is in flight at a time: the caller reads `query` or `rpc` to the end before the next. A `Session` calls
+    `version`, `built_in_names` and `feed` once, in this order, then `query` and `rpc`, and `stop` once at the end.
+    """
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None for an engine without a process of its own. Reported to clients."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the engine has not ended, as far as is known. `WarmEngine` checks it before it returns the engine."""
+
+    @property
+    def progress(self) -> LoadProgress:
+        """How far the load is. The session reads it to report progress and to detect stalled loads."""
+
+    async def version(self) -> EngineVersion:
+        """Return the engine's version; called before the engine has a trace."""
+
+    def built_in_names(self) -> frozenset[str]:
+        """Return the names that clients must not change. Blocks: the session calls it in a thread."""
+
+    async def feed(self, chunks: AsyncIterable[bytes]) -> None:
+        """Load a trace from its document.
+
+        Raises:
+            EngineFailed: the engine ended, or refused the document.
+        """
+
+    def query(self, sql: str) -> AsyncIterator[QueryResponse]:
+        """Run SQL and yield its responses to the last; the last statement's rows are the result.
+
+        Raises:
+            EngineFailed: the engine ended, or broke its protocol.
+        """
+
+    def rpc(self, request: bytes) -> AsyncIterator[bytes]:
+        """Pass a UI's request on and yield the responses to the last; see `RpcCodec`.
+
+        Raises:
+            EngineFailed: the engine ended, or broke its protocol.
+        """
+
+    def usage(self) -> ResourceUsage | None:
+        """Return the memory and processor time that the engine uses; None if it has ended or the system has no data.
+
+        The session polls it to enforce its limits; the fleet and `WarmEngine` add it to the memory in use.
+        """
+
+    def limit_memory(self, max_bytes: int) -> None:
+        """Let larger allocations fail from now on, where the system can. The fleet calls it before the load."""
+
+    def interrupt(self) -> None:
+        """Stop the running statement, which then responds with an error; harmless when none runs.
+
+        The session repeats it until the response arrives.
+        """
+
+    def kill(self) -> None:
+        """End the engine at once. The session calls it when the engine exceeds a limit."""
+
+    async def ended(self) -> None:
+        """Wait until the engine has ended. The session waits for it in a task, to notice a crash."""
+
+    async def failure(self) -> EngineFailed:
+        """Return how and why the engine ended; an engine that still runs is ended first.
+
+        The error's ``exit_status`` is that of the process, if there is one.
+        """
+
+    async def stop(self, grace_s: float) -> None:
+        """End the engine gracefully, then by force; `grace_s` is the time for each step."""
+
+
+class Request(Protocol[ResponseT_co]):
+    """A request to an engine, as a session handles it: checked, scheduled, then sent."""
+
+    @property
+    def statement(self) -> str:
+        """The text by which `service.engine.breakers` recognises requests that crash engines."""
+
+    def check(self, names: Names, client: Hashable) -> None:
+        """Check that clients may send the request, and write the client's own names into it. Called once on submission.
+
+        Raises:
+            SqlRefused: the request may not be sent.
+            SqlError: its SQL is malformed.
+        """
+
+    def send(self, engine: Engine) -> AsyncIterator[ResponseT_co]:
+        """Send the request and yield its responses to the last. Called when the request is scheduled."""
+
+
+class RpcRequest(Request[bytes], Protocol):
+    """A UI's request in the engine's RPC protocol. `Relay` calls the methods below for each request of a UI."""
+
+    @property
+    def continues_stream(self) -> bool:
+        """Whether the client numbered the request as a later one than its first."""
+
+    def local_response(self, version: EngineVersion, trace_name: str) -> bytes | None:
+        """Return the response to a request that must not reach the engine; None for all others.
+
+        Args:
+            version: of the engine.
+            trace_name: the name under which the UI offers the trace.
+        """
+
+    def error_response(self, error: TracedockError) -> bytes | None:
+        """Return the last response, which carries an error; None if responses to such requests have no place for it."""
+
+
+class FrameReader(Protocol):
+    """Splits a UI's stream of bytes into messages. `Relay` makes one for each connection."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a message whose end has not arrived."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the messages that these bytes complete; raises `BadFrame`."""
+
+
+class RpcCodec(Protocol):
+    """The engine's RPC protocol, as UIs speak it. `Relay` uses it; it needs no running engine."""
+
+    def frame_reader(self, max_bytes: int) -> FrameReader:
+        """Return a reader of messages of at most `max_bytes`."""
+
+    def frame(self, message: bytes) -> bytes:
+        """Return a message as it stands in the stream."""
+
+    def request(self, message: bytes) -> RpcRequest:
+        """Parse a request; raises `BadFrame`."""
+
+
+class EngineDriver(Protocol):
+    """One kind of engine: finds its program and starts it. `service.app` passes one to the fleet."""
+
+    @property
+    def rpc(self) -> RpcCodec | None:
+        """The protocol in which UIs speak with the engine; None if UIs can't attach to it."""
+
+    def binary(self) -> Path:
+        """Return the program to run. The fleet calls it before it opens a session; raises `EngineUnavailable`."""
+
+    async def start(self, binary: Path) -> Engine:
+        """Start the program, without a trace. `WarmEngine` calls it; raises `EngineUnavailable`."""

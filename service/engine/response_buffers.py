@@ -1,0 +1,74 @@
+"""Limits on responses that clients have not read, for each client and for all clients together."""
+
+from collections.abc import Callable
+
+BUFFER_MAX = 256 << 20
+"""Bytes of one response that wait for their client."""
+BUFFERS_MAX = 512 << 20
+"""Bytes of all responses that wait for their clients; beyond it, the largest buffer overflows."""
+
+
+class ResponseBuffers:
+    """The sizes of the buffers of all clients."""
+
+    def __init__(self) -> None:
+        self._open: set[ResponseBuffer] = set()
+        self.total = 0
+
+    def open(self, on_overflow: Callable[[], None]) -> "ResponseBuffer":
+        """Return an empty buffer.
+
+        Args:
+            on_overflow: called once if the buffer exceeds a limit.
+        """
+        buffer = ResponseBuffer(self, on_overflow)
+        self._open.add(buffer)
+        return buffer
+
+    def grow(self, buffer: "ResponseBuffer", size: int) -> None:
+        """Add the bytes that a buffer has gained, and let a buffer overflow if a limit is exceeded."""
+        self.total += size
+        if buffer.size > BUFFER_MAX:
+            buffer.overflow()
+        elif self.total > BUFFERS_MAX:
+            max(self._open, key=lambda other: other.size).overflow()
+
+    def remove(self, buffer: "ResponseBuffer") -> None:
+        """Remove a buffer and its bytes from the total."""
+        self._open.discard(buffer)
+        self.total -= buffer.size
+
+
+class ResponseBuffer:
+    """The size of what waits for one client; made by `ResponseBuffers.open`."""
+
+    def __init__(self, buffers: ResponseBuffers, on_overflow: Callable[[], None]) -> None:
+        self._buffers = buffers
+        self._on_overflow = on_overflow
+        self._closed = False
+        self.size = 0
+
+    def add(self, size: int) -> bool:
+        """Count more bytes; returns whether to keep them."""
+        if not self._closed:
+            self.size += size
+            self._buffers.grow(self, size)
+        return not self._closed
+
+    def subtract(self, size: int) -> None:
+        """Count bytes that the client has read."""
+        if not self._closed:
+            self.size -= size
+            self._buffers.total -= size
+
+    def overflow(self) -> None:
+        """Close the buffer and give up the response."""
+        self.close()
+        self._on_overflow()
+
+    def close(self) -> None:
+        """Count no bytes of this buffer any more."""
+        if not self._closed:
+            self._closed = True
+            self._buffers.remove(self)
+            self.size = 0

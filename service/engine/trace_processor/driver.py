@@ -1,0 +1,29 @@
+"""trace_processor as a kind of engine, for the fleet."""
+
+from pathlib import Path
+
+from service.engine import sql
+from service.engine.trace_processor import provision
+from service.engine.trace_processor.process import TraceProcessor
+from service.engine.trace_processor.rpc import PerfettoRpc
+from service.settings import Settings
+
+
+class TraceProcessorDriver:
+    """Starts trace_processor as the settings demand; see `EngineDriver`.
+
+    Args:
+        settings: the program, and whether it runs in a sandbox.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.rpc = PerfettoRpc()
+
+    def binary(self) -> Path:
+        """Return the program to run; raises `EngineUnavailable`."""
+        return provision.engine_path(self._settings)
+
+    async def start(self, binary: Path) -> TraceProcessor:
+        """Start the program with the SQL package `torch`; raises `EngineUnavailable`."""
+        return await TraceProcessor.start(binary, package=sql.PACKAGE, sandbox=self._settings.engine_sandbox != "off")

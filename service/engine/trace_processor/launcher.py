@@ -1,0 +1,51 @@
+"""Becomes the engine: run as ``python -I -S launcher.py PPID OPTIONS COMMAND…``, with the options as JSON.
+
+On Linux, the kernel kills the engine when the server ends, also by SIGKILL (prctl(2), PR_SET_PDEATHSIG). Elsewhere, an
+engine ends when its input closes, which it notices between two requests. The options are ``sandbox``, whether to enter
+the sandbox, and ``read``, the files and folders that can be read there in addition to the engine's libraries.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Replace this process by the command."""
+    parent, options, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the server ended before the kernel was asked to watch it
+        sys.exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background programs ignore it
+    environment: dict[str, str] = dict(os.environ)
+    try:
+        if options["sandbox"]:
+            environment = _enter_sandbox(command[0], options["read"])
+        os.execve(command[0], command, environment)  # noqa: S606 - this is the launcher's purpose
+    except OSError as error:
+        sys.exit(f"{command[0]} can't be run: {error.strerror}.")
+
+
+def _enter_sandbox(binary: str, read: list[str]) -> dict[str, str]:
+    """Enter the sandbox; returns the environment of the engine."""
+    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib takes longer to import than all else here
+    import sandbox  # type: ignore[import-not-found] # noqa: PLC0415 - the path is extended only now
+
+    with open(binary, "rb") as file:  # noqa: PTH123
+        if file.read(2) == b"#!":
+            sys.exit(
+                f"{binary} is a script, and in its sandbox an engine starts no other program: name the engine itself,"
+                " or set TRACEDOCK_ENGINE_SANDBOX=off."
+            )
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # files that the server had open
+    sandbox.enter(binary, read)
+    return dict(sandbox.environment())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The check of a load: compares a trace's document with trace_processor's tables, and adds tables on its tracks.
+
+The `RenderReport` records what the document held. Each event that the engine can show must be there; each complaint of
+the engine's importer is reported with its meaning.
+"""
+
+from collections.abc import AsyncIterator
+
+from service.engine.load_report import EventCount, ImporterIssue, LoadNote, LoadReport
+from service.engine.names import LISTED
+from service.engine.result import Cell
+from service.engine.session import Session
+from service.rendering.render_report import EngineTrack, RankGroup, RenderReport
+
+_COUNTS = """
+SELECT (SELECT count(*) FROM slice), (SELECT count(*) FROM flow), (SELECT count(*) FROM counter),
+    (SELECT count(*) FROM slice WHERE dur < 0)
+"""
+_ISSUES = """
+SELECT name, value, severity, description FROM stats
+WHERE value > 0 AND (severity <> 'info' OR name GLOB 'flow_*') ORDER BY name
+"""
+_SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
+_BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end is no slice of its own
+_ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
+_TRACKS_PER_STATEMENT = 500
+_GROUPS_PER_STATEMENT = 20  # fewer, for each may have a long list of ranks
+_TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
+_GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
+_ISSUE_MEANINGS = {
+    "flow_duplicate_id": "An arrow begins with the id of another arrow: ends with that id belong to the first.",
+    "flow_end_without_start": "An arrow ends that has not begun.",
+    "flow_invalid_id": "An end of an arrow has no id.",
+    "flow_no_enclosing_slice": "An arrow begins or ends where there is no slice.",
+    "flow_step_without_start": "An arrow continues that has not begun.",
+    "misplaced_end_event": "Slices end in another order than they began.",
+    "slice_drop_overlapping_complete_event": "A slice overlaps another of its thread without nesting: it is dropped.",
+}
+"""Meanings of issues for which the engine has no description."""
+
+_NOTE_DETAILS = {
+    "untimed": "Events whose time is no number can't be shown.",
+    "loose_ends": "Ends of arrows that no event begins: there is nothing to draw.",
+    "moved": "Events that begin or last beyond 52 days are shown at the edge of this range.",
+    "negative": "Slices that end before they begin are shown without a duration.",
+    "no_numbers": "Values of counters that are no finite numbers are left out.",
+}
+
+
+async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
+    """Create the tables on the engine's tracks, and compare what the engine has with the document.
+
+    Args:
+        session: a session whose engine has just loaded.
+        rendered: what the document held.
+    """
+    for statement in statements(rendered, session.load.args):
+        (await session.run(statement)).close()
+    session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
+    [(slices, flows, counters, endless)] = [tuple(map(_integer, row)) async for row in _rows(session, _COUNTS)]
+    issues = [
+        ImporterIssue(str(name), _integer(value), str(severity), _meaning(str(name), description))
+        async for name, value, severity, description in _rows(session, _ISSUES)
+    ]
+    phases = rendered.phases
+    slice_count = EventCount(sum(phases[phase] for phase in _SLICE_PHASES), slices)
+    flow_count = EventCount(sum(phases[phase] for phase in _ARROW_PHASES), flows)
+    counter_count = EventCount(rendered.numbers, counters)
+    ended = sum(phases[phase] for phase in _BEGIN_PHASES) - endless
+    unbegun = max(sum(phases[phase] for phase in _END_PHASES) - ended, 0)
+    missing = slice_count.missing + flow_count.missing + counter_count.missing + unbegun
+    events = rendered.events - rendered.loose_ends
+    return LoadReport(
+        complete=not missing,
+        events=events,
+        shown=events - rendered.untimed - missing,
+        slices=slice_count,
+        flows=flow_count,
+        counters=counter_count,
+        base_ns=rendered.base_ns,
+        lanes=sum(track.lane > 1 for track in rendered.tracks),
+        notes=_notes(rendered, unbegun, flow_count.expected - flows),
+        stats=issues,
+    )
+
+
+def _notes(rendered: RenderReport, unbegun: int, undrawn: int) -> list[LoadNote]:
+    counts = {code: getattr(rendered, code) for code in _NOTE_DETAILS}
+    notes = [LoadNote(code, count, _NOTE_DETAILS[code]) for code, count in counts.items() if count]
+    if unbegun:
+        notes.append(LoadNote("unbegun", unbegun, "Ends of slices that no event begins."))
+    if undrawn > 0:
+        notes.append(LoadNote("undrawn_flows", undrawn, "Arrows that begin or end where there is no slice."))
+    if rendered.as_instants:
+        phases = ", ".join(f"{count} of phase {phase!r}" for phase, count in sorted(rendered.as_instants.items()))
+        detail = f"Events of phases that the engine ignores are shown as instants: {phases}."
+        notes.append(LoadNote("as_instants", sum(rendered.as_instants.values()), detail))
+    return notes
+
+
+def _meaning(name: str, description: Cell) -> str:
+    return str(description or _ISSUE_MEANINGS.get(name, "trace_processor has no description of it."))
+
+
+def _integer(cell: Cell) -> int:
+    return int(cell or 0)
+
+
+async def _rows(session: Session, sql: str) -> AsyncIterator[tuple[Cell, ...]]:
+    result = await session.run(sql)
+    try:
+        async for batch in result.follow():
+            for row in zip(*batch.columns(), strict=True):
+                yield row
+    finally:
+        result.close()
+
+
+def statements(rendered: RenderReport, args: str) -> list[str]:
+    """Return the SQL that creates the tables on which the package `torch` builds; see `service.engine.sql`."""
+    facts = f"{rendered.base_ns}, {_quoted(args)}, {_quoted(rendered.external_ids)}"
+    sql = [
+        "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT, external_ids TEXT)",
+        f"INSERT INTO _torch_facts VALUES ({facts})",  # noqa: S608 - the values are quoted
+        f"CREATE TABLE _torch_track({_TRACK_COLUMNS})",
+        f"CREATE TABLE _torch_group({_GROUP_COLUMNS})",
+    ]
+    groups, tracks = rendered.groups, rendered.tracks
+    for first in range(0, len(groups), _GROUPS_PER_STATEMENT):
+        rows = ", ".join(map(_group_row, groups[first : first + _GROUPS_PER_STATEMENT]))
+        sql.append(f"INSERT INTO _torch_group VALUES {rows}")  # noqa: S608 - the values are quoted
+    for first in range(0, len(tracks), _TRACKS_PER_STATEMENT):
+        rows = ", ".join(map(_track_row, tracks[first : first + _TRACKS_PER_STATEMENT]))
+        sql.append(
+            "INSERT INTO _torch_track"  # noqa: S608 - the values are quoted
+            " SELECT utid, column3, column4, column5, column6, column7, column8"
+            f" FROM (VALUES {rows}) JOIN process ON process.pid = column1"
+            " JOIN thread ON thread.upid = process.upid AND thread.tid = column2"
+        )
+    return sql
+
+
+def _track_row(track: EngineTrack) -> str:
+    own = _quoted(str(track.own_pid)), _quoted(str(track.own_tid))
+    numbers = map(_number, (track.rank, track.device, track.stream, track.lane))
+    return f"({', '.join((_number(track.pid), _number(track.tid), *own, *numbers))})"
+
+
+def _group_row(listed: RankGroup) -> str:
+    group = listed.group
+    texts = ("NULL" if text is None else _quoted(text) for text in (listed.name, group.description, group.ranks))
+    name, description, ranks = texts
+    rank, size, assumed = map(_number, (listed.rank, group.size, int(group.assumed)))
+    return f"({rank}, {name}, {size}, {description}, {ranks}, {assumed})"
+
+
+def _number(value: int | None) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def _quoted(text: str) -> str:
+    return "'{}'".format(text.replace("\0", "\N{REPLACEMENT CHARACTER}").replace("'", "''"))

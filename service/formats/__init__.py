@@ -1,0 +1,1 @@
+"""Input formats of traces: one folder for each, listed in `service.formats.registry`."""

@@ -1,0 +1,21 @@
+"""Recognition of Chrome JSON traces."""
+
+from collections.abc import Iterable
+
+from service.formats.chrome_json.document import Document
+from service.formats.reader import Head
+from service.streaming.codec import is_foreign
+
+
+class ChromeJson:
+    """The format of JSON documents with an array ``traceEvents``, or of such an array alone."""
+
+    name = "json"
+
+    def recognises(self, head: Head) -> bool:
+        """Return whether a file may be JSON: its first bytes are of no other known format."""
+        return not is_foreign(head.file)
+
+    def reader(self, chunks: Iterable[bytes]) -> Document:
+        """Return the reader of a document."""
+        return Document(chunks)

@@ -1,0 +1,181 @@
+"""Parallel reading of an array of events, in frames.
+
+A frame is cut where an element seems to begin, and is read before that is certain. The frame before it is the proof:
+it must end with a comma. If it does not, the two frames are read again as one.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from service.streaming.scan.events import ELEMENT, ELEMENT_OR_CLOSE
+from service.streaming.scan.grammar import OK, find_blanks_end, find_key_end, new_stack, value_end
+from service.streaming.scan.machine import PADDING
+from service.streaming.scan.reader import ELEMENT_MAX, Events, Reader, padded
+from service.trace.errors import BadCompression, Truncated
+
+FRAME_SIZE = 4 << 20
+THREADS_MAX = 8
+
+
+def processors() -> int:
+    """Return the number of threads that this process can use, at most `THREADS_MAX`."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS_MAX)
+
+
+class Feed:
+    """Buffer of a document's plain bytes as they arrive: `text` holds the next ones, from byte `offset` on.
+
+    Args:
+        chunks: the bytes, in order. A damaged or cut compressed stream ends the feed; its error is kept as `error`.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self.text = b""
+        self.offset = 0
+        self.ended = False
+        self.error: BadCompression | Truncated | None = None
+
+    def fill(self, size: int) -> None:
+        """Wait until `text` has at least `size` bytes, or the document ends."""
+        pieces, length = [self.text], len(self.text)
+        while length < size and not self.ended:
+            try:
+                piece = next(self._chunks, None)
+            except (BadCompression, Truncated) as error:
+                self.error, piece = error, None
+            if piece is None:
+                self.ended = True
+                break
+            pieces.append(piece)
+            length += len(piece)
+        self.text = b"".join(pieces)
+
+    def skip(self, size: int) -> None:
+        """Drop the first `size` bytes of `text`."""
+        self.text = self.text[size:]
+        self.offset += size
+
+    def put_back(self, text: bytes) -> None:
+        """Put bytes that were just skipped back in front of `text`."""
+        self.text = text + self.text
+        self.offset -= len(text)
+
+
+@dataclass
+class _Frame:
+    text: bytes
+    offset: int
+    last: bool
+    at_border: bool
+    """True if the frame was cut where an element seems to begin, so that the next one starts with it."""
+    events: Future[Events] | None = None
+
+
+class Pool:
+    """A pool of threads that read frames, each with its own reader."""
+
+    def __init__(self, threads: int) -> None:
+        self.ahead = threads + 1
+        self._local = threading.local()
+        self._threads = ThreadPoolExecutor(threads, "reader")
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def submit(self, frame: _Frame, state: int) -> "Future[Events]":
+        """Read a frame in one of the threads; `state` is what may come next at its start."""
+        return self._threads.submit(self._read, frame, state)
+
+    def _read(self, frame: _Frame, state: int) -> Events:
+        reader = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader()
+        return reader.read(frame.text, frame.offset, state, last=frame.last)
+
+
+class Frames:
+    """Iterator over one array of events. At its end the feed is behind the array, or at the end of the file.
+
+    Args:
+        feed: the document, directly behind the array's opening bracket.
+        pool: the threads that read.
+    """
+
+    def __init__(self, feed: Feed, pool: Pool) -> None:
+        self._feed = feed
+        self._pool = pool
+        self._border = b""
+        self._ahead: deque[_Frame] = deque()
+
+    def __iter__(self) -> Iterator[Events]:
+        self._feed.fill(FRAME_SIZE)
+        self._border = _border(self._feed.text)
+        rest, state, first_frame = b"", ELEMENT_OR_CLOSE, True
+        while True:
+            self._submit_ahead(state, first_frame=first_frame)
+            frame = self._ahead.popleft()
+            if rest or frame.events is None or (state != ELEMENT and not first_frame):
+                frame.text, frame.offset = rest + frame.text, frame.offset - len(rest)
+                frame.events = self._pool.submit(frame, state)
+            events = frame.events.result()
+            rest, state, first_frame = frame.text[events.at :], events.state, False
+            if len(rest) > ELEMENT_MAX and not events.closed:
+                events.refuse("event_too_large", frame.offset + events.at, rest[:100])
+                rest, state = b"", ELEMENT
+            yield events
+            if events.closed or frame.last:
+                behind = b"".join([rest, *(later.text for later in self._ahead)])
+                self._ahead.clear()
+                self._feed.put_back(behind)
+                return
+
+    def _submit_ahead(self, state: int, *, first_frame: bool) -> None:
+        """Cut frames and submit those whose start is known, as many as there are threads for."""
+        while len(self._ahead) < self._pool.ahead and not (self._ahead and self._ahead[-1].last):
+            frame = self._cut()
+            if first_frame and not self._ahead:
+                frame.events = self._pool.submit(frame, state)
+            elif self._ahead and self._ahead[-1].at_border:
+                frame.events = self._pool.submit(frame, ELEMENT)
+            self._ahead.append(frame)
+
+    def _cut(self) -> _Frame:
+        self._feed.fill(FRAME_SIZE + 1)
+        text, offset = self._feed.text, self._feed.offset
+        if len(text) <= FRAME_SIZE:
+            size, last, at_border = len(text), True, False
+        else:
+            at = text.rfind(self._border, 0, FRAME_SIZE) if self._border else -1
+            last, at_border = False, at > 0
+            size = text.index(b",", at) + 1 if at_border else FRAME_SIZE
+        self._feed.skip(size)
+        return _Frame(text[:size], offset, last, at_border)
+
+
+def _border(document: bytes) -> bytes:
+    """Return the text between the first two events: from one's closing bracket to the other's first key; or b""."""
+    text, stack = padded(document), new_stack()
+    end = len(text) - PADDING
+    first = find_blanks_end(text, 0, end)
+    if first >= end:
+        return b""
+    at, verdict = value_end(text, first, end, stack)
+    if verdict != OK or document[at - 1 : at] != b"}":
+        return b""
+    comma = find_blanks_end(text, at, end)
+    start = find_blanks_end(text, comma + 1, end)
+    if document[comma : comma + 1] != b"," or document[start : start + 1] != b"{":
+        return b""
+    key = find_blanks_end(text, start + 1, end)
+    if key >= end:
+        return b""
+    _, verdict, stop = find_key_end(text, key, end)
+    return document[at - 1 : stop + 1] if verdict == OK else b""

@@ -1,0 +1,78 @@
+"""The interface between ingest and the input formats."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from service.trace.health import Health
+
+
+class Head(NamedTuple):
+    """First bytes of a file, by which a format is recognised.
+
+    Attributes:
+        file: bytes of the file itself, at most `service.streaming.source.HEAD_SIZE`.
+        plain: the first piece of its decompressed content, which may be short while the file is still growing.
+    """
+
+    file: bytes
+    plain: bytes
+
+
+class TraceReader(Protocol):
+    """A reader of one file, from its start to its end.
+
+    Ingest reads all `batches` first; `kept` shows the progress meanwhile. It then asks for the `envelope` once, and
+    last for `refused` and `health`.
+    """
+
+    @property
+    def kept(self) -> int:
+        """The number of events yielded so far."""
+
+    @property
+    def refused(self) -> int:
+        """The number of elements of the file that were left out so far because they are no readable events."""
+
+    @property
+    def health(self) -> Health:
+        """Notes on what was refused and repaired, by the codes of `service.trace.health.CASES`."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the events in the order of the file, in batches of `service.streaming.schema.SCHEMA`.
+
+        Each batch numbers its `position` from 0. Its texts are valid UTF-8, and its JSON columns are valid JSON.
+
+        Raises:
+            IngestError: the file can't be read as a trace.
+        """
+
+    def envelope(self) -> tuple[bytes, dict[str, Any]]:
+        """Return the Chrome JSON document around the events: its text, and its parsed members.
+
+        The text has an empty array ``traceEvents``, in which an export puts the events; the members lack it. Members
+        that the service understands are ``baseTimeNanoseconds``, ``deviceProperties``, ``distributedInfo``,
+        ``host_name`` and the like, as PyTorch's profiler writes them.
+        """
+
+
+class TraceFormat(Protocol):
+    """An input format.
+
+    Attributes:
+        name: name of the format in a trace's summary, to which the suffix of a compression is added: ``json.gz``.
+    """
+
+    name: str
+
+    def recognises(self, head: Head) -> bool:
+        """Return whether a file that starts with these bytes has this format."""
+
+    def reader(self, chunks: Iterable[bytes]) -> TraceReader:
+        """Return the reader of a file of this format.
+
+        Args:
+            chunks: the decompressed content, in order, which may still be arriving. It raises `BadCompression` or
+                `Truncated` where the compressed file is damaged or cut.
+        """

@@ -1,0 +1,55 @@
+"""The input formats that ingest reads, and the choice of one by the content of a file."""
+
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+
+from service.formats.chrome_json.format import ChromeJson
+from service.formats.reader import Head, TraceFormat, TraceReader
+from service.streaming.codec import check_not_foreign, compression_of, decompressed, file_head
+from service.trace.errors import BadCompression, NotATrace, Truncated
+
+FORMATS: tuple[TraceFormat, ...] = (
+    ChromeJson(),  # last: it also reads damaged text, which may start with anything
+)
+"""All input formats. The first one that recognises a file reads it."""
+
+
+def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> tuple[TraceReader, str]:
+    """Return the reader of a file, and the name of its format with the suffix of its compression, like ``json.gz``.
+
+    Args:
+        file: the file, at its beginning; it may still be growing.
+        on_read: called after each read with the number of the file's bytes read so far.
+
+    Raises:
+        NotJson: the file has another format that is known.
+        NotATrace: no format recognises the file.
+    """
+    start = file_head(file)
+    compression = compression_of(start)
+    plain, chunks = _peeked(decompressed(file, on_read))
+    head = Head(start, plain)
+    for trace_format in FORMATS:
+        if trace_format.recognises(head):
+            return trace_format.reader(chunks), f"{trace_format.name}{compression}"
+    check_not_foreign(start)
+    raise NotATrace("The file has none of the known trace formats.")
+
+
+def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of a stream, and the whole stream, which still raises its errors where they occur."""
+    pieces: list[bytes] = []
+    error: BadCompression | Truncated | None = None
+    try:
+        if (piece := next(chunks, None)) is not None:
+            pieces.append(piece)
+    except (BadCompression, Truncated) as early:
+        error = early
+
+    def again() -> Iterator[bytes]:
+        yield from pieces
+        if error:
+            raise error
+        yield from chunks
+
+    return b"".join(pieces), again()

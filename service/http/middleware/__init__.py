@@ -1,0 +1,1 @@
+"""ASGI middlewares: metrics, CORS, access, idempotency and methods."""

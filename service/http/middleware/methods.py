@@ -1,0 +1,105 @@
+"""The methods middleware: HEAD for each GET, OPTIONS, and an ``Allow`` that lists all methods of a path."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_FILES = frozenset({"GET", "HEAD"})
+"""The methods of a mounted folder of files."""
+
+
+class MethodsMiddleware:
+    """Answers HEAD and OPTIONS for routes without a handler of their own, and completes ``Allow``.
+
+    Args:
+        app: the app with the routes.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        allowing = _Allowing(send, lambda: self._allow(scope["path"]))
+        declared = self._declared(scope["path"]) if scope["method"] in ("HEAD", "OPTIONS") else frozenset[str]()
+        if not declared or scope["method"] in declared:
+            await self._app(scope, receive, allowing)
+        elif scope["method"] == "OPTIONS":
+            await Response(status_code=204, headers={"Allow": self._allow(scope["path"])})(scope, receive, send)
+        elif "GET" in declared:
+            await _head(self._app, scope, receive, allowing)
+        else:
+            await self._app(scope, receive, allowing)
+
+    @cached_property
+    def _routes(self) -> list[tuple[re.Pattern[str], frozenset[str]]]:
+        """The pattern of each route, with its methods."""
+        routes = []
+        for context in iter_route_contexts(self._app.routes):
+            methods = _FILES if isinstance(context.original_route, Mount) else frozenset(context.methods or ())
+            if methods:
+                routes.append((context.path_regex, methods))
+        return routes
+
+    def _declared(self, path: str) -> frozenset[str]:
+        """Return the methods of all routes that match the path.
+
+        A route whose parameter matches several segments counts only if no other route matches.
+        """
+        matches = [(match, methods) for regex, methods in self._routes if (match := regex.match(path))]
+        exact = [methods for match, methods in matches if not any("/" in value for value in match.groups())]
+        return frozenset().union(*(exact or [methods for _, methods in matches]))
+
+    def _allow(self, path: str) -> str:
+        declared = self._declared(path)
+        return ", ".join(sorted(declared | {"OPTIONS"} | ({"HEAD"} if "GET" in declared else set())))
+
+
+class _Allowing:
+    """Sends a response, and completes the ``Allow`` of a 405."""
+
+    def __init__(self, send: Send, allow: Callable[[], str]) -> None:
+        self._send = send
+        self._allow = allow
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 405:
+            MutableHeaders(scope=message)["Allow"] = self._allow()
+        await self._send(message)
+
+
+async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the head of the response to GET, and cancel the rest."""
+    sent = asyncio.Event()
+    get_scope: Scope = {**scope, "method": "GET"}
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            sent.set()
+
+    async def answer() -> None:
+        await app(get_scope, receive, send_head)
+
+    answering, head = asyncio.create_task(answer()), asyncio.create_task(sent.wait())
+    try:
+        await asyncio.wait([answering, head], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (answering, head):
+            task.cancel()
+        await asyncio.wait([answering, head])
+        scope["route"] = get_scope.get("route")  # for the metrics
+    if not answering.cancelled():
+        answering.result()

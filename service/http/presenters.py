@@ -1,0 +1,194 @@
+"""The API's JSON objects, built from the records of the stores, the jobs and the engines."""
+
+from typing import Any
+
+from service.engine.session import Session
+from service.http import shapes
+from service.http.cursors import timestamp
+from service.jobs.job_monitor import JobMonitor
+from service.operations.groups import RankReport, summary_field
+from service.store.catalog import INGEST, Trace
+from service.store.groups import Group
+from service.store.imports import Imports, Order
+from service.store.jobs import Job, JobState
+from service.streaming.source import Progress
+from service.trace.summary import Summary
+
+_LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
+_EMPTY_SUMMARY = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
+
+
+def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
+    """Return a trace in the form of `shapes.Trace`.
+
+    The summary is passed on as it is stored, and not validated again: it may have thousands of entries.
+
+    Args:
+        trace: the trace.
+        progress: of its ingest, while that runs.
+    """
+    summary = trace.summary or _EMPTY_SUMMARY
+    if trace.state.settled:
+        progress = Progress(trace.size, summary["events"].get("in", 0))
+    elif progress is None:
+        progress = Progress()
+    return {
+        "id": trace.id,
+        "name": trace.name,
+        "state": trace.state,
+        "error": trace.error,
+        "created_at": timestamp(trace.created_ns),
+        "size": trace.size,
+        "sha256": trace.sha256 or None,
+        **_EMPTY_SUMMARY | summary,
+        "steps_count": _steps_count(summary),
+        "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
+        "group": {"id": trace.group_id, "name": trace.group_name} if trace.group_id else None,
+        "pinned": trace.pinned,
+        "path": trace.path,
+        "parent": trace.parent,
+        "selection": trace.selection,
+        "job": None if trace.job is None else str(trace.job),
+        "progress": {"bytes": progress.bytes, "bytes_total": trace.size, "events": progress.events},
+    }
+
+
+def trace_in_brief(trace: Trace, progress: Progress | None) -> dict[str, Any]:
+    """Return a trace in the form of `shapes.TraceInBrief`: without the lists that may be long."""
+    return {key: value for key, value in trace_object(trace, progress).items() if key not in _LONG_LISTS}
+
+
+def _steps_count(summary: dict[str, Any]) -> int:
+    """Count the steps of a trace, of which its summary may list only the first, or none."""
+    listed: int = summary["steps_count"] if "steps_count" in summary else len(summary["steps"])
+    total: int = summary.get("totals", {}).get("steps", listed)
+    return total
+
+
+def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
+    """Return a job with its progress."""
+    progress = monitor.progress(job.id) or _progress_at_rest(job)
+    left_s = monitor.left_s(job.id)
+    return shapes.Job(
+        id=str(job.id),
+        kind=job.kind,
+        state=job.state,
+        priority=job.priority.name.lower(),
+        trace=job.trace or None,
+        request=job.request,
+        attempts=job.attempts,
+        created_at=timestamp(job.created_ns) if job.created_ns else None,
+        started_at=timestamp(job.started_ns) if job.started_ns else None,
+        ended_at=timestamp(job.ended_ns) if job.ended_ns else None,
+        progress=progress,
+        eta_s=None if left_s is None else round(left_s, 1),
+        result=job.result,
+        error=job.error,
+    )
+
+
+def _progress_at_rest(job: Job) -> Progress:
+    """Return the progress of a job that does not run: all of its work if it is done, or none."""
+    size = job.size if job.kind == INGEST else 0
+    done = size if job.state is JobState.DONE else 0
+    return Progress(bytes=done, events=job.events, events_total=job.events, bytes_total=size)
+
+
+def _group_fields(group: Group) -> dict[str, Any]:
+    return {
+        "id": group.id, "name": group.name, "run_id": group.run_id, "created_at": timestamp(group.created_ns),
+        "traces": group.traces, "size": group.size,
+    }  # fmt: skip
+
+
+def group_in_brief(group: Group) -> shapes.GroupInBrief:
+    """Return a group as lists show it."""
+    return shapes.GroupInBrief(**_group_fields(group))
+
+
+def group_object(group: Group, report: RankReport) -> shapes.Group:
+    """Return a group with its ranks and cycles."""
+    ranks = [
+        shapes.GroupRank(
+            rank=summary_field(trace, "rank"),
+            cycle=membership.cycle,
+            world_size=summary_field(trace, "world_size"),
+            host=summary_field(trace, "host"),
+            trace=trace.id,
+            name=trace.name,
+            state=trace.state,
+            size=trace.size,
+            pinned=trace.pinned,
+            events=(summary_field(trace, "events") or {}).get("kept", 0),
+        )
+        for membership in report.members
+        for trace in (membership.trace,)
+    ]
+    return shapes.Group(
+        **_group_fields(group),
+        world_size=report.world_size,
+        missing=report.missing,
+        cycles=report.cycles,
+        cycles_by=report.cycles_by,
+        ranks=ranks,
+    )
+
+
+def session_object(session: Session) -> shapes.Session:
+    """Return a session with the state of its engine."""
+    return shapes.Session(
+        trace=session.trace_id,
+        selection=None if session.selection is None else session.selection.as_dict(),
+        args=session.load.args,
+        state=session.state,
+        error=session.error.as_dict() if session.error else None,
+        engine=shapes.Engine(
+            version=session.version.code or None,
+            pid=session.pid,
+            rss_bytes=session.memory_bytes,
+            peak_bytes=session.peak_bytes,
+            predicted_bytes=session.predicted_bytes,
+            restarts=session.restarts,
+        ),
+        progress=shapes.Loaded(bytes=session.loaded_bytes, events_total=session.load.events),
+        clients=session.clients,
+        queries=session.queries,
+        waiting=session.waiting,
+        idle_s=round(session.idle_s, 3),
+        load_s=session.load_s,
+        account=session.load_report,
+    )
+
+
+def _import_fields(order: Order, orders: Imports) -> dict[str, Any]:
+    taken, skipped = orders.counts(order.id)
+    return {
+        **order.request,
+        "id": order.id,
+        "watching": order.watches,
+        "created_at": timestamp(order.created_ns),
+        "ended_at": None if order.ended_ns is None else timestamp(order.ended_ns),
+        "job": None if order.job is None else str(order.job),
+        "taken": taken,
+        "skipped": skipped,
+    }
+
+
+def import_in_brief(order: Order, orders: Imports) -> shapes.ImportInBrief:
+    """Return an import with the numbers of files that it has taken and skipped."""
+    return shapes.ImportInBrief(**_import_fields(order, orders))
+
+
+def import_object(order: Order, orders: Imports, *, limit: int, after: str) -> shapes.Import:
+    """Return an import with one page of its files.
+
+    Args:
+        order: the import.
+        orders: the records of all imports.
+        limit: files of the page.
+        after: path of the last file of the page before; empty for the first page.
+    """
+    rows = orders.files(order.id, limit=limit + 1, after=after)
+    files = [shapes.ImportedFile(path=file.path, trace=file.trace, why=file.why) for file in rows[:limit]]
+    following = files[-1].path if len(rows) > limit else None
+    return shapes.Import(**_import_fields(order, orders), files=files, next=following)

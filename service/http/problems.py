@@ -1,0 +1,142 @@
+"""Error responses: the table that maps errors to HTTP statuses, and the one format of all errors.
+
+The format is RFC 9457 ``application/problem+json`` with a stable ``code``.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from service.trace import errors
+
+log = logging.getLogger(__name__)
+
+STATUS: dict[type[errors.TracedockError], int] = {
+    errors.BadName: 400,
+    errors.EmptyBody: 400,
+    errors.IncompleteBody: 400,
+    errors.BadDigest: 400,
+    errors.DigestMismatch: 400,
+    errors.TooLarge: 413,
+    errors.ExpectationFailed: 417,
+    errors.ResumableError: 400,
+    errors.UnknownUpload: 404,
+    errors.UploadGone: 410,
+    errors.UploadLocked: 423,
+    errors.TooManyUploads: 429,
+    errors.WrongOffset: 409,
+    errors.WrongType: 415,
+    errors.ChecksumMismatch: 460,
+    errors.WrongVersion: 412,
+    errors.ImportRefused: 403,
+    errors.NothingToImport: 404,
+    errors.UnknownImport: 404,
+    errors.DiskFull: 507,
+    errors.IngestError: 422,
+    errors.UnknownTrace: 404,
+    errors.UnknownAnalysis: 404,
+    errors.UnknownGroup: 404,
+    errors.BadGroupName: 400,
+    errors.GroupExists: 409,
+    errors.UnknownJob: 404,
+    errors.NotReady: 409,
+    errors.BadCursor: 400,
+    errors.EngineUnavailable: 503,
+    errors.EngineBusy: 503,
+    errors.ClientBlocked: 429,
+    errors.StatementBlocked: 422,
+    errors.TooLargeForEngine: 422,
+    errors.EngineFailed: 502,
+    errors.RequestRefused: 403,
+    errors.SqlRefused: 403,
+    errors.SqlError: 400,
+    errors.QueryTimeout: 504,
+    errors.DeadlineExceeded: 504,
+    errors.ResultTooLarge: 413,
+    errors.Unauthorized: 401,
+    errors.UnknownToken: 404,
+    errors.TokenExists: 409,
+    errors.BadTokenName: 400,
+    errors.WrongHost: 421,
+    errors.AccessError: 403,
+    errors.JobDied: 502,
+    errors.CatalogUnwritable: 503,
+    errors.Cancelled: 409,
+    errors.IdempotencyError: 400,
+    errors.IdempotencyKeyBusy: 409,
+    errors.IdempotencyKeyReused: 422,
+    errors.SelectionError: 422,
+    errors.FormatUnavailable: 422,
+    errors.NotRedactable: 422,
+    errors.ExportError: 502,
+    errors.AnalysisError: 422,
+    errors.RequestError: 422,
+    errors.BodyNotJson: 415,
+}
+
+
+def status_of(error: errors.TracedockError) -> int:
+    """Return the status of an error, by its class or the nearest base class in the table; 500 without one."""
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+
+
+def problem(status: int, code: str, title: str, detail: str, /, **extra: Any) -> Response:
+    """Return an error response; `extra` fields never replace the fields that all errors have."""
+    body = {"type": f"urn:tracedock:{code}", "title": title, "status": status, "detail": detail, "code": code}
+    headers = {"Retry-After": str(extra["retry_after_s"])} if "retry_after_s" in extra else None
+    return Response(orjson.dumps(extra | body), status, headers, media_type="application/problem+json")
+
+
+def as_problem(error: errors.TracedockError) -> Response:
+    """Return the response for an error of the service."""
+    return problem(status_of(error), error.code, error.title, error.detail, **error.extra)
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    if not isinstance(error, errors.TracedockError):
+        raise error
+    return as_problem(error)
+
+
+async def _framework(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 413:
+        return as_problem(errors.TooLarge(str(error.detail)))
+    phrase = HTTPStatus(error.status_code).phrase
+    response = problem(error.status_code, phrase.lower().replace(" ", "_"), phrase, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    faults = [{"where": ".".join(map(str, fault["loc"])), "what": fault["msg"]} for fault in error.errors()]
+    detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in faults)
+    return problem(422, "bad_request", "The request can't be understood", detail, faults=faults)
+
+
+async def _disconnected(_: Request, __: Exception) -> Response:
+    """End a request whose client has disconnected; no client reads the response."""
+    return Response(status_code=499)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "internal", "The service has a bug", f"{type(error).__name__} in {request.method}.")
+
+
+def install(app: FastAPI) -> None:
+    """Make all errors of the app leave in that format."""
+    app.add_exception_handler(errors.TracedockError, _ours)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _disconnected)
+    app.add_exception_handler(Exception, _unexpected)

@@ -1,0 +1,22 @@
+"""JSON responses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import Response
+from pydantic import BaseModel
+
+Content = BaseModel | Mapping[str, Any] | Sequence[Any]
+
+
+def to_json(content: Content) -> bytes:
+    """Serialise a model of `service.http.shapes`, or plain JSON values."""
+    if isinstance(content, BaseModel):
+        return content.model_dump_json(by_alias=True).encode()
+    return orjson.dumps(content)
+
+
+def json_response(content: Content, status: int = 200, **headers: str) -> Response:
+    """Return a JSON response."""
+    return Response(to_json(content), status, headers, media_type="application/json")

@@ -1,0 +1,171 @@
+"""``/traces/{id}/analysis``: the built-in analyses of traces."""
+
+import hashlib
+import inspect
+import secrets
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from service.analysis.answers import parameters_of, question_of
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.question import Question
+from service.http import shapes
+from service.http.authentication import identity
+from service.http.parameters import PathValues, also_takes
+from service.http.routes.download import ProcessOutput
+from service.http.routes.traces import Wait
+from service.http.selection_parameters import NAMES as SELECTION_NAMES
+from service.http.selection_parameters import Selected
+from service.http.services import Parts, Services
+from service.http.tables import ARROW, CSV, JSON, accepted
+from service.jobs.children.tasks.questions import AnalysedTrace
+from service.trace.errors import BadAnalysisRequest
+from service.trace.selection import Selection
+
+RANKS_MAX = 4096
+"""Traces of one analysis."""
+
+Form = Literal["json", "csv", "arrow"]
+_FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
+_MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
+_OTHER_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "table", "format", "wait"})
+"""The query parameters that are not those of the analysis."""
+
+_SERVER = secrets.token_hex(8)
+"""A part of ETags: a ready trace does not change, but another version of the server may analyse it differently."""
+
+router = APIRouter(prefix="/traces", tags=["analysis"])
+
+
+def _source(services: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> AnalysedTrace:
+    """Return a trace as `Analyses.answer` takes it; raises `UnknownTrace` or `NotReady`."""
+    trace = services.trace_operations.ready(trace_id)
+    columns = services.folder.columns_of(trace.id)
+    return AnalysedTrace(columns, trace.summary or {}, selection, trace.name, is_base=is_base)
+
+
+@router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
+def list_analyses(trace_id: str, request: Request, parts: Parts, selection: Selected) -> Response:
+    """Return each analysis with its tables and parameters, and the reason if it does not apply to the trace."""
+    pieces = parts.analyses.applicable(_source(parts, trace_id, selection), client=" ".join(identity(request)))
+    return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
+
+
+async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters of a request so
+    name: str,
+    trace_id: str,
+    request: Request,
+    parts: Parts,
+    selection: Selected,
+    traces: Annotated[
+        list[str] | None, Query(max_length=RANKS_MAX, description="further traces: the other ranks of the run")
+    ] = None,
+    base: Annotated[
+        list[str] | None,
+        Query(max_length=RANKS_MAX, description="for `compare`: ids of the traces, or of the group, to compare with"),
+    ] = None,
+    wait: Wait = 0,
+    table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table; by default the first")] = None,
+    form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+) -> Response:
+    """Return the result of an analysis; ``skipped`` lists the ranks without one. Returns 304 if the ETag matches.
+
+    JSON has all tables. ``csv`` and ``arrow`` have one, which ``Tracedock-Table`` names, of ``Tracedock-Tables``.
+
+    ``compare`` takes exactly two sides: the traces of ``base``, and all others; of two traces without ``base``, the
+    first is the base. ``wait`` waits for traces that are not ready.
+    """
+    question = question_of(name)
+    given = {key: value for key, value in request.query_params.items() if key not in _OTHER_PARAMETERS}
+    parameters = parameters_of(question, given).model_dump(mode="json")
+    form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
+    ids = [trace_id, *(traces or ())]
+    if table and form == "json":
+        raise BadAnalysisRequest(
+            "`table` is for csv and arrow, which have one table; JSON has all.", known=[*question.tables]
+        )
+    if base and not question.compared:
+        raise BadAnalysisRequest(f"{name} does not compare two sides, and takes no `base`.")
+    groups = parts.group_operations
+    await groups.settle([*ids, *(base or ())], wait)
+    base_ids = [trace_id for side in base or () for trace_id in groups.side(side)]
+    sources = [_source(parts, trace_id, selection) for trace_id in ids]
+    sources += [_source(parts, trace_id, selection, is_base=True) for trace_id in base_ids]
+    tag = _etag(sources, name, parameters, form, table)
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
+    headers |= {} if form == "json" else _table_headers(question, table)
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    pieces = parts.analyses.answer(
+        name, parameters, sources, form=form, table=table, client=" ".join(identity(request))
+    )
+    return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)
+
+
+def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, table: str | None) -> str:
+    selection = None if sources[0].selection is None else sources[0].selection.as_dict()
+    traces = [(str(source.columns), source.is_base) for source in sources]
+    key = [_SERVER, traces, selection, name, parameters, form, table]
+    return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]
+
+
+def _table_headers(question: Question, table: str | None) -> dict[str, str]:
+    """Return header fields that name the table of a response, and all tables of the analysis."""
+    chosen = table or next(iter(question.tables))
+    if chosen not in question.tables:  # the analysis itself refuses it
+        return {}
+    return {"Tracedock-Table": chosen, "Tracedock-Tables": ", ".join(question.tables)}
+
+
+def _add(question: Question) -> None:
+    """Add a route for an analysis, so that its parameters are documented."""
+
+    @also_takes(lambda _: question.parameters.model_fields)
+    async def analyse(*args: Any, **values: Any) -> Response:
+        return await answer_question(question.name, *args, **values)
+
+    signature = inspect.signature(answer_question)
+    analyse.__signature__ = signature.replace(  # type: ignore[attr-defined] # as functools.wraps does it
+        parameters=[parameter for parameter in signature.parameters.values() if parameter.name != "name"]
+    )
+    schema = question.parameters.model_json_schema().get("properties", {})
+    router.add_api_route(
+        f"/{{trace_id}}/analysis/{question.name}",
+        analyse,
+        name=f"analysis {question.name}",
+        summary=question.answers,
+        description=question.definition,
+        response_class=Response,
+        responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+        openapi_extra={
+            "parameters": [
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": False,
+                    "description": field.get("description", ""),
+                    "schema": {key: value for key, value in field.items() if key not in {"title", "description"}},
+                }
+                for name, field in schema.items()
+            ]
+        },
+    )
+
+
+for each_question in QUESTIONS.values():
+    _add(each_question)
+
+
+def parameters_of_named(path: PathValues) -> Iterable[str]:
+    """Return the parameters of the analysis that a path names; raises `UnknownAnalysis`."""
+    return question_of(path["name"]).parameters.model_fields
+
+
+@router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
+@also_takes(parameters_of_named)
+def no_such_analysis(name: str) -> None:
+    """Raise `UnknownAnalysis`: no analysis has that name."""
+    question_of(name)

@@ -1,0 +1,161 @@
+"""``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made of traces."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.http import shapes
+from service.http.authentication import check_write
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.disconnects import cancelled_on_disconnect
+from service.http.presenters import job_object
+from service.http.responses import json_response
+from service.http.routes.traces import Urgency, Wait
+from service.http.services import Parts, Services
+from service.jobs.derivations import Derivation, Merge, Overlay, Split
+from service.operations.groups import MEMBERS_MAX
+from service.store.jobs import Priority
+from service.store.uploads import plain_name
+from service.trace.errors import CannotMerge, error_from_dict
+from service.trace.piece import Align, By
+from service.trace.selection import Number, Selection, share_of_time
+
+CHECK_WAIT_S = 10.0
+"""Seconds that a response waits for a job to check its request."""
+
+router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
+
+
+class SplitRequest(BaseModel):
+    """The pieces to split a trace into."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
+    by: By | None = Field(None, description="one piece for each step, each stream, …; without it, a single piece")
+    value: Annotated[int, Field(ge=1, lt=1 << 63, strict=True)] | None = Field(
+        None,
+        description="for `duration`, ns of each piece; for `parts`, their number; for `size`, maximum bytes of each as"
+        " JSON",
+    )
+    dry_run: bool = Field(False, description="return the pieces at once, and make no traces")
+
+
+class OverlayRequest(BaseModel):
+    """The analysis to show on top of a trace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    analysis: Literal["critical_path"] = Field(description="the analysis whose result is shown")
+    selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
+
+
+class MergeRequest(BaseModel):
+    """The traces to merge."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    traces: list[str] = Field(
+        min_length=2, max_length=MEMBERS_MAX, description="ids: of ranks, or of parts of one trace"
+    )
+    ranks: list[Number] | None = Field(None, description="the rank of each, if the traces do not have it")
+    align: Align = Field(
+        "collectives",
+        description="how to align the clocks: not at all, by `baseTimeNanoseconds`, or also by the ends of collectives",
+    )
+    name: str | None = Field(None, max_length=255, description="of the new trace")
+
+
+async def _submit(derivation: Derivation, urgency: Urgency, wait_s: float, services: Services) -> Response:
+    """Queue a job, and return 202 with it once the job has checked its request."""
+    job = services.derivations.submit(derivation, priority=Priority[urgency.upper()])
+    await services.derivations.checked(job.id, within_s=CHECK_WAIT_S)
+    if wait_s:
+        await services.monitor.settled(job.id, within_s=wait_s)
+    job = services.jobs.get(job.id)
+    if job.error:
+        raise error_from_dict(job.error)
+    return json_response(job_object(job, services.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
+
+
+async def _check_room(services: Services, trace_id: str, share: float) -> None:
+    """Raise `InsufficientStorage` if the disk has no room for that share of a trace."""
+    await asyncio.to_thread(services.room.check, round(services.folder.size_of(trace_id) * share))
+
+
+@router.post(
+    "/traces/{trace_id}/split",
+    status_code=202,
+    summary="Cut a trace into traces",
+    responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
+)
+@declares("read", audit="split", unlogged_status=200, idempotent=True)  # for dry runs; the rest checks for write scope
+async def split_trace(
+    trace_id: str,
+    split: SplitRequest,
+    request: Request,
+    parts: Parts,
+    wait: Wait = 0,
+    priority: Urgency = "interactive",
+) -> Response:
+    """Make a trace of each piece that has events. Its `parent` is this trace, its `selection` the part that it keeps.
+
+    Returns 202 with the job that makes the traces, or 422 if the trace can't be cut so. A dry run ends when its client
+    disconnects, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
+    """
+    trace = parts.trace_operations.ready(trace_id)
+    derivation = Split(trace.id, split.selection, split.by, split.value)
+    if split.dry_run:
+        plan = await cancelled_on_disconnect(request, parts.derivations.plan(derivation))
+        pieces = [shapes.Piece(**asdict(piece)) for piece in plan.pieces]
+        return json_response(shapes.Plan(pieces=pieces, events=sum(piece.events for piece in pieces)))
+    check_write(request)
+    await _check_room(parts, trace.id, share_of_time(split.selection, trace.summary or {}))
+    return await _submit(derivation, priority, wait, parts)
+
+
+@router.post(
+    "/traces/{trace_id}/overlay",
+    status_code=202,
+    summary="Make a trace that shows its critical path",
+    responses={202: {"model": shapes.Job}},
+)
+@declares(audit="overlay")
+async def overlay_trace(
+    trace_id: str, overlay: OverlayRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+) -> Response:
+    """Make a trace of this one, or of a selection of it, with the critical path as an additional track.
+
+    Arrows connect the events of that track, and the threads and streams that the path passes. The `parent` of the new
+    trace is this one, and `/traces/{id}/perfetto` opens it like any other. Returns 202 with the job that makes it.
+    """
+    trace = parts.trace_operations.ready(trace_id)
+    await _check_room(parts, trace.id, share_of_time(overlay.selection, trace.summary or {}))
+    return await _submit(Overlay(trace.id, overlay.analysis, overlay.selection), priority, wait, parts)
+
+
+@router.post(
+    "/traces/merge", status_code=202, summary="Make one trace of several", responses={202: {"model": shapes.Job}}
+)
+@declares(audit="merge", idempotent=True)
+async def merge_traces(
+    merge: MergeRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+) -> Response:
+    """Merge the ranks of a run into one trace with one clock, or join the parts of a trace again.
+
+    The names of processes have their rank, and ids that several ranks use are made distinct. `ranks` of the new trace
+    has the shift of each clock, and how far apart the collectives still end. Returns 202 with the job.
+    """
+    if len(set(merge.traces)) < len(merge.traces):
+        raise CannotMerge("A trace can't be merged with itself.")
+    if merge.ranks is not None and len(merge.ranks) != len(merge.traces):
+        raise CannotMerge(f"{len(merge.ranks)} ranks are given for {len(merge.traces)} traces.")
+    for trace_id in merge.traces:
+        parts.trace_operations.ready(trace_id)
+    await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, merge.traces)))
+    name = plain_name(merge.name) if merge.name else f"merged-{len(merge.traces)}.pt.trace.json.gz"
+    return await _submit(Merge(merge.traces, merge.ranks, merge.align, name), priority, wait, parts)

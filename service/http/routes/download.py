@@ -1,0 +1,201 @@
+"""``/traces/{id}/download`` and ``/envelope``: download a trace in one of its formats."""
+
+import os
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from service.http import shapes
+from service.http.digests import repr_digest
+from service.http.problems import as_problem
+from service.http.selection_parameters import Selected
+from service.http.services import Parts, Services
+from service.jobs.children.tasks.documents import Cut
+from service.store.catalog import Trace
+from service.store.export import Order, envelope_members
+from service.store.external_files import open_unchanged
+from service.store.folder import EVENTS
+from service.trace.errors import BadSelection, FormatUnavailable, NotReady, NotRedactable, TracedockError
+from service.trace.piece import child_name
+
+Format = Literal["original", "json", "json.gz", "parquet"]
+
+MEDIA_TYPES: dict[Format, str] = {
+    "original": "application/octet-stream",
+    "json": "application/json",
+    "json.gz": "application/gzip",
+    "parquet": "application/vnd.apache.parquet",
+}
+WRITTEN: tuple[Format, ...] = ("json", "json.gz")
+"""The formats that are written anew, so that secrets can be left out."""
+
+_SUFFIXES = re.compile(r"(?:\.(?:json|gz|zst|tmp))+$", re.IGNORECASE)
+
+router = APIRouter(prefix="/traces", tags=["traces"])
+
+
+@router.head("/{trace_id}/download", include_in_schema=False)
+@router.get(
+    "/{trace_id}/download",
+    summary="Download a trace, as uploaded or in another format",
+    response_class=Response,
+    responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
+)
+def download_trace(
+    trace_id: str,
+    request: Request,
+    parts: Parts,
+    selection: Selected,
+    form: Annotated[
+        Format | None,
+        Query(
+            alias="format",
+            description="the uploaded file, a JSON document written anew, or the columns; by default the file, or"
+            " `json.gz` if there is none",
+        ),
+    ] = None,
+    order: Annotated[
+        Order, Query(description="of the events in `json` and `json.gz`: by time, or as in the uploaded file")
+    ] = "time",
+    redact: Annotated[bool, Query(description="leave out likely secrets: `json` and `json.gz` only")] = False,
+) -> Response:
+    """Return the whole trace, or a selection of it as `json` or `json.gz`.
+
+    ``original`` is the uploaded file, with ``Range``, ``ETag`` and ``Repr-Digest``; ``parquet`` has the columns of its
+    events, with ``Range`` and ``ETag``; both return 304 if the ETag matches. ``json`` and ``json.gz`` are a document
+    with an event on each line, written as it is sent: if the connection ends early, it failed.
+    """
+    trace = parts.catalog.get(trace_id)
+    form = form or ("original" if selection is None and trace.has_original else "json.gz")
+    if redact and form not in WRITTEN:
+        detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is not changed."
+        raise NotRedactable(detail, formats=WRITTEN)
+    if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.has_original):
+        subject = "A selection" if selection is not None else "A trace that was made here"
+        raise FormatUnavailable(f"{subject} is written as {' or '.join(WRITTEN)}, and not as {form}.", formats=WRITTEN)
+    if selection is not None and order != "time":
+        raise BadSelection("The events of a selection are written by time.")
+    if form == "original":
+        return _original(trace, request, parts)
+    trace = parts.trace_operations.ready(trace_id)
+    if form == "parquet":
+        return _columns(trace, request, parts)
+    headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))
+    if request.method == "HEAD":
+        head = Response(media_type=MEDIA_TYPES[form], headers=headers)
+        del head.headers["Content-Length"]  # it is not known yet
+        return head
+    pieces = parts.exports.document(
+        parts.folder.columns_of(trace.id),
+        pack=form == "json.gz",
+        order=order,
+        redact=redact,
+        cut=None if selection is None else Cut(selection, trace.summary or {}, trace.identity),
+    )
+    return ProcessOutput(pieces, MEDIA_TYPES[form], headers)
+
+
+@router.get(
+    "/{trace_id}/envelope",
+    summary="The document of a trace without its events",
+    response_class=Response,
+    responses={200: {"model": shapes.Envelope}},
+)
+def trace_envelope(trace_id: str, parts: Parts) -> Response:
+    """Return all keys of the document but its events: devices, versions, notes of the program.
+
+    Secrets are always left out. An envelope of more than 8 MiB is 413: only a download has it.
+    """
+    trace = parts.trace_operations.ready(trace_id)
+    return Response(envelope_members(parts.folder.columns_of(trace.id)), media_type="application/json")
+
+
+class ProcessOutput(StreamingResponse):
+    """A document that a process writes while it is sent.
+
+    A failure before the first byte is an error response. A later one cuts the connection: a body that ended regularly
+    would count as complete. The process ends when its client disconnects.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[bytes], media_type: str, headers: dict[str, str]) -> None:
+        self._pieces = pieces
+        super().__init__(pieces, media_type=media_type, headers=headers)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the document."""
+        async with aclosing(self._pieces):
+            try:
+                first = await anext(self._pieces, b"")
+            except TracedockError as error:
+                await _send_complete(as_problem(error), send)
+                return
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            async for piece in self._pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_complete(response: Response, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+
+def file_name(name: str, form: Format, *, cut: bool = False, redact: bool = False) -> str:
+    """Return the file name of a trace in another format: with the suffix of that instead of its own."""
+    base = child_name(name, "cut") if cut else name
+    return f"{_SUFFIXES.sub('', base) or 'trace'}{'.redacted' if redact else ''}.{form}"
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"}
+
+
+def _original(trace: Trace, request: Request, parts: Services) -> Response:
+    headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
+    if trace.sha256 in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    path = Path(trace.path) if trace.path else parts.folder.original(trace.id)
+    if trace.path_mark:  # another program may write into it
+        return _OpenFileResponse(
+            open_unchanged(path, trace.path_mark),
+            filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers,
+        )  # fmt: skip
+    if not path.exists():
+        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
+    return FileResponse(path, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers)
+
+
+class _OpenFileResponse(FileResponse):
+    """An open file, even if its path names another by now."""
+
+    def __init__(self, file: int, **options: Any) -> None:
+        self._file = file
+        super().__init__(f"/dev/fd/{file}", stat_result=os.fstat(file), **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, and close it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._file)
+
+
+def _columns(trace: Trace, request: Request, parts: Services) -> Response:
+    path = parts.folder.columns_of(trace.id) / EVENTS
+    if not path.exists():
+        raise NotReady(f"The trace {trace.id} was read by a version that kept no columns, or the columns were removed.")
+    status = path.stat()
+    tag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
+    headers = {"ETag": f'"{tag}"'}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    name = file_name(trace.name, "parquet")
+    return FileResponse(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)

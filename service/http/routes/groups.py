@@ -1,0 +1,179 @@
+"""``/groups``: list, describe, analyse, merge and delete the traces of one run together."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.analysis.answers import question_of
+from service.http import shapes
+from service.http.bounded_body import SmallBodyRoute
+from service.http.cursors import cursor_of, read_cursor
+from service.http.declarations import declares
+from service.http.parameters import also_takes
+from service.http.presenters import group_in_brief, group_object
+from service.http.responses import json_response
+from service.http.routes.analysis import Form, answer_question, parameters_of_named
+from service.http.routes.analysis import list_analyses as list_analyses_of_trace
+from service.http.routes.derived_traces import MergeRequest, merge_traces
+from service.http.routes.traces import Wait
+from service.http.selection_parameters import Selected
+from service.http.services import Parts, Services
+from service.http.tables import ARROW, CSV
+from service.operations.groups import MEMBERS_MAX
+from service.store.groups import Group, group_name
+from service.trace.errors import BadAnalysisRequest, CannotMerge
+from service.trace.piece import Align
+
+router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBodyRoute)
+
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+RunId = Annotated[str, Field(max_length=255)]
+Traces = Annotated[list[str], Field(max_length=MEMBERS_MAX)]
+
+
+class GroupRequest(BaseModel):
+    """A group to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name
+    run_id: RunId | None = Field(None, description="the id of the run in another system")
+    traces: Traces = Field([], description="ids; they leave the groups that they are in")
+
+
+class GroupChange(BaseModel):
+    """Fields of a group to change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name | None = None
+    run_id: RunId | None = None
+    traces: Traces | None = Field(None, description="ids of all its traces from now on")
+
+
+class GroupMerge(BaseModel):
+    """The trace to make of the ranks of a group."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    align: Align = "collectives"
+    name: Annotated[str, Field(max_length=255)] | None = Field(None, description="of the new trace")
+
+
+def _described(services: Services, group: Group) -> shapes.Group:
+    return group_object(group, services.group_operations.ranks(group))
+
+
+@router.get("", summary="List groups, newest first", responses={200: {"model": shapes.Groups}})
+def list_groups(
+    parts: Parts,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    name: Annotated[str, Query(description="part of the name, in any case")] = "",
+) -> Response:
+    """Return a page of groups; ``next`` is the cursor of the following page, or null."""
+    rows = parts.groups.page(limit=limit + 1, after=read_cursor(cursor), name=name)
+    page = rows[:limit]
+    following = cursor_of(page[-1].created_ns, page[-1].id) if len(rows) > limit else None
+    return json_response(shapes.Groups(groups=[group_in_brief(group) for group in page], next=following))
+
+
+@router.post("", status_code=201, summary="Create a group", responses={201: {"model": shapes.Group}})
+@declares(audit="make group", idempotent=True)
+def make_group(new: GroupRequest, parts: Parts) -> Response:
+    """Create a group of traces. The first upload or import that names a group creates it, too."""
+    group = parts.groups.add(group_name(new.name), run_id=new.run_id, traces=new.traces)
+    return json_response(_described(parts, group), 201, Location=f"/api/v1/groups/{group.id}")
+
+
+@router.get("/{group_id}", summary="Describe a group", responses={200: {"model": shapes.Group}})
+def describe_group(group_id: str, parts: Parts) -> Response:
+    """Return a group with its ranks, and those that are missing from its world."""
+    return json_response(_described(parts, parts.groups.get(group_id)))
+
+
+@router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
+@declares(audit="change group")
+def change_group(group_id: str, change: GroupChange, parts: Parts) -> Response:
+    """Change the given fields of a group."""
+    name = None if change.name is None else group_name(change.name)
+    group = parts.groups.update(group_id, name=name, run_id=change.run_id, traces=change.traces)
+    return json_response(_described(parts, group))
+
+
+@router.delete("/{group_id}", status_code=204, summary="Dissolve a group, or delete it with its traces")
+@declares(audit="delete group")
+async def delete_group(
+    group_id: str,
+    parts: Parts,
+    traces: Annotated[bool, Query(description="delete its traces, too; without it, they stay")] = False,
+) -> Response:
+    """Dissolve the group, whose traces then belong to none; with ``traces=true``, delete its traces first."""
+    if traces:
+        await parts.group_operations.remove_traces(group_id)
+    parts.groups.remove(group_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
+)
+@declares(audit="merge", idempotent=True)
+async def merge_group(group_id: str, merge: GroupMerge, parts: Parts, wait: Wait = 0) -> Response:
+    """Merge all traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422."""
+    members = parts.group_operations.members(group_id)
+    if len(members) < 2:
+        name = parts.groups.get(group_id).name
+        count = f"{len(members)} trace{'s' * (len(members) != 1)}"
+        raise CannotMerge(
+            f"The group {name!r} has {count}; a merge takes two or more.", traces=[trace.id for trace in members]
+        )
+    request = MergeRequest(traces=[trace.id for trace in members], ranks=None, align=merge.align, name=merge.name)
+    return await merge_traces(request, parts, wait)
+
+
+@router.get("/{group_id}/analysis", summary="List the analyses of a group", responses={200: {"model": shapes.Analyses}})
+def list_analyses(group_id: str, request: Request, parts: Parts, selection: Selected) -> Response:
+    """Return the analyses that apply to its first trace; some need more than one trace."""
+    trace_ids, _ = parts.group_operations.ready_members(group_id)
+    return list_analyses_of_trace(trace_ids[0], request, parts, selection)
+
+
+@router.get(
+    "/{group_id}/analysis/{name}",
+    summary="Run an analysis on all ranks of a group",
+    responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+)
+@also_takes(parameters_of_named)
+async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters of a request so
+    group_id: str,
+    name: str,
+    request: Request,
+    parts: Parts,
+    selection: Selected,
+    base: Annotated[
+        list[str] | None,
+        Query(max_length=MEMBERS_MAX, description="for `compare`: ids of traces, or of a group, to compare with"),
+    ] = None,
+    wait: Wait = 0,
+    table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table")] = None,
+    form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+) -> Response:
+    """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
+
+    Traces that could not be read are left out, and ``Tracedock-Left-Out`` has their ids. Traces that are not ready
+    yet make it 409, and are named; ``wait`` waits for them. ``compare`` needs the other side as ``base``.
+    """
+    if question_of(name).compared and not base:
+        group = parts.groups.get(group_id)
+        raise BadAnalysisRequest(
+            f"{name} takes exactly two sides, and only one is given: the group {group.name!r} of {group.traces} traces."
+            " Name the base, another group or traces, with `base`."
+        )
+    await parts.group_operations.settle([group_id], wait)
+    (first, *others), failed = parts.group_operations.ready_members(group_id)
+    response = await answer_question(name, first, request, parts, selection, others, base, wait, table, form)
+    if failed:
+        response.headers["Tracedock-Left-Out"] = ", ".join(failed)
+    return response

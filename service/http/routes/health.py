@@ -1,0 +1,53 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``: the state of the server, for balancers and monitors."""
+
+import asyncio
+import os
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import generate_latest
+
+from service.http.declarations import declares
+from service.http.responses import json_response
+from service.http.services import Parts, Services
+from service.trace.errors import TracedockError
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Check that the server responds")
+@declares("public")
+async def healthz() -> Response:
+    """Return ``{"status": "ok"}``."""
+    return json_response({"status": "ok"})
+
+
+@router.get("/readyz", summary="Check that the server can receive and show traces")
+@declares("public")
+async def readyz(parts: Parts) -> Response:
+    """Return ``{"status": "ready", "reasons": []}``, or 503 with the reasons why it is not ready."""
+    reasons = await asyncio.to_thread(_reasons, parts)
+    status = "unready" if reasons else "ready"
+    return json_response({"status": status, "reasons": reasons}, 503 if reasons else 200)
+
+
+def _reasons(services: Services) -> list[dict[str, str]]:
+    """Return the reasons why the server is not ready."""
+    reasons = []
+    for part, check in (("catalog", services.catalog.connection.check_writable), ("disk", services.room.check)):
+        try:
+            check()
+        except TracedockError as error:
+            reasons.append({"what": part, "code": error.code, "detail": error.detail})
+    if not os.access(services.engine, os.X_OK):
+        detail = f"{services.engine} can't be run."
+        reasons.append({"what": "engine", "code": "engine_unavailable", "detail": detail})
+    return reasons
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+async def metrics(request: Request, parts: Parts) -> Response:
+    """Return the metrics in Prometheus's text format."""
+    if parts.room.count_is_old:  # the next scrape has the new count, which may take a while
+        asyncio.get_running_loop().run_in_executor(None, parts.room.used)
+    return Response(generate_latest(request.scope["metrics"]), media_type=CONTENT_TYPE_LATEST)

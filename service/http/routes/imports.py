@@ -1,0 +1,96 @@
+"""``/traces/import`` and ``/imports``: make traces of files on the server's disk."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.http import shapes
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.middleware.access import remark
+from service.http.presenters import import_in_brief, import_object, job_object
+from service.http.responses import json_response
+from service.http.routes.traces import Wait
+from service.http.services import Parts
+from service.jobs.import_job import ImportSpec
+from service.store.file_import import Mode
+from service.store.groups import group_name
+from service.store.uploads import plain_name
+
+router = APIRouter(tags=["import"], route_class=SmallBodyRoute)
+
+FILES_MAX = 1000
+
+
+class ImportRequest(BaseModel):
+    """The files to import."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="a file, a folder, a pattern with `*`, `?` and `**`, or a tar of traces, below an import root;"
+        " a relative path is tried in each root",
+    )
+    mode: Mode = Field(
+        "auto",
+        description="`link` makes a hard link in the data folder, or a copy where links are impossible; `reference`"
+        " leaves the file in place; `auto` is a link or else a reference; `copy` is a copy",
+    )
+    group: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        None, description="the name of their group, which is created if there is none; by default, a tar has its own"
+    )
+    name: str | None = Field(None, max_length=255, description="of the trace, instead of the file's")
+    watch: bool = Field(False, description="also import new files from now on, until `DELETE /imports/{id}`")
+
+
+@router.post(
+    "/traces/import",
+    status_code=202,
+    summary="Make traces of files on the server's disk",
+    responses={202: {"model": shapes.Job}},
+)
+@declares(audit="import", idempotent=True)
+async def import_traces(new: ImportRequest, request: Request, parts: Parts, wait: Wait = 0) -> Response:
+    """Import the files of a path below the configured roots; links that lead out of them are not followed.
+
+    Returns 202 with the job. Its result has the trace of each file, or the reason why it became none. A file that was
+    imported before, under the same name into the same group, stays the trace that it was.
+    """
+    spec = ImportSpec(
+        new.path, new.mode, new.group and group_name(new.group), new.name and plain_name(new.name), watch=new.watch
+    )
+    remark(request, path=new.path[:1000])
+    job = await parts.imports.submit(spec)
+    if wait:
+        job = await parts.monitor.settled(job.id, within_s=wait)
+    return json_response(job_object(job, parts.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
+
+
+@router.get("/imports", summary="List imports that watch for new files", responses={200: {"model": shapes.Imports}})
+def list_imports(parts: Parts) -> Response:
+    """Return the imports that take new files as they arrive, oldest first."""
+    orders = parts.imports.orders
+    return json_response(shapes.Imports(imports=[import_in_brief(order, orders) for order in orders.watching()]))
+
+
+@router.get("/imports/{import_id}", summary="Describe an import", responses={200: {"model": shapes.Import}})
+def describe_import(
+    import_id: str,
+    parts: Parts,
+    limit: Annotated[int, Query(ge=1, le=FILES_MAX)] = 100,
+    after: Annotated[str, Query(description="`next` of the page before")] = "",
+) -> Response:
+    """Return an import with a page of its files, by path; ``next`` is `after` of the following page, or null."""
+    orders = parts.imports.orders
+    return json_response(import_object(orders.get(import_id), orders, limit=limit, after=after))
+
+
+@router.delete("/imports/{import_id}", summary="End an import", responses={200: {"model": shapes.ImportInBrief}})
+@declares(audit="end import")
+async def end_import(import_id: str, parts: Parts) -> Response:
+    """Stop taking files, and cancel the job that takes them; the traces so far stay."""
+    order = await parts.imports.end(import_id)
+    return json_response(import_in_brief(order, parts.imports.orders))

@@ -1,0 +1,303 @@
+"""The localhost listener: serves a chosen trace on 127.0.0.1:9001 as trace_processor itself would.
+
+ui.perfetto.dev connects to that port only, and ``perfetto.TraceProcessor(addr=…)`` uses the same protocol. The
+paths and messages are those of trace_processor's own server (perfetto's src/trace_processor/rpc/httpd.cc).
+
+A client keeps its first trace even if another is chosen later: a tab for its WebSocket, Perfetto's Python client for
+its connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from google.protobuf.message import DecodeError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
+
+from service.engine.relay import FILE_PIECE_MAX, Relay, ask
+from service.engine.session import Session
+from service.engine.trace_processor import wire
+from service.engine.trace_processor.rpc import NO_OTHER_FILE, PerfettoRequest, error_response, status
+from service.http import problems, shapes
+from service.http.authentication import identity
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.hosts import LOOPBACK, host_name
+from service.http.middleware.access import remark
+from service.http.responses import json_response
+from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach, close_reason
+from service.http.server.listening import HOST
+from service.http.server.request_head import client_connection
+from service.http.services import Parts, Services
+from service.operations.views import View
+from service.store.catalog import Trace
+from service.trace.errors import EngineFailed, NotReady, RequestRefused, TracedockError, UnknownTrace
+
+ORIGINS = ("https://ui.perfetto.dev", "http://localhost:10000", "http://127.0.0.1:10000")
+"""The pages that trace_processor's own server allows."""
+
+USUAL_PORT = 9001
+"""The port to which ui.perfetto.dev connects."""
+
+_PROTOBUF = "application/x-protobuf"
+_CALLS = {
+    "compute_metric": ("compute_metric_args", "metric_result", 5),
+    "trace_summary": ("trace_summary_args", "trace_summary_result", 15),
+}
+_INTRODUCED_S = 1.0  # the UI waits 2 s for the status
+_CLOSED_BY_PAGE = 1005  # no code; a page that is closed or reloaded sends 1001
+_NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open TRACE --listener`."
+
+api = APIRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBodyRoute)
+
+
+class Choice(BaseModel):
+    """The trace to serve, or null for none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    trace: str | None
+
+
+def _state(services: Services) -> Response:
+    state, port = services.listener, services.settings.perfetto_port
+    return json_response(
+        shapes.Listener(enabled=state.port > 0, host=HOST, port=port, trace=state.trace, error=state.error)
+    )
+
+
+@api.get("", summary="State of the localhost listener", responses={200: {"model": shapes.Listener}})
+def get_listener(parts: Parts) -> Response:
+    """Return whether the listener is enabled, its port, the chosen trace, and the error if the port is unavailable."""
+    return _state(parts)
+
+
+@api.put("", summary="Choose the trace that the localhost listener serves", responses={200: {"model": shapes.Listener}})
+@declares(audit="listen")
+def choose_trace(choice: Choice, request: Request, parts: Parts) -> Response:
+    """Serve this trace to ui.perfetto.dev and Perfetto's Python client from now on.
+
+    Tabs and clients that are connected already keep their trace. They can't send tokens, so any program on this machine
+    may query the chosen trace.
+    """
+    remark(request, trace=choice.trace)
+    parts.listener.trace = parts.trace_operations.ready(choice.trace).id if choice.trace is not None else None
+    return _state(parts)
+
+
+# -- the listener's own app ----------------------------------------------------------------------------------------
+
+
+def chosen_trace(parts: Parts) -> Trace:
+    """Return the chosen trace; raises `NotReady` if none is chosen."""
+    if parts.listener.trace is None:
+        raise NotReady(_NONE_CHOSEN)
+    return parts.catalog.get(parts.listener.trace)
+
+
+async def session_of_connection(request: Request, parts: Parts) -> Session:
+    """Return the session of this connection's first trace, once its engine has loaded the trace.
+
+    Raises:
+        EngineFailed: the trace was deleted.
+        NotReady: no trace is chosen.
+    """
+    connection = client_connection(request)
+    connection.stays_open = True  # Perfetto's client can't connect again
+    connection.trace = connection.trace or chosen_trace(parts).id
+    try:
+        session = parts.session_operations.open(View(connection.trace), identity(request))
+    except UnknownTrace as error:
+        raise EngineFailed(
+            f"The trace {connection.trace}, with which this connection began, was deleted."
+            " Connect again to query the one that is chosen now."
+        ) from error
+    await session.settled()
+    return session
+
+
+Chosen = Annotated[Trace, Depends(chosen_trace)]
+
+rpc = APIRouter(route_class=SmallBodyRoute)
+
+
+def _packed(message: Any) -> Response:
+    return Response(message.SerializeToString(), media_type=_PROTOBUF)
+
+
+def _read(body: bytes, message: Any) -> None:
+    try:
+        message.MergeFromString(body)
+    except DecodeError as error:
+        raise HTTPException(400, f"The body is not a valid {message.DESCRIPTOR.name}: {error}.") from error
+
+
+def described(trace: Trace) -> str:
+    """Return the trace's name and id, for people to recognise it."""
+    return f"{trace.name} (Tracedock, trace {trace.id})"
+
+
+@rpc.api_route("/", methods=["GET", "HEAD"])
+def get_notice(parts: Parts) -> Response:
+    """Explain this port to a person."""
+    return PlainTextResponse(_notice(parts))
+
+
+def _notice(services: Services) -> str:
+    state = services.listener
+    served = "No trace is chosen."
+    if state.trace is not None:
+        trace = services.catalog.get(state.trace)
+        served = f"It serves {described(trace)}\n{state.server_url}/traces/{trace.id}"
+    extra = "" if state.port == USUAL_PORT else f"#!/?rpc_port={state.port}"
+    flag = "" if state.port == USUAL_PORT else (
+        f'\n(The UI connects to port {USUAL_PORT}. For another, switch on its flag "Relax Content Security Policy for'
+        ' 127.0.0.1:*" at https://ui.perfetto.dev/#!/flags once.)'
+    )  # fmt: skip
+    return f"""\
+This is Tracedock's port for Perfetto's own tools: one trace at a time, for programs on this machine.
+
+{served}
+
+To view it, open https://ui.perfetto.dev/{extra} in a browser on this machine,
+and answer "YES, use loaded trace".{flag}
+To query it from Python: perfetto.trace_processor.TraceProcessor(addr="{HOST}:{state.port}")
+
+To choose a trace:
+- press "Serve" on its page; {state.server_url}/ lists all traces
+- tracedock open TRACE --listener
+- curl -X PUT {state.server_url}/api/v1/listener -H 'Content-Type: application/json' -d '{{"trace": "ID"}}'
+"""
+
+
+@rpc.get("/status")
+@rpc.post("/status")
+async def get_status(request: Request, trace: Chosen, parts: Parts) -> Response:
+    """Return the engine's version, and the name under which the UI offers the trace.
+
+    Without a trace, or for a UI that is about to open another file, the response is an error: the UI then uses the
+    engine that it has in the browser. The UI attaches while the trace is still loading, and waits.
+    """
+    now = asyncio.get_running_loop().time()
+    if "origin" in request.headers and parts.listener.opens_other_file(now):
+        raise RequestRefused(NO_OTHER_FILE)
+    try:
+        session = parts.session_operations.open(View(trace.id))
+        await session.version_known(_INTRODUCED_S)
+    except TracedockError as error:
+        return _packed(status(None, f"{described(trace)}\nIt can't be opened now: {error.detail}"))
+    return _packed(status(session.version, described(trace)))
+
+
+@rpc.post("/query")
+async def query(request: Request, parts: Parts) -> Response:
+    """Return the rows of a query: its batches one after the other, which protobuf reads as one ``QueryResult``.
+
+    A client reads nothing else, whatever the status, so errors are returned in the ``QueryResult``, too.
+    """
+    question = wire.request(wire.QUERY_STREAMING)
+    _read(await request.body(), question.query_args)
+    try:
+        session = await session_of_connection(request, parts)
+    except TracedockError as error:
+        return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
+
+    async def batches() -> AsyncIterator[bytes]:
+        answer = ask(session, PerfettoRequest(question), client="listener", owner=identity(request))
+        async with aclosing(answer) as responses:
+            async for response in responses:
+                yield wire.Rpc.FromString(response).query_result.SerializeToString()
+
+    return StreamingResponse(batches(), media_type=_PROTOBUF)
+
+
+@rpc.post("/parse")
+def parse() -> Response:
+    """Refuse a trace; Perfetto's client reads the reason in the message."""
+    message = wire.Rpc(append_result={"error": NO_OTHER_FILE}).append_result
+    return Response(message.SerializeToString(), 403, media_type=_PROTOBUF)
+
+
+@rpc.get("/notify_eof")
+@rpc.post("/notify_eof")
+@rpc.post("/reset_trace_processor")
+def refuse_change() -> Response:
+    """Refuse to change the shared trace."""
+    raise RequestRefused(NO_OTHER_FILE)
+
+
+@rpc.post("/restore_initial_tables")
+def restore_tables() -> Response:
+    """Do nothing: the call would drop the tables of other clients."""
+    return Response(media_type=_PROTOBUF)
+
+
+@rpc.post("/{call}")
+async def single_result(call: str, request: Request, parts: Parts) -> Response:
+    """Serve the calls with a single result, in which Perfetto's client also reads errors."""
+    if call not in _CALLS:
+        raise RequestRefused(f"The listener does not serve the call {call[:64]!r}.")
+    arguments, result, method = _CALLS[call]
+    question = wire.request(method)
+    _read(await request.body(), getattr(question, arguments))
+    try:
+        session = await session_of_connection(request, parts)
+        answer = ask(session, PerfettoRequest(question), owner=identity(request))
+        response = wire.Rpc.FromString([response async for response in answer][-1])
+    except TracedockError as error:
+        response = error_response(method, error)
+    return _packed(getattr(response, result))
+
+
+@rpc.websocket("/websocket")
+async def websocket(socket: WebSocket, parts: Parts) -> None:
+    """Serve the UI's stream."""
+    if not allowed(socket):
+        await socket.close(NO_TRY_AGAIN, "This page may not use the engine.")
+        return
+    try:
+        trace = chosen_trace(parts)
+        session = parts.session_operations.open(View(trace.id), identity(socket))
+    except TracedockError as error:
+        await socket.accept()
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
+        return
+    relay = Relay(
+        session,
+        identity(socket),
+        trace_name=described(trace),
+        resumable=parts.listener.attach(session),
+        request_max=FILE_PIECE_MAX,
+    )
+    if await attach(socket, session, relay, parts.unanswered) == _CLOSED_BY_PAGE:
+        parts.listener.detach(asyncio.get_running_loop().time())
+
+
+def allowed(connection: HTTPConnection) -> bool:
+    """Return whether a request is for this host, and not from a foreign page; scripts send no ``Origin``."""
+    host = host_name(connection.headers.get("host", ""))
+    return host in LOOPBACK and connection.headers.get("origin", ORIGINS[0]) in ORIGINS
+
+
+async def _guard(connection: HTTPConnection) -> None:
+    if connection.scope["type"] == "http" and not allowed(connection):
+        raise RequestRefused("The listener serves pages of ui.perfetto.dev and programs on this machine.")
+
+
+def listener_app(services: Services) -> FastAPI:
+    """Return the listener as an app of its own."""
+    app = FastAPI(openapi_url=None, dependencies=[Depends(_guard)])
+    app.state.services = services
+    problems.install(app)
+    app.include_router(rpc)
+    app.add_middleware(
+        CORSMiddleware, allow_origins=ORIGINS, allow_methods=["*"], allow_headers=["*"],
+        allow_private_network=True,
+    )  # fmt: skip
+    return app

@@ -1,0 +1,219 @@
+"""The Perfetto UI, and the WebSocket that connects it to the engine of a trace."""
+
+import asyncio
+import logging
+import textwrap
+from contextlib import aclosing
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response, WebSocket
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from starlette.exceptions import HTTPException
+from starlette.websockets import WebSocketDisconnect
+
+from service.engine.engine import BadFrame
+from service.engine.relay import Relay
+from service.engine.session import Session
+from service.engine.trace_processor.rpc import status
+from service.http.authentication import identity
+from service.http.declarations import declares
+from service.http.server.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
+from service.http.services import Parts
+from service.http.view_parameters import Viewed
+from service.operations.views import View
+from service.trace.errors import TracedockError
+from service.trace.slices import SliceReference
+
+log = logging.getLogger(__name__)
+
+OPENER = '<script src="/static/perfetto.js"></script>'
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "worker-src 'self' blob:; connect-src 'self' data: blob:; form-action 'none'; frame-ancestors 'self'"
+)
+"""The Content-Security-Policy of the UI's page: it runs its own code, and reaches no other host."""
+
+NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
+"""Close codes of WebSockets: the UI must not, or may, connect again."""
+
+REASON_MAX = 123
+"""Bytes of the reason in a close frame (RFC 6455, section 5.5)."""
+_DIALOG_WIDTH = 80
+
+api = APIRouter(prefix="/traces", tags=["perfetto"])
+pages = APIRouter(prefix="/perfetto", include_in_schema=False)
+
+
+@api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
+async def open_perfetto(
+    view: Viewed,
+    parts: Parts,
+    slice_text: Annotated[
+        str | None,
+        Query(
+            alias="slice",
+            description="the slice to select and zoom to: `position:123` is the event with that `position` in the"
+            " columns; `at:1695000000123:aten::mm` the one with that name that begins at that time, in ns of the"
+            " trace's own clock; `id:456` the one with that id in the engine's table `slice`. Ids are the same for all"
+            " `args`, but differ between selections",
+        ),
+    ] = None,
+) -> Response:
+    """Redirect to the UI on the trace, or on a selection of it; the page then starts the engine.
+
+    The UI opens at the slice, or at the selection's window and steps. Refused are a selection without events, a slice
+    that is not in the trace or the selection, and a slice that is not the only one with its name and time.
+    """
+    trace = parts.trace_operations.ready(view.trace_id)
+    reference = None if slice_text is None else SliceReference.parsed(slice_text)
+    place: dict[str, Any] = {}
+    if view.selection or reference:
+        columns = parts.folder.columns_of(trace.id)
+        place = await parts.analyses.opening(columns, trace.summary or {}, view.selection, reference)
+    return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
+
+
+def _place_query(place: dict[str, Any], reference: SliceReference | None) -> str:
+    """Return the query that opens the UI at a place, with its question mark; empty for the whole timeline.
+
+    The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. They are not in the fragment, because the UI
+    replaces that: so a reload opens the same place.
+    """
+    query = {}
+    if place.get("start") is not None:
+        query = {"visStart": place["start"], "visEnd": place["end"]}
+    if reference:
+        chosen = place["slice"] or {"id": reference.number}
+        query["slice"] = orjson.dumps(chosen).decode()
+    return f"?{urlencode(query)}" if query else ""
+
+
+@pages.get("/{view}/")
+def ui_page(
+    view: str,
+    parts: Parts,
+    _start: Annotated[int | None, Query(alias="visStart")] = None,
+    _end: Annotated[int | None, Query(alias="visEnd")] = None,
+    _slice: Annotated[str | None, Query(alias="slice")] = None,
+) -> Response:
+    """Serve the UI's page, with our script before its own; the scripts read the query, see `_place_query`."""
+    parts.catalog.get(View.parsed(view).trace_id)
+    page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
+    return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
+
+
+@pages.get("/{view}/{path:path}")
+def ui_file(path: str, parts: Parts) -> Response:
+    """Serve a file of the UI; others are 404, since the UI probes for paths that exist only at its developers'."""
+    if path not in _served_files(parts.ui):
+        raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
+    return FileResponse(parts.ui / path, headers={"Cache-Control": "no-cache"})
+
+
+@cache
+def _served_files(ui: Path) -> frozenset[str]:
+    """Return the paths of the UI's files below its folder; no other path is served."""
+    files = (file.relative_to(ui) for file in ui.rglob("*") if file.is_file())
+    return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
+
+
+@pages.post("/{view}/rpc/status")
+@declares("read")
+async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
+    """Return the engine's status, without waiting for the engine: the UI gives up after 2 s."""
+    session = parts.session_operations.open(View.parsed(view), identity(request))
+    return Response(status(session.version).SerializeToString(), media_type="application/x-protobuf")
+
+
+@pages.websocket("/{view}/rpc/websocket")
+@declares("read", audit="open perfetto")
+async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
+    """Serve the UI's stream of requests."""
+    try:
+        session = parts.session_operations.open(View.parsed(view), identity(socket))
+    except TracedockError as error:
+        await socket.accept()
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
+        return
+    await attach(socket, session, Relay(session, identity(socket)), parts.unanswered)
+
+
+def close_reason(text: str) -> str:
+    """Return the beginning of a text that fits into the reason of a close frame.
+
+    Its lines are broken here, because the UI shows it in a dialog that does not break lines.
+    """
+    return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
+
+
+async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: ByteBudget) -> int | None:
+    """Serve one UI on a session until it disconnects, which also stops its requests in the engine.
+
+    Args:
+        socket: the UI's connection.
+        session: the session.
+        relay: answers the UI.
+        unanswered: the bytes of messages that may wait, of all UIs together.
+
+    Returns:
+        The code with which the UI closed the connection; None if it did not.
+    """
+    session.clients += 1
+    try:
+        await socket.accept()
+        inbox = Inbox(unanswered, max(CONNECTION_MAX, relay.request_max + MESSAGE_MAX))
+        answering = asyncio.create_task(_answer(socket, session, relay, inbox))
+        listening = asyncio.create_task(_listen(socket, inbox))
+        try:
+            await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            answering.cancel()
+            listening.cancel()
+            await asyncio.wait([answering, listening])
+            inbox.close()
+        for task in (answering, listening):
+            if not task.cancelled():
+                task.result()
+        return None if listening.cancelled() else listening.result()
+    finally:
+        session.clients -= 1
+
+
+async def _listen(socket: WebSocket, inbox: Inbox) -> int | None:
+    """Receive messages of the UI until it disconnects, also while it waits for an answer.
+
+    Returns:
+        The close code of the UI; None if the server closed the connection.
+    """
+    while (message := await socket.receive())["type"] == "websocket.receive":
+        data = message.get("bytes")
+        if data is None:
+            await socket.close(NO_TRY_AGAIN, "An RPC stream has no text messages.")
+            return None
+        await inbox.put(data)
+    code: int | None = message.get("code")
+    return code
+
+
+async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: Inbox) -> None:
+    try:
+        await session.settled()
+        while True:
+            async with aclosing(relay.answers(await inbox.get())) as answers:
+                async for answer in answers:
+                    await socket.send_bytes(answer)
+            inbox.done(unfinished=relay.unfinished_bytes)
+    except WebSocketDisconnect:
+        pass
+    except BadFrame as error:
+        await socket.close(NO_TRY_AGAIN, close_reason(str(error)))
+    except TracedockError as error:
+        log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
+        await socket.close(TRY_AGAIN, close_reason(error.detail))
+    finally:
+        session.forget(relay.client)

@@ -1,0 +1,123 @@
+"""``POST /traces/{id}/query``: run SQL on a trace."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Receive, Scope, Send
+
+from service.engine.result import Result
+from service.http import shapes, tables
+from service.http.authentication import identity
+from service.http.bounded_body import SmallBodyRoute
+from service.http.declarations import declares
+from service.http.disconnects import disconnected
+from service.http.routes.sessions import WaitForEngine, loading
+from service.http.services import Parts
+from service.operations.views import View
+from service.trace.errors import TracedockError
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
+
+SQL_MAX = 4 << 20
+
+log = logging.getLogger(__name__)
+
+router = APIRouter(prefix="/traces", tags=["query"], route_class=SmallBodyRoute)
+
+
+class QueryRequest(BaseModel):
+    """A query in PerfettoSQL."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(
+        min_length=1,
+        max_length=SQL_MAX,
+        pattern=r"^[^\x00]+$",  # the engine would stop reading there
+        description="statements; the result has the rows of the last one",
+    )
+    limit: int | None = Field(
+        -1, ge=-1, strict=True, description="rows of the result; null: all; -1 or absent: the server's limit"
+    )
+    selection: Selection | None = Field(None, description="only this part of the trace, on an engine of its own")
+    args: Args = Field("all", description="which arguments of events the engine has; fewer load faster")
+    timeout_s: float | None = Field(None, gt=0, le=86400, allow_inf_nan=False, description="null: the server's")
+
+
+@asynccontextmanager
+async def closed_on_disconnect(request: Request, result: Result) -> AsyncIterator[None]:
+    """Close the result, which stops its query, if the client disconnects within the block."""
+
+    async def watch() -> None:
+        await disconnected(request)
+        result.abandon()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+class TableResponse(StreamingResponse):
+    """A result in one of its formats. However the response ends, the result is closed, which stops its query."""
+
+    def __init__(self, result: Result, form: str) -> None:
+        self._result = result
+        self._pieces = tables.ENCODERS[form](result)
+        super().__init__(self._pieces, media_type=form)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI connection."""
+        try:
+            async with aclosing(self._pieces):
+                await super().__call__(scope, receive, send)
+        except TracedockError as error:  # without the last chunk, the server cuts the connection
+            log.warning("the response to a query was cut off: %s", error.detail)
+        finally:
+            self._result.close()
+
+
+@router.post(
+    "/{trace_id}/query", summary="Run SQL", responses={200: {"model": shapes.Table}, 202: {"model": shapes.Session}}
+)
+@declares("read")
+async def query_trace(
+    trace_id: str,
+    query: QueryRequest,
+    request: Request,
+    parts: Parts,
+    wait: WaitForEngine = 30,
+) -> Response:
+    """Run SQL on the engine of the trace, or of a selection of it, which is started if it is not running.
+
+    Returns 200 with a table in the format that ``Accept`` names (`application/json`, `application/x-ndjson`,
+    `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
+    after ``wait`` seconds. A query stops when its client disconnects.
+    """
+    client = identity(request)
+    session = parts.session_operations.open(View(trace_id, query.selection, query.args), client)
+    if not await session.settled(wait):
+        return loading(session)
+    settings = parts.settings
+    result = session.query(
+        query.sql,
+        limit=settings.query_limit if query.limit == -1 else query.limit,
+        timeout_s=query.timeout_s or settings.query_timeout_s,
+        client=client,
+        owner=client,
+    )
+    form = tables.accepted(request.headers.get("accept", ""))
+    try:
+        async with closed_on_disconnect(request, result):
+            await (result.complete() if form in tables.TYPES_FIRST else result.first())
+    except BaseException:
+        result.close()
+        raise
+    return TableResponse(result, form)

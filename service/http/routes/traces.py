@@ -1,0 +1,159 @@
+"""``/traces``: upload, list, describe, change and delete traces."""
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.http import shapes
+from service.http.body_stream import BLOCK, announced_size, receiving
+from service.http.cursors import cursor_of, read_cursor
+from service.http.declarations import declares
+from service.http.digests import promised_digests
+from service.http.presenters import trace_in_brief, trace_object
+from service.http.responses import json_response
+from service.http.services import Parts, Services
+from service.jobs.ingest_jobs import UploadFollower
+from service.store.catalog import State, Trace, new_trace_id
+from service.store.groups import group_name
+from service.store.jobs import Priority
+from service.store.room import Room
+from service.store.uploads import Upload, plain_name
+
+WAIT_MAX_S = 3600.0
+
+Wait = Annotated[
+    float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait until it is ready or failed")
+]
+
+Urgency = Annotated[
+    Literal["interactive", "bulk"], Query(description="`bulk` waits in the queue behind all `interactive` jobs")
+]
+
+router = APIRouter(prefix="/traces", tags=["traces"])
+
+
+async def _receive(request: Request, upload: Upload, following: UploadFollower, room: Room) -> None:
+    """Write the body to disk as it arrives, in blocks.
+
+    Each block is written in a thread: hashing and the disk must not block the event loop. The ingest follows block by
+    block; it starts to read a smaller body once that is complete.
+    """
+
+    def write(block: memoryview) -> None:
+        room.check(len(block))
+        upload.write(block)
+        room.grew(len(block))
+
+    async def take(block: memoryview) -> None:
+        await asyncio.to_thread(write, block)
+        if len(block) >= BLOCK:
+            following.grew(upload.size)
+
+    async with receiving(request) as body:
+        if size := announced_size(request):
+            upload.check_size(size)
+            await asyncio.to_thread(room.check, size)
+        await body.each(take)
+
+
+async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
+    if not wait_s or trace.state.settled:
+        return trace
+    return await services.ingests.settled(trace.id, within_s=wait_s)
+
+
+@router.put(
+    "/{filename:path}",
+    status_code=201,
+    summary="Upload a trace: the body is the file",
+    responses={201: {"model": shapes.Trace}},
+)
+@declares(audit="upload", idempotent=True, receives_trace=True)
+async def upload_trace(
+    filename: str,
+    request: Request,
+    parts: Parts,
+    wait: Wait = 0,
+    group: Annotated[
+        str | None, Query(max_length=255, description="the name of its group, which is created if there is none")
+    ] = None,
+    priority: Urgency = "interactive",
+) -> Response:
+    """Stream the body to disk and ingest it, while it arrives or later from the queue.
+
+    Returns 201 with the trace and its ``Location`` once the bytes are safe on disk. ``Repr-Digest`` and
+    ``Content-Digest`` are verified if they are sent.
+    """
+    name, group = plain_name(filename), group_name(group) if group else None
+    headers = request.headers
+    promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
+    trace_id = new_trace_id()
+    with Upload(parts.folder, trace_id, limit=parts.settings.max_upload_bytes, digests=promised) as upload:
+        async with parts.ingests.following(trace_id, name) as following:
+            await _receive(request, upload, following, parts.room)
+            received = await asyncio.to_thread(upload.keep)
+            trace = await parts.intake.keep(
+                trace_id, name=name, received=received, group=group, priority=Priority[priority.upper()]
+            )
+    trace = await _settled(parts, trace, wait)
+    content = trace_object(trace, parts.ingests.progress(trace.id))
+    return json_response(content, 201, Location=f"/api/v1/traces/{trace.id}")
+
+
+@router.get("", summary="List traces, newest first", responses={200: {"model": shapes.Traces}})
+def list_traces(
+    parts: Parts,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    state: State | None = None,
+    name: Annotated[str, Query(description="part of the name, in any case")] = "",
+    parent: Annotated[str | None, Query(description="the trace that they were cut out of")] = None,
+    group: Annotated[str | None, Query(description="the id or the name of the group that they belong to")] = None,
+) -> Response:
+    """Return a page of traces without their longer lists; ``next`` is the cursor of the following page, or null."""
+    rows = parts.catalog.page(
+        limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent, brief=True,
+        group=None if group is None else parts.groups.find(group).id,
+    )  # fmt: skip
+    page = rows[:limit]
+    following = cursor_of(page[-1].created_ns, page[-1].id) if len(rows) > limit else None
+    traces = [trace_in_brief(trace, parts.ingests.progress(trace.id)) for trace in page]
+    return json_response({"traces": traces, "next": following})
+
+
+@router.get("/{trace_id}", summary="Describe a trace", responses={200: {"model": shapes.Trace}})
+async def describe_trace(trace_id: str, parts: Parts, wait: Wait = 0) -> Response:
+    """Return a trace with its summary; with ``wait``, once it is ready or failed, or after that many seconds."""
+    trace = await _settled(parts, parts.catalog.get(trace_id), wait)
+    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
+
+
+class TraceChange(BaseModel):
+    """Fields of a trace to change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pinned: bool | None = Field(None, description="whether retention keeps it, however old it is")
+    group: Annotated[str, Field(max_length=255)] | None = Field(
+        None, description="the name of its new group, which is created if there is none; null removes it from its group"
+    )
+
+
+@router.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
+@declares(audit="change")
+def change_trace(trace_id: str, change: TraceChange, parts: Parts) -> Response:
+    """Change the given fields of a trace."""
+    name = group_name(change.group) if change.group else ""
+    new_group = name if "group" in change.model_fields_set else None
+    trace = parts.catalog.update(trace_id, pinned=change.pinned, group=new_group)
+    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
+
+
+@router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was derived from it")
+@declares(audit="delete")
+async def delete_trace(trace_id: str, parts: Parts) -> Response:
+    """Stop all work on the trace, and remove it from the catalog and the disk."""
+    await parts.trace_operations.remove(trace_id)
+    return Response(status_code=204)

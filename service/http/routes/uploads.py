@@ -1,0 +1,256 @@
+"""``/uploads``: resumable uploads by the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
+
+Its extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration are
+supported. Concatenation of parallel parts is not: to join and hash them takes the time that they gain.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+
+from service.http import shapes
+from service.http.authentication import LOCAL, Visitor
+from service.http.body_stream import Body, announced_size, receiving
+from service.http.declarations import declares
+from service.http.problems import as_problem
+from service.http.responses import json_response
+from service.http.services import Parts
+from service.jobs.resumable_uploads import ChunkWriter, UploadStatus
+from service.store.catalog import new_trace_id
+from service.store.groups import group_name
+from service.store.jobs import Priority
+from service.store.resumable import CHECKSUMS, Announced
+from service.store.uploads import plain_name
+from service.trace.errors import BadUpload, EmptyBody, TracedockError, WrongType, WrongVersion
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,creation-with-upload,creation-defer-length,checksum,termination,expiration"
+CHUNK_TYPE = "application/offset+octet-stream"
+STALLED_S = 20.0
+"""Seconds without a byte after which a chunk ends: the link is dead, and the client may send the next chunk."""
+METADATA_MAX = 4096
+
+_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
+_TUS_HEADERS = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
+
+
+class _TusRoute(APIRoute):
+    """A route with the header fields of tus, in error responses, too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def versioned(request: Request) -> Response:
+            try:
+                self._check(request)
+                response = await handle(request)
+            except TracedockError as error:
+                response = as_problem(error)
+                if "offset" in error.extra:
+                    response.headers["Upload-Offset"] = str(error.extra["offset"])
+            response.headers["Tus-Resumable"] = VERSION
+            if response.status_code == 412:
+                response.headers["Tus-Version"] = VERSION
+            return response
+
+        return versioned
+
+    @staticmethod
+    def _check(request: Request) -> None:
+        """Raise `WrongVersion` if a client uses another version; GET and OPTIONS need not name any."""
+        version = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
+        if version != VERSION:
+            raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {version[:20]!r}.")
+
+
+router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
+
+
+@router.options("", status_code=204, summary="The supported features of tus")
+async def tell_about(parts: Parts) -> Response:
+    """Return the version, the extensions, the limits and the checksums."""
+    limits = {"Tus-Max-Size": str(parts.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
+    return Response(status_code=204, headers=_TUS_HEADERS | limits)
+
+
+@router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
+@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # the last chunk is logged instead
+async def begin_upload(request: Request, parts: Parts) -> Response:
+    """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
+
+    ``Upload-Metadata`` has its ``filename``, and optionally its ``group`` and the ``priority`` of its ingest.
+    """
+    async with receiving(request, stalled_s=STALLED_S) as body:
+        announced = _announced(request)
+        size = announced_size(request)
+        with_chunk = request.headers.get("content-type") == CHUNK_TYPE
+        if (size or "transfer-encoding" in request.headers) and not with_chunk:
+            raise WrongType(f"Send the first bytes as {CHUNK_TYPE}.")
+        checksum = _checksum(request)
+        status = await parts.uploads.begin(announced)
+        if with_chunk:
+            async with parts.uploads.writing(announced.id, 0, checksum=checksum) as writing:
+                await _write(body, writing, size)
+            status = await parts.uploads.status(announced.id)
+    location = {"Location": f"/api/v1/uploads/{announced.id}"}
+    return Response(status_code=201, headers=location | _progress(status) | _trace_headers(status))
+
+
+@router.head("/{upload_id}", response_class=Response, summary="Offset of an upload")
+async def tell_offset(upload_id: str, parts: Parts) -> Response:
+    """Return ``Upload-Offset``, the number of bytes on disk."""
+    status = await parts.uploads.status(upload_id)
+    upload = status.announced
+    length = {"Upload-Defer-Length": "1"} if upload.length is None else {"Upload-Length": str(upload.length)}
+    metadata = {"Upload-Metadata": upload.metadata} if upload.metadata else {}
+    headers = {"Cache-Control": "no-store"} | _progress(status) | length | metadata | _trace_headers(status)
+    return Response(status_code=200, headers=headers)
+
+
+@router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
+async def describe_upload(upload_id: str, parts: Parts) -> Response:
+    """Return the offset of an upload, and the id of its trace once it is complete."""
+    status = await parts.uploads.status(upload_id)
+    upload, ends_at = status.announced, status.ends_at
+    return json_response(
+        shapes.Upload(
+            id=upload.id,
+            name=upload.name,
+            length=upload.length,
+            offset=status.offset,
+            expires_at=None if ends_at is None else f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%dT%H:%M:%S}Z",
+            trace=status.trace,
+        )
+    )
+
+
+@router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
+@declares(audit="upload", unlogged_status=204, receives_trace=True)
+async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
+    """Add the body at ``Upload-Offset``; the last chunk makes the trace that ``Tracedock-Trace`` names.
+
+    The bytes of an interrupted chunk are kept, unless it has an ``Upload-Checksum``.
+    """
+    async with receiving(request, stalled_s=STALLED_S) as body:
+        if request.headers.get("content-type") != CHUNK_TYPE:
+            raise WrongType(f"Send a chunk as {CHUNK_TYPE}.")
+        offset = _number(request, "Upload-Offset")
+        if offset is None:
+            raise BadUpload("A chunk needs an `Upload-Offset`.")
+        length, checksum = _number(request, "Upload-Length"), _checksum(request)
+        async with parts.uploads.writing(upload_id, offset, length=length, checksum=checksum) as writing:
+            await _write(body, writing, announced_size(request))
+    status = await parts.uploads.status(upload_id)
+    return Response(status_code=204, headers=_progress(status) | _trace_headers(status))
+
+
+@router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for clients that can't send these")
+@declares(audit="upload", unlogged_status=204, receives_trace=True)
+async def do_otherwise(upload_id: str, request: Request, parts: Parts) -> Response:
+    """Apply the method in ``X-HTTP-Method-Override``."""
+    method = request.headers.get("x-http-method-override", "")
+    if method == "PATCH":
+        return await add_chunk(upload_id, request, parts)
+    if method == "DELETE":
+        return await end_upload(upload_id, parts)
+    raise BadUpload("`X-HTTP-Method-Override` is PATCH or DELETE.")
+
+
+@router.delete("/{upload_id}", status_code=204, summary="End an upload")
+@declares(audit="end upload")
+async def end_upload(upload_id: str, parts: Parts) -> Response:
+    """Remove an incomplete upload; the trace of a complete one stays."""
+    await parts.uploads.end(upload_id)
+    return Response(status_code=204)
+
+
+async def _write(body: Body, writing: ChunkWriter, size: int | None) -> None:
+    if size is not None:
+        await writing.expect(size)
+    await body.each(writing.write)
+
+
+def _progress(status: UploadStatus) -> dict[str, str]:
+    headers = {"Upload-Offset": str(status.offset)}
+    if status.ends_at is not None:
+        headers["Upload-Expires"] = format_datetime(datetime.fromtimestamp(status.ends_at, UTC), usegmt=True)
+    return headers
+
+
+def _trace_headers(status: UploadStatus) -> dict[str, str]:
+    if not status.trace:
+        return {}
+    return {"Tracedock-Trace": status.trace, "Link": f'</api/v1/traces/{status.trace}>; rel="item"'}
+
+
+# -- header fields -----------------------------------------------------------------------------------------------------
+
+
+def _announced(request: Request) -> Announced:
+    length, deferred = _number(request, "Upload-Length"), request.headers.get("upload-defer-length")
+    if deferred not in (None, "1") or (length is None) != (deferred == "1"):
+        raise BadUpload("An upload needs either an `Upload-Length` or `Upload-Defer-Length: 1`.")
+    if length == 0:
+        raise EmptyBody("A trace has at least one byte.")
+    field = request.headers.get("upload-metadata", "")
+    metadata, upload_id = _metadata(field), new_trace_id()
+    name = metadata.get("filename") or metadata.get("name") or f"upload-{upload_id}"
+    group, priority = metadata.get("group") or None, metadata.get("priority", "interactive")
+    if priority not in _PRIORITIES:
+        raise BadUpload(f"The priority is one of {', '.join(_PRIORITIES)}, not {priority[:40]!r}.")
+    group = group and group_name(group)
+    return Announced(upload_id, plain_name(name), length, field, group, _PRIORITIES[priority], _client(request))
+
+
+def _client(request: Request) -> str:
+    """Return the identity under which uploads are counted: the token, or the address if no token is required."""
+    visitor: Visitor = request.scope["visitor"]
+    return request.client.host if visitor == LOCAL and request.client else visitor.name
+
+
+def _number(request: Request, field: str) -> int | None:
+    value = request.headers.get(field)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdecimal() and len(value) < 20):
+        raise BadUpload(f"`{field}: {value[:40]}` is not a number of bytes.")
+    return int(value)
+
+
+def _metadata(field: str) -> dict[str, str]:
+    """Parse ``Upload-Metadata``: names, each with its value in base64."""
+    if len(field) > METADATA_MAX:
+        raise BadUpload(f"`Upload-Metadata` is longer than {METADATA_MAX} bytes.")
+    metadata: dict[str, str] = {}
+    for pair in filter(None, map(str.strip, field.split(","))):
+        name, _, value = pair.partition(" ")
+        if name in metadata:
+            raise BadUpload(f"`Upload-Metadata` has {name[:40]!r} twice.")
+        try:
+            metadata[name] = base64.b64decode(value.strip(), validate=True).decode()
+        except ValueError as error:
+            raise BadUpload(f"The value of {name[:40]!r} in `Upload-Metadata` is not base64 of UTF-8.") from error
+    return metadata
+
+
+def _checksum(request: Request) -> tuple[str, bytes] | None:
+    field = request.headers.get("upload-checksum")
+    if field is None:
+        return None
+    algorithm, _, value = field.partition(" ")
+    if algorithm not in CHECKSUMS:
+        raise BadUpload(f"A checksum is one of {', '.join(CHECKSUMS)}, not {algorithm[:40]!r}.")
+    try:
+        digest = base64.b64decode(value.strip(), validate=True)
+    except binascii.Error as error:
+        raise BadUpload("The value of `Upload-Checksum` is not base64.") from error
+    if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
+        raise BadUpload(f"The value of `Upload-Checksum` has {len(digest)} bytes, which is no length of {algorithm}.")
+    return algorithm, digest

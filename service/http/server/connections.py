@@ -1,0 +1,224 @@
+"""Bounds on connections: their number, and the minimum speed of clients that send or read.
+
+One `Connections` counts and checks all connections of a server, on all its ports. If there are too many, a connection
+without a request in progress is closed for a new one. A connection that makes no progress is ended.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import resource
+from collections import Counter
+from typing import Any, Protocol
+
+import uvicorn
+
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+OTHER_FILES = 256
+"""File descriptors of the server besides those of its connections, each of which may read a file."""
+_CHECK_INTERVAL_S = 1.0
+_CHECKS_PER_BOUND = 4
+"""Checks within the shortest time limit."""
+_NETWORK_BITS = 64
+"""Length of the prefix that identifies an IPv6 client."""
+
+
+class Connection(Protocol):
+    """A connection, as `Connections` uses it."""
+
+    client: tuple[str, int] | None
+    """Address and port of the peer; None for a Unix socket."""
+
+    def check(self, now: float) -> None:
+        """End the connection if it is overdue at `now`, in seconds of the loop's clock; called periodically."""
+
+    def close_idle(self) -> None:
+        """Close the connection, on which no request is in progress."""
+
+
+class TransferRate:
+    """The transfer rate of a client, measured over windows of the time in which the server waits for it.
+
+    Args:
+        window_s: seconds of each window.
+        minimum: bytes to transfer in each window; 1 or more.
+    """
+
+    def __init__(self, window_s: float, minimum: float) -> None:
+        self._window_s = window_s
+        self._minimum = max(1.0, minimum)
+        self._last: float | None = None
+        self._waited_s = 0.0
+        self._transferred = 0
+
+    def transferred(self, count: int) -> None:
+        """Count transferred bytes."""
+        self._transferred += count
+
+    def too_slow(self, now: float, *, awaited: bool) -> bool:
+        """Return whether a window has ended in which too few bytes were transferred.
+
+        Args:
+            now: seconds of the loop's clock.
+            awaited: whether the server waits for the client; only then the time until the next call counts.
+        """
+        if self._last is not None:
+            self._waited_s += now - self._last
+        self._last = now if awaited else None
+        if self._waited_s < self._window_s:
+            return False
+        slow = self._transferred < self._minimum
+        self._waited_s, self._transferred = 0.0, 0
+        return slow and awaited
+
+
+class Connections:
+    """All open connections of a server.
+
+    Args:
+        limit: their maximum number.
+        limit_per_client: the maximum for one address, except those of this machine; an IPv6 address counts as its /64.
+        head_timeout_s: seconds that the head of a request may take.
+        window_s: seconds of the windows of `TransferRate`.
+        minimum_per_s: bytes a second to transfer in these.
+        files_port: the port on which WebSockets accept messages of `FILE_PIECE_MAX`, elsewhere of `MESSAGE_MAX`.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        limit_per_client: int,
+        head_timeout_s: float,
+        window_s: float,
+        minimum_per_s: float,
+        files_port: int = 0,
+    ) -> None:
+        self.files_port = files_port
+        self._limit = limit
+        self._limit_per_client = limit_per_client
+        self.head_timeout_s = head_timeout_s
+        self._window_s = window_s
+        self._minimum = window_s * minimum_per_s
+        self._check_interval_s = min(
+            _CHECK_INTERVAL_S, head_timeout_s / _CHECKS_PER_BOUND, window_s / _CHECKS_PER_BOUND
+        )
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}  # the longest idle first
+        self._per_client: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Connections":
+        """Return the connections that the settings, and the process's limit of open files, allow."""
+        return cls(
+            limit=_files_for(settings.max_connections),
+            limit_per_client=settings.max_connections_per_client,
+            head_timeout_s=settings.head_timeout_s,
+            window_s=settings.transfer_window_s,
+            minimum_per_s=settings.min_bytes_per_s,
+            files_port=settings.perfetto_port,
+        )
+
+    def transfer_rate(self) -> TransferRate:
+        """Return a meter for one direction of a connection."""
+        return TransferRate(self._window_s, self._minimum)
+
+    def enter(self, connection: Connection) -> bool:
+        """Count a new connection, and return True; if there are too many, return False and do not count it."""
+        network = _network(connection)
+        if network and self._per_client[network] >= self._limit_per_client:
+            return False
+        if len(self._open) >= self._limit and not self._close_longest_idle():
+            return False
+        self.resume(connection)
+        return True
+
+    def resume(self, connection: Connection) -> None:
+        """Count a connection that replaces one that has just left."""
+        self._open.add(connection)
+        if network := _network(connection):
+            self._per_client[network] += 1
+        if not self._timer:
+            self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check)
+
+    def leave(self, connection: Connection) -> None:
+        """Stop counting a connection; one that was not counted is ignored."""
+        self._idle.pop(connection, None)
+        if connection not in self._open:
+            return
+        self._open.remove(connection)
+        if network := _network(connection):
+            self._per_client[network] -= 1
+            if not self._per_client[network]:
+                del self._per_client[network]
+
+    def idle(self, connection: Connection) -> None:
+        """Record that a connection has no request in progress, so that it may be closed for another one."""
+        if connection in self._open:
+            self._idle[connection] = None
+
+    def busy(self, connection: Connection) -> None:
+        """Record that a connection has a request in progress."""
+        self._idle.pop(connection, None)
+
+    def _close_longest_idle(self) -> bool:
+        """Close the connection that has been idle longest; return False if none is idle."""
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
+            return False
+        self.leave(oldest)
+        oldest.close_idle()
+        return True
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self._open):
+            connection.check(now)
+        self._timer = loop.call_later(self._check_interval_s, self._check) if self._open else None
+
+
+class BoundedConfig(uvicorn.Config):
+    """A uvicorn configuration with the connections that all protocols share."""
+
+    def __init__(self, app: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.connections = connections
+
+
+def connections_of(config: uvicorn.Config) -> Connections:
+    """Return the connections that the protocols of a server share."""
+    if not isinstance(config, BoundedConfig):
+        raise TypeError("these protocols need a BoundedConfig")
+    return config.connections
+
+
+def _network(connection: Connection) -> str | None:
+    """Return the address under which a connection is counted; None for one of this machine."""
+    if not connection.client:
+        return None
+    address = ipaddress.ip_address(connection.client[0].partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            network = ipaddress.ip_network((address, _NETWORK_BITS), strict=False)
+            return None if address.is_loopback else str(network)
+        address = address.ipv4_mapped
+    return None if address.is_loopback else str(address)
+
+
+def _files_for(connections: int) -> int:
+    """Raise the limit of open files for a number of connections, and return the number that it allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * connections + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    allowed = min(connections, max(1, (soft - OTHER_FILES) // 2))
+    if allowed < connections:
+        log.warning("at most %d connections, not %d: the system allows %d open files", allowed, connections, soft)
+    return allowed

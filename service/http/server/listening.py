@@ -1,0 +1,70 @@
+"""Sockets of the server and of the localhost listener."""
+
+import errno
+import logging
+import socket
+
+from service.http.listener_state import ListenerState
+
+HOST, HOST_6 = "127.0.0.1", "::1"
+_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
+
+log = logging.getLogger(__name__)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a TCP socket bound to an address, IPv4 or IPv6; raises OSError."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def bind(state: ListenerState, port: int, server_url: str) -> list[socket.socket]:
+    """Return sockets of the listener on both loopback addresses; none if the port is unavailable.
+
+    Args:
+        state: receives the port, or the reason why it is unavailable.
+        port: the port; 0 for none.
+        server_url: the main server's base URL.
+    """
+    state.server_url = server_url
+    if not port:
+        return []
+    try:
+        sockets = [_listening(HOST, port)]
+    except OSError as error:
+        state.error = _explanation(port, error)
+        log.warning("the listener for ui.perfetto.dev is off: %s", state.error)
+        return []
+    try:
+        sockets.append(_listening(HOST_6, port))
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            log.warning("the listener for ui.perfetto.dev does not answer on [%s]:%d: %s", HOST_6, port, error.strerror)
+    state.port = port
+    return sockets
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens already: two programs can bind to one port until one of them listens."""
+    bound = bound_socket(host, port)
+    try:
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _explanation(port: int, error: OSError) -> str:
+    if error.errno != errno.EADDRINUSE:
+        return f"Port {port} on {HOST} can't be listened on: {error.strerror}."
+    return (
+        f"Port {port} on {HOST} is in use by another program, such as a trace_processor or another Tracedock. End that"
+        " program and restart this server, or start it with --perfetto-port and another port."
+    )

@@ -1,0 +1,26 @@
+"""Query parameters that name a view: a trace, a selection of it, and the arguments of its events."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from service.http.selection_parameters import Selected
+from service.operations.views import View
+from service.trace.selection_fields import Args
+
+
+def view_of(
+    trace_id: str,
+    selection: Selected,
+    args: Annotated[
+        Args,
+        Query(description="which arguments of events the engine has; `essential` are correlation, device, stream"
+                          " and bytes, and load sooner"),
+    ] = "all",
+) -> View:  # fmt: skip
+    """Return the view that a request names; raises `BadSelection`."""
+    return View(trace_id, selection, args)
+
+
+Viewed = Annotated[View, Depends(view_of)]
+"""The parameters of a route that name a view."""

@@ -1,0 +1,1 @@
+"""Child processes of the server: the tasks that they run, their protocol, and the pool that starts them."""

@@ -1,0 +1,111 @@
+"""The child that answers questions, several at a time, and keeps what it has read of traces for further questions.
+
+It answers each `Call` with `Begun` and then with its answer. A `Drop` takes back a call that has not begun; nothing
+stops one that has.
+"""
+
+import importlib
+import os
+import threading
+import traceback
+from pathlib import Path
+
+import service.analysis.answers
+import service.rendering.initial_view  # noqa: F401 - loaded before the first call, like the answers
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.reading_cache import ReadingCache
+from service.jobs.children.channel import ReceivedCall, ServerChannel, call_of
+from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed, Message
+from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
+from service.jobs.fair_queue import Entry, FairQueue
+from service.store.database import limit_spill
+from service.store.export import spill_of
+from service.trace.errors import ExportFailed, TracedockError
+
+AT_ONCE, PER_CLIENT = 3, 2
+"""Calls that are worked on at once, in all and for one client, so that no client delays all others.
+
+They share what has been read, and wait for one another's reading.
+"""
+
+
+class Answering:
+    """Takes calls and sends their answers.
+
+    Args:
+        channel: the way to the server.
+        readings: of the traces that questions are about.
+    """
+
+    def __init__(self, channel: ServerChannel, readings: ReadingCache) -> None:
+        self._channel = channel
+        self._readings = readings
+        self._questions: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
+        self._openings: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
+        self._dropped: set[int] = set()
+        for queue in (*[self._questions] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
+            threading.Thread(target=self._work, args=(queue,), daemon=True).start()
+
+    def take(self, message: Message, body: bytes) -> None:
+        """Queue a call, or drop one that has not begun."""
+        if isinstance(message, Drop):
+            self._dropped.add(message.id)
+            return
+        received = call_of(message, body)
+        call, task = received.call, received.task
+        if isinstance(task, OpeningTask):
+            self._openings.put(Entry(0, call.id, call.client, received))
+        else:
+            self._questions.put(Entry(_turn_of(task), call.id, call.client, received))
+
+    def _work(self, queue: FairQueue[ReceivedCall]) -> None:
+        while True:
+            entry = queue.take()
+            if entry.number not in self._dropped:
+                self._answer(entry.item)
+            self._dropped.discard(entry.number)
+            queue.done(entry)
+
+    def _answer(self, received: ReceivedCall) -> None:
+        call_id = received.call.id
+        task: Question = received.task
+        self._channel.send(Begun(call_id))
+        try:
+            limit_spill(received.call.spill_max)
+            answer = task.run(self._readings)
+        except TracedockError as fault:
+            self._channel.send(Failed(fault.as_dict(), id=call_id))
+        except MemoryError:
+            self._channel.send(
+                Failed(ExportFailed("The analysis takes more memory than there is.").as_dict(), id=call_id)
+            )
+        except BaseException as bug:  # noqa: BLE001 - the client learns that it broke, and the log why
+            self._channel.send(Crashed(repr(bug), traceback.format_exc(), id=call_id))
+        else:
+            self._channel.send(Done(call_id), answer)
+
+
+def _turn_of(task: Question) -> int:
+    """Return the place of a question among those that wait: the costliest go first."""
+    question = QUESTIONS.get(task.question) if isinstance(task, AnswerTask) else None
+    return -question.cost if question else 0
+
+
+def _preload() -> None:
+    """Import what most questions need, and with it numba and Parquet, which takes a while."""
+    for name in ("path_edges", "slices"):
+        importlib.import_module(f"service.analysis.facts.{name}")
+
+
+def main(channel: ServerChannel, spill: str) -> int:
+    """Answer calls until the server closes the pipe, and return the exit status.
+
+    Args:
+        channel: the way to the server.
+        spill: the path next to which it writes data that does not fit into memory.
+    """
+    answering = Answering(channel, ReadingCache(spill_of(Path(spill), os.getpid())))
+    threading.Thread(target=_preload).start()
+    while frame := channel.receive():
+        answering.take(*frame)
+    return 0

@@ -1,0 +1,69 @@
+"""The child that reads a trace into columns.
+
+The server reports with `Grown` how much of the file is received, and with `Complete` that all of it is safe on disk.
+Until then the child waits for more bytes. Its memory is bounded, so that no file can take all of the machine's memory.
+"""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from service.jobs.children.channel import ServerChannel
+from service.jobs.children.encoding import encode
+from service.jobs.children.messages import Complete, Done, Grown, Message
+from service.jobs.children.tasks.ingest import IngestTask
+from service.jobs.ingest import prepare
+from service.streaming.source import GrowingFile
+from service.trace.errors import IngestError, NotATrace
+
+NICE = 10
+"""Niceness: requests go first, because the threads of a child could take all processors of a small machine."""
+MEMORY_MAX = 4 << 30
+"""Bytes that may be allocated, used or not.
+
+DuckDB and the compiler allocate a third of this for any trace but use little of it. Address space has no limit: each
+thread reserves much more than it ever uses.
+"""
+
+
+def main(channel: ServerChannel) -> int:
+    """Run one `IngestTask`, and return the exit status."""
+    _bound_memory()
+    _lower_priority()
+    if not channel.has_input():
+        prepare()
+    received = channel.receive_call()
+    if received is None:
+        return 0
+    task: IngestTask = received.task
+    return channel.run(lambda: _run(channel, task), fault=IngestError)
+
+
+def _run(channel: ServerChannel, task: IngestTask) -> None:
+    try:
+        summary = task.run(channel.send_progress, lambda file: channel.listen(lambda message: _follow(file, message)))
+    except MemoryError as error:
+        detail = f"Reading the file takes more than {MEMORY_MAX >> 20} MiB of memory, as no trace does."
+        raise NotATrace(detail) from error
+    channel.send(Done(), encode(summary))
+
+
+def _follow(file: GrowingFile, message: Message) -> None:
+    """Pass what the server reports of the file on to its reader."""
+    match message:
+        case Grown(to_bytes):
+            file.grow(to_bytes)
+        case Complete():
+            file.finish()
+
+
+def _bound_memory() -> None:
+    with suppress(ValueError, OSError):  # a lower limit exists already, or the system has no such limit
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
+
+
+def _lower_priority() -> None:
+    os.nice(NICE)
+    with suppress(OSError):  # where Linux shares the processor among sessions first, niceness alone has no effect
+        Path("/proc/self/autogroup").write_text(str(NICE))

@@ -1,0 +1,31 @@
+"""The kinds of child processes, each with the module that runs it."""
+
+from enum import StrEnum
+
+PACKAGE = "service.jobs.children"
+"""The module on the command line of every child; its first argument is the kind."""
+
+
+class Kind(StrEnum):
+    """The kind of a child process."""
+
+    INGEST = "ingest"
+    """Reads a trace into columns."""
+    DERIVE = "derive"
+    """Makes traces of traces: splits, plans of splits, merges and overlays."""
+    EXPORT = "export"
+    """Writes a document for a client."""
+    RENDER = "render"
+    """Writes a document for an engine."""
+    ANALYSIS = "analysis"
+    """Answers questions."""
+
+
+ENTRIES = {
+    Kind.INGEST: f"{PACKAGE}.ingest_child",
+    Kind.DERIVE: f"{PACKAGE}.derive_child",
+    Kind.EXPORT: f"{PACKAGE}.export_child",
+    Kind.RENDER: f"{PACKAGE}.render_child",
+    Kind.ANALYSIS: f"{PACKAGE}.analysis_child",
+}
+"""The module of each kind. Its ``main(channel, *arguments)`` runs the child and returns its exit status."""

@@ -1,0 +1,139 @@
+"""The protocol between the server and its children.
+
+Both directions of the pipes carry frames. A frame is a header with two lengths, then the message of the first length,
+then a body of the second length. A message is the name of its class, a space, and its fields as JSON. What the body
+means depends on the message.
+
+The server sends `Call` for each task. The child answers a call with any number of `Begun`, `Progressed` and `Output`,
+and then with one of `Done`, `Failed` and `Crashed`.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from service.jobs.children.encoding import decode, encode
+from service.streaming.source import Progress
+
+HEADER = struct.Struct(">IQ")
+"""The header of a frame: the bytes of the message, and of its body."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Server to child: run a task; the body is the JSON of its fields.
+
+    Attributes:
+        task: name of the task's class.
+        id: number of the call, by which answers name it.
+        client: identity of the client that waits for the answer.
+        spill_max: bytes that may be spilled to disk; None for no bound.
+    """
+
+    task: str
+    id: int = 0
+    client: str = ""
+    spill_max: int | None = None
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Server to child: the answer to a call is no longer needed."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Server to child: a file that is still received has grown to a size in bytes."""
+
+    to_bytes: int
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Server to child: the file is whole, and safe on disk."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Child to server: work on a call has begun."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """Child to server: progress of a call."""
+
+    progress: Progress
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Output:
+    """Child to server: the body is a piece of a call's output."""
+
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """Child to server: a call has succeeded; the body is its result."""
+
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Child to server: a call has failed with an error of ours.
+
+    Attributes:
+        error: the error as `TracedockError.as_dict` gives it.
+        in_input: whether the cause lies in the trace or in the request, so that a further attempt fails alike.
+        id: number of the call.
+    """
+
+    error: dict[str, Any]
+    in_input: bool = False
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """Child to server: a call has failed with an exception that is a bug.
+
+    Attributes:
+        error: the exception's `repr`.
+        traceback: its traceback, for the log.
+        id: number of the call.
+    """
+
+    error: str
+    traceback: str
+    id: int = 0
+
+
+Message = Call | Drop | Grown | Complete | Begun | Progressed | Output | Done | Failed | Crashed
+
+_MESSAGES: dict[str, type[Message]] = {
+    message.__name__: message
+    for message in (Call, Drop, Grown, Complete, Begun, Progressed, Output, Done, Failed, Crashed)
+}
+
+
+def frame_head(message: Message, body_size: int = 0) -> bytes:
+    """Encode a frame up to its body."""
+    text = b"%s %s" % (type(message).__name__.encode(), encode(message))
+    return HEADER.pack(len(text), body_size) + text
+
+
+def message_of(text: bytes) -> Message:
+    """Decode the message of a frame.
+
+    Raises:
+        KeyError: no message has that name.
+        pydantic.ValidationError: the message does not have these fields.
+    """
+    name, _, fields = text.partition(b" ")
+    return decode(_MESSAGES[name.decode()], fields)

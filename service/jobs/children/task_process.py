@@ -1,0 +1,124 @@
+"""A child that runs one task with one result: an ingest, a split, a plan, a merge or an overlay."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from service.jobs.children.encoding import decode
+from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed
+from service.jobs.children.pool import Pool
+from service.jobs.children.process import ChildProcess
+from service.jobs.children.tasks.base import Task
+from service.streaming.source import Progress
+from service.trace.errors import TracedockError, describe_exit, error_from_dict
+
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """The outcome of a task.
+
+    Attributes:
+        exit_description: how the child ended, in words.
+        result: the task's result, if it succeeded.
+        error: the error that it failed with; None if it succeeded, and if the child died.
+        in_input: whether the error lies in the trace or in the request.
+    """
+
+    exit_description: str
+    result: R | None = None
+    error: TracedockError | None = None
+    in_input: bool = False
+
+
+class TaskProcess(Generic[R]):
+    """Runs a task in a child; it begins at once.
+
+    Args:
+        pool: starts the child.
+        task: the task.
+        on_progress: is called whenever the task has reported progress.
+    """
+
+    def __init__(self, pool: Pool, task: Task[R], *, on_progress: Callable[[], object] = lambda: None) -> None:
+        self._pool = pool
+        self._task = task
+        self._file_state: Grown | Complete | None = None
+        self._child: ChildProcess | None = None
+        self._ended_with: TracedockError | None = None
+        self.on_progress = on_progress
+        self.progress = Progress()
+        self.ended: asyncio.Task[Outcome[R]] = asyncio.create_task(self._run())
+        """Ends with the child; to cancel it kills the child."""
+
+    @property
+    def failed(self) -> bool:
+        """True if the child has ended for another reason than an error in the trace or in the request."""
+        ended = self.ended
+        return ended.done() and (ended.cancelled() or bool(ended.exception()) or not ended.result().in_input)
+
+    def grew(self, to_bytes: int) -> None:
+        """Report that the task's file has grown. A child that is busy gets the next report instead."""
+        self._file_state = Grown(to_bytes)
+        if self._child and not self._child.is_busy_reading:
+            self._child.send(self._file_state)
+
+    def complete(self) -> None:
+        """Report that the task's file is whole, and safe on disk."""
+        self._file_state = Complete()
+        if self._child:
+            self._child.send(self._file_state)
+
+    async def end(self) -> None:
+        """Kill the child if it lives, and return once it is gone."""
+        if not self.ended.cancelling():  # a second cancellation would interrupt the killing
+            self.ended.cancel()
+        await asyncio.wait({self.ended})
+
+    def fail(self, error: TracedockError) -> None:
+        """Kill the child if it lives, and make the error its outcome."""
+        self._ended_with = error
+        if self._child:
+            self._child.kill()
+
+    async def _run(self) -> Outcome[R]:
+        try:
+            child = await self._pool.take()
+        except OSError as error:
+            return Outcome(f"could not be started: {error}")
+        try:
+            child.call(self._task)
+            if self._file_state:
+                child.send(self._file_state)
+            self._child = child
+            outcome = await self._outcome(child)
+        finally:
+            await child.end()
+        if self._ended_with and outcome.result is None:
+            return Outcome(outcome.exit_description, error=self._ended_with)
+        return outcome
+
+    async def _outcome(self, child: ChildProcess) -> Outcome[R]:
+        """Receive what the child sends until it ends."""
+        result: R | None = None
+        error: TracedockError | None = None
+        in_input = False
+        while message := await child.receive():
+            match message:
+                case Progressed(progress):
+                    self.progress = progress
+                    self.on_progress()
+                case Done():
+                    body = await child.whole_body()
+                    result = None if body is None else decode(self._task.result_type(), body)
+                case Failed(facts, in_input):
+                    error = error_from_dict(facts)
+                case Crashed(problem, traceback):
+                    log.error("a child crashed:\n%s", traceback)
+                    error = TracedockError(problem)
+        return Outcome(describe_exit(await child.wait()), result, error, in_input)

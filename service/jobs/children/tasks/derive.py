@@ -1,0 +1,223 @@
+"""The tasks that make traces of traces."""
+
+# ruff: noqa: PLC0415 - the server loads no numba, and each child loads the code of its own tasks alone
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from service.cutting.source import Source
+from service.jobs.children.tasks.base import OnProgress, Task, ignore
+from service.streaming.source import Progress
+from service.trace.piece import Align, By
+from service.trace.selection import Selection
+
+if TYPE_CHECKING:
+    from service.cutting.children import Child
+
+
+@dataclass(frozen=True)
+class DerivedTrace:
+    """A trace that a task made.
+
+    Attributes:
+        id: its id, which is also the name of the folder of its columns.
+        name: its file name.
+        selection: the JSON of what it keeps of its parent; None for a merged trace.
+        size: bytes of its columns.
+        summary: its summary, as the catalog has it.
+    """
+
+    id: str
+    name: str
+    selection: dict[str, Any] | None
+    size: int
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DerivedTraces:
+    """The traces that a task made, in the order of the pieces."""
+
+    traces: list[DerivedTrace]
+
+    @classmethod
+    def of(cls, children: "Sequence[Child]") -> "DerivedTraces":
+        """Describe what was written."""
+        return cls(
+            [DerivedTrace(child.id, child.name, child.selection, child.size, child.summary) for child in children]
+        )
+
+
+@dataclass(frozen=True)
+class SplitTask(Task[DerivedTraces]):
+    """Make a trace of each piece of a trace; see `service.cutting.children.write_children`.
+
+    Attributes:
+        source: the trace.
+        folder: where to make the folders of the pieces' columns.
+        selection: what of the trace to split.
+        by: what makes a piece; None for a single one.
+        value: size or number of the pieces, where `by` needs it.
+    """
+
+    source: Source
+    folder: Path
+    selection: Selection
+    by: By | None = None
+    value: int | None = None
+
+    @classmethod
+    def result_type(cls) -> type[DerivedTraces]:
+        """Return the type of the traces."""
+        return DerivedTraces
+
+    def run(self, on_progress: OnProgress = ignore) -> DerivedTraces:
+        """Write the pieces.
+
+        Raises:
+            SelectionError: no piece has any event, or the trace has nothing of one.
+            DiskFull: there was no room.
+        """
+        from service.cutting.children import write_children
+        from service.cutting.pieces import pieces
+        from service.store.catalog import new_trace_id
+
+        parts = pieces(self.source.columns, self.source.summary, self.selection, self.by, self.value)
+        children = write_children(
+            self.source, self.folder, parts, new_id=new_trace_id, on_written=_events_of(on_progress)
+        )
+        return DerivedTraces.of(children)
+
+
+@dataclass(frozen=True)
+class PlannedPiece:
+    """A piece that a split would make.
+
+    Attributes:
+        name: file name of its trace.
+        selection: the JSON of what it keeps.
+        events: number of its events.
+        counts: number of its events by phase and category, as a summary has them.
+        size: estimate of the bytes of its columns.
+    """
+
+    name: str
+    selection: dict[str, Any]
+    events: int
+    counts: dict[str, int]
+    size: int
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """The pieces that a split would make, without empty ones."""
+
+    pieces: list[PlannedPiece]
+
+
+@dataclass(frozen=True)
+class PlanTask(Task[SplitPlan]):
+    """Find out what a split would make; the attributes are those of `SplitTask`."""
+
+    source: Source
+    selection: Selection
+    by: By | None = None
+    value: int | None = None
+
+    @classmethod
+    def result_type(cls) -> type[SplitPlan]:
+        """Return the type of the plan."""
+        return SplitPlan
+
+    def run(self, on_progress: OnProgress = ignore) -> SplitPlan:  # noqa: ARG002 - a plan takes too little time
+        """Count the events of the pieces.
+
+        Raises:
+            SelectionError: no piece has any event, or the trace has nothing of one.
+        """
+        from service.jobs.split_plan import plan_split
+
+        return SplitPlan(plan_split(self.source, self.selection, self.by, self.value))
+
+
+@dataclass(frozen=True)
+class MergeTask(Task[DerivedTraces]):
+    """Make one trace of several; see `service.cutting.merge.merge`.
+
+    Attributes:
+        sources: the traces, each with its rank.
+        folder: where to make the folder of the columns.
+        name: file name of the trace.
+        align: how to align the clocks.
+    """
+
+    sources: list[Source]
+    folder: Path
+    name: str
+    align: Align
+
+    @classmethod
+    def result_type(cls) -> type[DerivedTraces]:
+        """Return the type of the traces."""
+        return DerivedTraces
+
+    def run(self, on_progress: OnProgress = ignore) -> DerivedTraces:
+        """Write the trace.
+
+        Raises:
+            CannotMerge: two traces have the same rank, or one has no known rank.
+            DiskFull: there was no room.
+        """
+        from service.cutting.merge import merge
+        from service.store.catalog import new_trace_id
+
+        folder = self.folder / new_trace_id()
+        child = merge(self.sources, folder, name=self.name, align=self.align, on_written=_events_of(on_progress))
+        return DerivedTraces.of([child])
+
+
+@dataclass(frozen=True)
+class OverlayTask(Task[DerivedTraces]):
+    """Make a trace with its critical path as a track of its own; see `service.jobs.overlay`.
+
+    Attributes:
+        source: the trace.
+        folder: where to make the folder of the columns.
+        selection: what of the trace.
+    """
+
+    source: Source
+    folder: Path
+    selection: Selection
+
+    @classmethod
+    def result_type(cls) -> type[DerivedTraces]:
+        """Return the type of the traces."""
+        return DerivedTraces
+
+    def run(self, on_progress: OnProgress = ignore) -> DerivedTraces:
+        """Write the trace.
+
+        Raises:
+            NotApplicable: the trace has no critical path.
+            SelectionError: the trace has nothing of the selection.
+            DiskFull: there was no room.
+        """
+        from service.jobs.overlay import write_critical_path
+        from service.store.catalog import new_trace_id
+
+        child = write_critical_path(
+            self.source,
+            self.folder / new_trace_id(),
+            self.selection,
+            spill=self.folder / "spill",
+            on_written=_events_of(on_progress),
+        )
+        return DerivedTraces.of([child])
+
+
+def _events_of(on_progress: OnProgress) -> Callable[[int, int], object]:
+    """Return a function that reports written events as progress."""
+    return lambda events, events_total: on_progress(Progress(events=events, events_total=events_total))

@@ -1,0 +1,138 @@
+"""Derivations: the requests of jobs that make traces of traces, as the catalog keeps them, and their tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+from service.cutting.source import Source
+from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
+from service.store.jobs import Job
+from service.trace.piece import Align, By
+from service.trace.selection import Selection
+
+SourceOf = Callable[[str], Source]
+"""Returns the source of a trace by its id."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Request to split a trace into pieces.
+
+    Attributes:
+        trace: the id of the trace.
+        selection: what of it to split.
+        by: what makes a piece; None for a single one.
+        value: size or number of the pieces, where `by` needs it.
+    """
+
+    KIND: ClassVar = "split"
+
+    trace: str
+    selection: Selection
+    by: By | None = None
+    value: int | None = None
+
+    @classmethod
+    def of(cls, request: dict[str, Any]) -> "Split":
+        """Read the request of a job."""
+        return cls(request["trace"], Selection.parsed(request["selection"]), request["by"], request["value"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the request of a job, as the catalog keeps it."""
+        return {"trace": self.trace, "selection": self.selection.as_dict(), "by": self.by, "value": self.value}
+
+    def task(self, folder: Path, source_of: SourceOf) -> SplitTask:
+        """Return the task that makes the pieces in a folder."""
+        return SplitTask(source_of(self.trace), folder, self.selection, self.by, self.value)
+
+    def plan(self, source_of: SourceOf) -> PlanTask:
+        """Return the task that finds out what the split would make."""
+        return PlanTask(source_of(self.trace), self.selection, self.by, self.value)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Request to make one trace of several.
+
+    Attributes:
+        traces: the ids of the traces.
+        ranks: the rank of each; None where the traces have them.
+        align: how to align the clocks.
+        name: file name of the trace that is made.
+    """
+
+    KIND: ClassVar = "merge"
+
+    traces: list[str]
+    ranks: list[int] | None
+    align: Align
+    name: str
+
+    @classmethod
+    def of(cls, request: dict[str, Any]) -> "Merge":
+        """Read the request of a job."""
+        return cls(request["traces"], request["ranks"], request["align"], request["name"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the request of a job, as the catalog keeps it."""
+        return {"traces": self.traces, "ranks": self.ranks, "align": self.align, "name": self.name}
+
+    def task(self, folder: Path, source_of: SourceOf) -> MergeTask:
+        """Return the task that makes the trace in a folder."""
+        ranks: Sequence[int | None] = self.ranks or [None] * len(self.traces)
+        sources = [replace(source_of(trace), rank=rank) for trace, rank in zip(self.traces, ranks, strict=True)]
+        return MergeTask(sources, folder, self.name, self.align)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Request to make a trace that shows an analysis.
+
+    Attributes:
+        trace: the id of the trace.
+        analysis: name of the analysis.
+        selection: what of the trace.
+    """
+
+    KIND: ClassVar = "overlay"
+
+    trace: str
+    analysis: Literal["critical_path"]
+    selection: Selection
+
+    @classmethod
+    def of(cls, request: dict[str, Any]) -> "Overlay":
+        """Read the request of a job."""
+        return cls(request["trace"], request["analysis"], Selection.parsed(request["selection"]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the request of a job, as the catalog keeps it."""
+        return {"trace": self.trace, "analysis": self.analysis, "selection": self.selection.as_dict()}
+
+    def task(self, folder: Path, source_of: SourceOf) -> OverlayTask:
+        """Return the task that makes the trace in a folder."""
+        return OverlayTask(source_of(self.trace), folder, self.selection)
+
+
+Derivation = Split | Merge | Overlay
+
+_DERIVATIONS: dict[str, type[Derivation]] = {kind.KIND: kind for kind in (Split, Merge, Overlay)}
+
+KINDS = tuple(_DERIVATIONS)
+"""The kinds of jobs that derive traces."""
+
+
+def derivation_of(job: Job) -> Derivation:
+    """Read the derivation that a job is to do.
+
+    Raises:
+        BadSelection: the job was queued by another version, which knew other selections.
+    """
+    return _DERIVATIONS[job.kind].of(job.request)
+
+
+def sources_of(job: Job) -> list[str]:
+    """Return the ids of the traces that a job derives others from."""
+    request = job.request
+    return [request["trace"]] if "trace" in request else cast(list[str], request["traces"])

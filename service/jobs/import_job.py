@@ -1,0 +1,257 @@
+"""One import job: takes file by file and records each, so that after a crash it goes on where it was."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from service.jobs.job_monitor import JobMonitor
+from service.jobs.shielded import shielded
+from service.jobs.trace_intake import TraceIntake
+from service.store.catalog import Catalog, new_trace_id
+from service.store.external_files import mark_of
+from service.store.file_import import ArchiveMember, FileImporter, Mode
+from service.store.folder import Folder
+from service.store.imports import ARRIVING, File, Imports, Order
+from service.store.jobs import Job
+from service.store.room import Room
+from service.store.roots import ImportCandidate, Roots, is_tar, is_trace
+from service.store.uploads import Received, plain_name
+from service.streaming.source import Progress
+from service.trace.errors import Cancelled, DiskFull, TracedockError, UnknownTrace
+
+LISTED_MAX = 1000
+"""Files that the result of a job lists; the order has all."""
+_REPORT_EVERY_S = 0.2
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class ImportSpec:
+    """Specification of an import, as orders keep it.
+
+    Attributes:
+        path: a file, a folder, a pattern or an archive, below an import root.
+        mode: how to take the files.
+        group: name of the group of the traces; None for none.
+        name: file name of the trace; None for the name of the file.
+        watch: whether new files are taken, too, until the order is ended.
+    """
+
+    path: str
+    mode: Mode
+    group: str | None = None
+    name: str | None = None
+    watch: bool = False
+
+    @classmethod
+    def of(cls, order: Order) -> "ImportSpec":
+        """Read the request of an order."""
+        request = order.request
+        return cls(request["path"], request["mode"], request["group"], request["name"], request["watch"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the request of an order, as the catalog keeps it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ImportContext:
+    """The parts of the server that imports work with.
+
+    Args:
+        catalog: the catalog of traces.
+        monitor: holds the jobs, and is notified of their changes.
+        folder: the data folder.
+        room: its space.
+        intake: makes traces of files.
+        orders: the orders to import.
+        roots: folders below which files may be imported.
+        limit: the largest size of a file in bytes.
+        linked: whether files may have further names, through which other programs can change them.
+    """
+
+    catalog: Catalog
+    monitor: JobMonitor
+    folder: Folder
+    room: Room
+    intake: TraceIntake
+    orders: Imports
+    roots: Roots
+    limit: int
+    linked: bool = False
+
+
+class ImportJob:
+    """The work of one job on an order.
+
+    Args:
+        context: the parts of the server that it works with.
+        job: the job.
+        order: the order that the job works on.
+        size: bytes of all files that the job is to take.
+    """
+
+    def __init__(self, context: ImportContext, job: Job, order: Order, size: int) -> None:
+        self._context = context
+        self._job = job
+        self._order = order
+        self._spec = ImportSpec.of(order)
+        self._progress = Progress(bytes_total=size)
+        self._reported_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._importer = FileImporter(
+            context.folder, context.room, limit=context.limit, on_bytes=self._count, linked=context.linked
+        )
+        self._files: list[File] = []
+
+    def result(self) -> dict[str, Any]:
+        """Return the job's result: the outcome of each file."""
+        files = [{"path": file.path, "trace": file.trace, "why": file.why} for file in self._files[:LISTED_MAX]]
+        traces = [file.trace for file in self._files if file.trace]
+        skipped = len(self._files) - len(traces)
+        return {"import": self._order.id, "traces": traces, "skipped": skipped, "files": files}
+
+    async def take(self, file: ImportCandidate) -> None:
+        """Take a file, or the files of an archive.
+
+        Raises:
+            DiskFull: there is no room.
+            Cancelled: the job was cancelled.
+        """
+        path = file.path
+        mark = await asyncio.to_thread(_mark, path)
+        if file.reason:
+            await self._note(File(file.key, mark, None, file.reason))
+        elif is_tar(path.name):
+            await self._take_archive(file, mark)
+        else:
+            name = self._spec.name or path.name
+            await self._take(
+                file.key, mark, name, lambda trace_id: self._importer.import_file(path, trace_id, self._spec.mode)
+            )
+
+    async def _take_archive(self, archive: ImportCandidate, mark: str) -> None:
+        """Take the files of an archive into one group, and then record that it is done."""
+        group, count, why = archive.path.name.partition(".t")[0], 0, None
+        members = self._importer.members(archive.path)
+        try:
+            while member := await self._in_thread(partial(next, members, None)):
+                count += 1
+                name = member.name.encode(errors="backslashreplace").decode()
+                await self._take_member(f"{archive.key}//{count}/{name}", mark, member, group)
+        except (DiskFull, Cancelled):
+            raise
+        except (TracedockError, OSError) as error:
+            why = _why(error)
+        finally:
+            await asyncio.to_thread(members.close)
+        if why or not count:
+            await self._note(File(archive.key, mark, None, why or "The archive is empty."))
+        else:
+            await self._record(File(archive.key, mark, None, f"It is an archive: {count} files."))
+
+    async def _take_member(self, key: str, mark: str, member: ArchiveMember, group: str) -> None:
+        stream = member.stream
+        if stream is None or not is_trace(member.name):
+            await self._note(File(key, mark, None, member.reason or "It is not named like a trace."))
+        else:
+            await self._take(key, mark, member.name, lambda trace_id: self._importer.copy(stream, trace_id), group)
+
+    async def _take(
+        self, key: str, mark: str, name: str, take: Callable[[str], Received], group: str | None = None
+    ) -> None:
+        """Make a trace of a file, unless an earlier attempt did, and note why if it can't become one."""
+        if trace := await asyncio.to_thread(self._trace_of, key, mark):
+            await self._note(File(key, mark, trace, None))
+            return
+        trace_id, group = new_trace_id(), self._spec.group or group
+        try:
+            plain_name(name)
+            received = await self._in_thread(lambda: take(trace_id))
+            like = partial(
+                self._context.catalog.find_like, sha256=received.sha256, size=received.size, name=name, group=group
+            )
+            if twin := await asyncio.to_thread(like):  # a repeated import makes no second trace
+                await asyncio.to_thread(self._context.folder.remove, trace_id)
+                await self._note(File(key, mark, twin, None))
+                return
+            await self._record(File(key, mark, trace_id, ARRIVING))
+            await shielded(
+                self._context.intake.keep(
+                    trace_id,
+                    name=name,
+                    received=received,
+                    group=group,
+                    priority=self._job.priority,
+                )
+            )
+        except BaseException as error:
+            if not await asyncio.to_thread(self._is_trace, trace_id):
+                await asyncio.to_thread(self._context.folder.remove, trace_id)
+            if isinstance(error, DiskFull | Cancelled) or not isinstance(error, TracedockError | OSError):
+                raise
+            await self._note(File(key, mark, None, _why(error)))
+        else:
+            await self._note(File(key, mark, trace_id, None))
+
+    def _trace_of(self, key: str, mark: str) -> str | None:
+        """Return the trace that an earlier attempt made of a file, if the file has not changed since."""
+        file = self._context.orders.file(self._order.id, key)
+        if not file or file.mark != mark or not file.trace:
+            return None
+        return file.trace if file.why != ARRIVING or self._is_trace(file.trace) else None
+
+    def _is_trace(self, trace_id: str) -> bool:
+        try:
+            self._context.catalog.get(trace_id)
+        except UnknownTrace:
+            return False
+        return True
+
+    async def _note(self, file: File) -> None:
+        """Record the outcome of a file, and put it into the result."""
+        self._files.append(file)
+        await self._record(file)
+
+    async def _record(self, file: File) -> None:
+        await asyncio.to_thread(self._context.orders.note, self._order.id, file)
+
+    def _count(self, read: int) -> None:
+        """Count bytes that a thread has read; raises `Cancelled` in that thread if the job was cancelled."""
+        if self._stopped.is_set():
+            raise Cancelled("The import was cancelled.")
+        self._progress.bytes += read
+        now = time.monotonic()
+        if now - self._reported_at > _REPORT_EVERY_S:
+            self._reported_at = now
+            progress = Progress(self._progress.bytes, bytes_total=self._progress.bytes_total)
+            self._loop.call_soon_threadsafe(self._context.monitor.moved, self._job.id, progress)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        """Run work in a thread; a cancellation makes the work stop, and waits for it."""
+        task = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            raise
+        finally:
+            await asyncio.wait([task])
+
+
+def _mark(path: Path) -> str:
+    try:
+        return mark_of(path.lstat())
+    except OSError:
+        return ""
+
+
+def _why(error: Exception) -> str:
+    return error.detail if isinstance(error, TracedockError) else f"It can't be read: {error}."

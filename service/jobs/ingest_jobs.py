@@ -1,0 +1,234 @@
+"""The jobs that read traces, each in a child; a child may read a trace while it is still uploaded."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from service.jobs.children.kinds import Kind
+from service.jobs.children.pool import Pool
+from service.jobs.children.task_process import Outcome, TaskProcess
+from service.jobs.children.tasks.ingest import IngestTask
+from service.jobs.job_monitor import JobMonitor
+from service.jobs.job_queue import JobQueue
+from service.jobs.retrying import until_written
+from service.store.catalog import INGEST, Catalog, Trace
+from service.store.folder import Folder
+from service.store.jobs import Job
+from service.streaming.source import Progress
+from service.trace.errors import WorkerDied
+from service.trace.summary import Summary
+
+log = logging.getLogger(__name__)
+
+IngestProcess = TaskProcess[Summary]
+
+
+class UploadFollower:
+    """Has a trace read while it is uploaded; made by `IngestJobs.following`."""
+
+    def __init__(self, jobs: "IngestJobs", trace_id: str, name: str) -> None:
+        self._jobs = jobs
+        self._trace_id = trace_id
+        self._name = name
+        self._process: IngestProcess | None = None
+
+    def grew(self, to_bytes: int) -> None:
+        """Report the bytes that are on disk. At the first report for which there is a free child, it begins to read."""
+        self._process = self._process or self._jobs.follow(self._trace_id, self._name)
+        if self._process:
+            self._process.grew(to_bytes)
+
+
+class IngestJobs:
+    """Runs the ingests of the queue.
+
+    Args:
+        catalog: the catalog of traces.
+        monitor: holds the jobs, and is notified of their changes.
+        folder: the data folder.
+        workers: number of ingests at a time; one more for a small file, if these read large ones. As many children
+            more may follow uploads, so that slow uploads do not delay queued jobs.
+        attempts: number of attempts after which a job fails whose child dies.
+        keep_ready: whether a child is kept warm.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        monitor: JobMonitor,
+        folder: Folder,
+        *,
+        workers: int,
+        attempts: int,
+        keep_ready: bool = False,
+    ) -> None:
+        self._catalog = catalog
+        self._monitor = monitor
+        self._folder = folder
+        self._workers = workers
+        self._pool = Pool(Kind.INGEST, keep_warm=keep_ready)
+        self._queue = JobQueue(
+            monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_begun=self._claim_follower
+        )
+        self._running: dict[str, IngestProcess] = {}
+        """Children whose traces have jobs that run, by trace."""
+        self._following: dict[str, IngestProcess] = {}
+        """Children whose traces are still uploaded, by trace."""
+        self._followers: set[IngestProcess] = set()
+        """Living children that began while their traces were uploaded."""
+        self._open = False
+        self.on_read: Callable[[], object] = lambda: None
+        """Is called whenever a trace became ready."""
+        monitor.register([INGEST], self)
+
+    @property
+    def processes(self) -> list[IngestProcess]:
+        """The children of the jobs that run, the youngest last."""
+        return list(self._running.values())
+
+    def start(self) -> None:
+        """Begin to take jobs; those that an earlier server left must be queued again."""
+        self._open = True
+        self._queue.start()
+        self._pool.prepare()
+
+    async def close(self) -> None:
+        """Stop at once; unfinished jobs stay queued."""
+        self._open = False
+        await self._pool.close()
+        await asyncio.gather(
+            self._queue.close(), *map(self.stop_following, list(self._following)), return_exceptions=True
+        )
+        for process in self.processes:  # of jobs that were cancelled before their attempt
+            await process.end()
+
+    def wake(self) -> None:
+        """Notify the queue that there may be a new job."""
+        self._queue.wake()
+
+    def progress(self, trace_id: str) -> Progress | None:
+        """Return the progress of a trace's job; None if none runs."""
+        process = self._running.get(trace_id)
+        return process.progress if process else None
+
+    async def settled(self, trace_id: str, *, within_s: float) -> Trace:
+        """Return the trace once it is ready or failed, or as it is after `within_s` seconds; raises `UnknownTrace`."""
+        trace = self._catalog.get(trace_id)
+        if trace.job is None:
+            return trace
+        with suppress(TimeoutError), self._monitor.watching(trace.job) as news:
+            async with asyncio.timeout(within_s):
+                while not self._monitor.closed and not self._catalog.get(trace_id).state.settled:
+                    await news.wait()
+                    news.clear()
+        return self._catalog.get(trace_id)
+
+    async def cancel(self, trace_id: str) -> None:
+        """Stop the job of a trace, if one runs, and return once its child is gone."""
+        for job in self._queue.running_on(trace_id):
+            await self._queue.stop(job)
+        if process := self._running.pop(trace_id, None):  # of a job that was cancelled before its attempt
+            await process.end()
+
+    async def stop(self, job: Job) -> None:
+        """Stop a job, and return once nothing of it runs or is left."""
+        await self.cancel(job.trace)
+        await asyncio.to_thread(self._folder.remove_columns, job.trace)
+
+    # -- uploads that are followed --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def following(self, trace_id: str, name: str) -> AsyncIterator[UploadFollower]:
+        """Let a child read a trace while it is uploaded. Left before `hand_over`, nothing stays.
+
+        Args:
+            trace_id: the id of the upload, and of the trace that it becomes.
+            name: the file name of the trace.
+        """
+        try:
+            yield UploadFollower(self, trace_id, name)
+        finally:
+            await self.stop_following(trace_id)
+
+    async def stop_following(self, trace_id: str) -> None:
+        """End the child that follows an upload, and remove what it has written."""
+        if process := self._following.pop(trace_id, None):
+            await process.end()
+            await asyncio.to_thread(self._folder.remove_columns, trace_id)
+
+    def follow(self, trace_id: str, name: str) -> IngestProcess | None:
+        """Start a child that reads what is received; return None if too many follow uploads already."""
+        if not self._open or len(self._followers) >= self._workers:
+            return None
+        process = self._following[trace_id] = self._start(trace_id, name)
+        process.grew(0)
+        self._followers.add(process)
+        process.ended.add_done_callback(partial(self._follower_ended, trace_id, process))
+        return process
+
+    def hand_over(self, trace_id: str) -> None:
+        """Begin the job of a trace at once in the child that follows its upload; without one, leave it in the queue."""
+        process = self._following.get(trace_id)
+        if process and (process.failed or not self._queue.begin_on(trace_id)):
+            del self._following[trace_id]
+            process.ended.cancel()
+        self.wake()
+
+    def _follower_ended(self, trace_id: str, process: IngestProcess, ended: asyncio.Task[Outcome[Summary]]) -> None:
+        self._followers.discard(process)
+        if trace_id in self._following and process.failed and not ended.cancelled():
+            reason = ended.exception() or ended.result().error or ended.result().exit_description
+            log.warning("the upload %s is no longer followed: %s", trace_id, reason)
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def _start(self, trace_id: str, name: str, path: str | None = None, mark: str | None = None) -> IngestProcess:
+        """Start a child that reads a trace; it waits for bytes until they are reported.
+
+        Args:
+            trace_id: the id of the trace.
+            name: its file name.
+            path: where its original lies, if not in the data folder.
+            mark: mark of an original that other programs can change; see `service.store.external_files`.
+        """
+        original = Path(path) if path else self._folder.original(trace_id)
+        columns = self._folder.columns_of(trace_id)
+        process = TaskProcess(self._pool, IngestTask(self._folder.received(trace_id), original, columns, name, mark))
+        process.ended.add_done_callback(lambda _: self._prepare())
+        return process
+
+    def _prepare(self) -> None:
+        if self._open:
+            self._pool.prepare()
+
+    def _claim_follower(self, job: Job) -> None:
+        """Give a job that begins the child that follows its upload, if there is one."""
+        process = self._following.pop(job.trace, None)
+        if process and not process.failed:
+            self._running[job.trace] = process
+
+    async def _attempt(self, job: Job) -> None:
+        """Read a trace once; raises `WorkerDied` if its child died."""
+        try:
+            trace = self._catalog.get(job.trace)
+            process = self._running.get(job.trace) or self._start(job.trace, trace.name, trace.path, trace.path_mark)
+            self._running[job.trace] = process
+            process.on_progress = partial(self._report, job, process, trace.size)
+            process.complete()
+            outcome = await asyncio.shield(process.ended)
+            if outcome.result is None:
+                await asyncio.to_thread(self._folder.remove_columns, job.trace)
+                raise outcome.error or WorkerDied(f"The worker {outcome.exit_description}.")
+            record = partial(self._monitor.jobs.finish_ingest, job, outcome.result)
+            await until_written(record, f"the end of the job of trace {job.trace}")
+        finally:
+            if claimed := self._running.pop(job.trace, None):
+                await claimed.end()
+        self.on_read()
+
+    def _report(self, job: Job, process: IngestProcess, size: int) -> None:
+        self._monitor.moved(job.id, replace(process.progress, bytes_total=size))

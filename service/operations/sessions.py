@@ -1,0 +1,80 @@
+"""Operations on engine sessions: open one on a view of a trace."""
+
+from collections.abc import Hashable, Mapping
+from functools import partial
+from typing import Any
+
+from service.engine.fleet import Fleet
+from service.engine.session import Session
+from service.engine.trace_processor.load_check import check_load
+from service.jobs.exports import Renderings
+from service.operations.traces import TraceOperations
+from service.operations.views import View
+from service.rendering.render_report import RenderReport
+from service.store.folder import Folder
+from service.trace.selection import Selection, share_of_time
+
+_CLOSURE_FACTOR = 1.5
+"""Events of a selection, as a multiple of its share of the time: its closure adds some."""
+
+
+class SessionOperations:
+    """Operations on engine sessions.
+
+    Args:
+        traces: operations on the traces that engines load.
+        folder: the data folder.
+        fleet: the engines.
+        renderings: the processes that write the documents that engines load.
+    """
+
+    def __init__(self, traces: TraceOperations, folder: Folder, fleet: Fleet, renderings: Renderings) -> None:
+        self._traces = traces
+        self._folder = folder
+        self._fleet = fleet
+        self._renderings = renderings
+
+    def open(self, view: View, client: Hashable = None) -> Session:
+        """Return the session of a view, and start one if there is none.
+
+        Args:
+            view: the trace, and the part of it.
+            client: the identity of the client that needs the session.
+
+        Raises:
+            UnknownTrace: no trace has that id.
+            NotReady: the trace is not read yet, or could not be.
+            EngineError: no engine can be started; see `Fleet.open`.
+        """
+        trace = self._traces.ready(view.trace_id)
+        summary = trace.summary or {}
+        rendered: dict[str, Any] = {}
+
+        async def after_load(session: Session) -> None:
+            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
+
+        return self._fleet.open(
+            str(view),
+            trace.id,
+            partial(
+                self._renderings.document, self._folder.columns_of(trace.id), summary, view.selection, view.args,
+                rendered.update,
+            ),
+            view.selection,
+            args=view.args,
+            events=expected_events(view.selection, summary),
+            events_max=summary["events"]["kept"],
+            after_load=after_load,
+            client=client,
+        )  # fmt: skip
+
+
+def expected_events(selection: Selection | None, summary: Mapping[str, Any]) -> int:
+    """Estimate the number of events of a selection, by its share of the time of the trace.
+
+    A selection may have more: events are not spread evenly over a trace.
+    """
+    events: int = summary["events"]["kept"]
+    if selection is None:
+        return events
+    return int(events * min(_CLOSURE_FACTOR * share_of_time(selection, summary), 1))

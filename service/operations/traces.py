@@ -1,0 +1,94 @@
+"""Operations on single traces: check that one is ready, wait for several, remove one."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from service.engine.fleet import Fleet
+from service.jobs.derivation_jobs import DerivationJobs
+from service.jobs.ingest_jobs import IngestJobs
+from service.jobs.job_monitor import JobMonitor
+from service.store.catalog import Catalog, State, Trace
+from service.store.folder import Folder
+from service.trace.errors import DiskFull, EngineFailed, NotReady
+
+
+class TraceOperations:
+    """Operations on single traces.
+
+    Args:
+        catalog: the records of all traces.
+        folder: the data folder.
+        monitor: the progress of jobs.
+        ingests: the jobs that read traces.
+        derivations: the jobs that make traces of traces.
+        fleet: the engines.
+        on_removed: called with the id of each trace that was removed.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        folder: Folder,
+        monitor: JobMonitor,
+        ingests: IngestJobs,
+        derivations: DerivationJobs,
+        fleet: Fleet,
+        *,
+        on_removed: Callable[[str], object],
+    ) -> None:
+        self._catalog = catalog
+        self._folder = folder
+        self._monitor = monitor
+        self._ingests = ingests
+        self._derivations = derivations
+        self._fleet = fleet
+        self._on_removed = on_removed
+
+    def ready(self, trace_id: str) -> Trace:
+        """Return a trace that is ready; the ingest of one that is not moves to the front of the queue.
+
+        Raises:
+            UnknownTrace: no trace has that id.
+            NotReady: the trace is not read yet, or could not be.
+        """
+        trace = self._catalog.get(trace_id)
+        if trace.state is State.FAILED:
+            reason = (trace.error or {}).get("detail", "")
+            raise NotReady(f"The trace could not be read: {reason}", state=trace.state, error=trace.error)
+        if trace.state is not State.READY:
+            self.prioritize(trace)
+            raise NotReady(f"The trace is still {trace.state}.", state=trace.state, retry_after_s=1)
+        return trace
+
+    def prioritize(self, trace: Trace) -> None:
+        """Have a trace read before those that no client has asked for."""
+        if trace.job is not None:
+            self._monitor.ask_for(trace.job)
+
+    async def settle(self, trace_ids: Sequence[str], within_s: float) -> None:
+        """Return once all of these traces are ready or failed, or after `within_s` seconds; raises `UnknownTrace`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        for trace_id in trace_ids:
+            left_s = deadline - loop.time()
+            if left_s > 0 and not self._catalog.get(trace_id).state.settled:
+                await self._ingests.settled(trace_id, within_s=left_s)
+
+    async def remove(self, trace_id: str) -> None:
+        """Stop all work on a trace, and remove it from the catalog and the disk; raises `UnknownTrace`."""
+        job_id = self._catalog.get(trace_id).job
+        await self._remove_record(trace_id)  # first, so that no new work on it can begin
+        await self._ingests.cancel(trace_id)
+        if job_id is not None:
+            self._monitor.changed(job_id)
+        await self._derivations.forget(trace_id)
+        await self._fleet.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
+        await asyncio.to_thread(self._folder.remove, trace_id)
+        self._on_removed(trace_id)
+
+    async def _remove_record(self, trace_id: str) -> None:
+        try:
+            await asyncio.to_thread(self._catalog.remove, trace_id)
+        except DiskFull:  # the catalog has no room to note it; the files of the trace make that room
+            await asyncio.to_thread(self._folder.remove, trace_id)
+            await asyncio.to_thread(self._catalog.remove, trace_id)

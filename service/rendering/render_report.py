@@ -1,0 +1,101 @@
+"""The report on a rendering: what the document of a trace holds, for comparison with what the engine loads of it.
+
+This module imports no compiled code: the server reads reports that other processes write.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from service.trace.process_groups import ProcessGroup
+from service.trace.summary import Key
+
+
+@dataclass(frozen=True)
+class EngineTrack:
+    """A thread in the engine, and the lane of the trace's track that it shows.
+
+    Attributes:
+        pid: the engine's process.
+        tid: the engine's thread.
+        name: of the thread, if it has one.
+        process: the name of the process, if it has one.
+        own_pid: the track's process in the trace.
+        own_tid: the track's thread in the trace.
+        rank: the rank of the process, if it is known.
+        device: the device whose work the track shows, or None.
+        stream: the stream whose work the track shows, or None.
+        lane: from 1 on.
+    """
+
+    pid: int
+    tid: int
+    name: str | None
+    process: str | None
+    own_pid: Key
+    own_tid: Key
+    rank: int | None
+    device: int | None
+    stream: int | None
+    lane: int
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """A process group that a rank lists; without a name, the group of communications that name none."""
+
+    rank: int | None
+    name: str | None
+    group: ProcessGroup
+
+
+@dataclass
+class RenderReport:
+    """The events of a trace as its document has them.
+
+    Attributes:
+        base_ns: the time in the trace's own clock that is the engine's 0.
+        events: all events of the trace.
+        metadata: events of these that were replaced by names that the rendering chooses.
+        untimed: events without a time, which are left out.
+        loose_ends: ends of arrows that no event begins, which are left out.
+        phases: all other events by phase, as the document has them.
+        as_instants: events by phase that the engine ignores, shown as instants instead.
+        moved: events that begin, or last, beyond the engine's range, shown at its edge.
+        negative: slices that end before they begin, shown without a duration.
+        numbers: values of counters.
+        no_numbers: values of counters that are left out, for they are no numbers.
+        tracks: the engine's threads.
+        external_ids: the meaning of External ids in the trace; see `service.attribution.links`.
+        groups: the process groups that each rank lists, and the group of communications that name none.
+    """
+
+    base_ns: int = 0
+    events: int = 0
+    metadata: int = 0
+    untimed: int = 0
+    loose_ends: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    as_instants: Counter[str] = field(default_factory=Counter)
+    moved: int = 0
+    negative: int = 0
+    numbers: int = 0
+    no_numbers: int = 0
+    tracks: list[EngineTrack] = field(default_factory=list)
+    external_ids: str = "unknown"
+    groups: list[RankGroup] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the report whose fields were written as JSON."""
+        groups = [RankGroup(group["rank"], group["name"], ProcessGroup(**group["group"])) for group in fields["groups"]]
+        return cls(
+            **dict(fields)
+            | {
+                "phases": Counter(fields["phases"]),
+                "as_instants": Counter(fields["as_instants"]),
+                "tracks": [EngineTrack(**track) for track in fields["tracks"]],
+                "groups": groups,
+            }
+        )

@@ -1,0 +1,162 @@
+"""Sanitizing of values that break the engine's importer, or that it silently gets wrong.
+
+Measured on trace_processor v54: NUL ends a name; after an escaped surrogate pair, or half of one, arguments are lost;
+integers from 2^63 on change; and each bracket of a deep nesting becomes a key as long as its path.
+"""
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.store.parts import Flags, Ints
+from service.streaming.scan.compiled import compiled, inlined
+from service.trace.text import Members, Number, read, without_halves, written
+
+Bytes = npt.NDArray[np.uint8]
+
+LONG = 1 << 13
+"""Size of a text beyond which its nesting is checked."""
+
+DEPTH_MAX = 64
+"""Levels of brackets that are kept; deeper values are shown as text."""
+
+_INTEGERS = range(-(1 << 63), 1 << 63)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_INTEGER = re.compile(r"-?\d+")
+
+
+def sanitized(text: str) -> str:
+    """Return the text of a JSON value without anything that harms the engine; a value that is no object becomes one."""
+    flat = _flat(text) if text.startswith("{") else f'{{"args":{_flat(text)}}}'
+    return written(_sanitized(read(flat)), ensure_ascii=False)
+
+
+def suspects(values: Bytes, starts: Ints) -> Ints:
+    """Return the indices of texts that may need sanitizing.
+
+    These are texts that are no objects, that are long, or that contain a NUL, an escaped surrogate or a large number.
+
+    Args:
+        values: the texts, one after the other.
+        starts: the index at which each text begins, and at which the last one ends.
+    """
+    suspect = np.zeros(len(starts) - 1, np.bool_)
+    _mark_suspects(values, starts, suspect)
+    return np.flatnonzero(suspect)
+
+
+@compiled
+def _mark_suspects(values: Bytes, starts: Ints, suspect: Flags) -> None:
+    for text in range(len(suspect)):
+        start, stop = starts[text], starts[text + 1]
+        if stop > start:
+            suspect[text] = values[start] != 0x7B or stop - start > LONG or _is_suspect(values, start, stop)
+
+
+@inlined
+def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
+    """Return whether a text contains an escaped NUL or surrogate, a number of 19 digits or a large exponent."""
+    digits, before = 0, np.uint8(0)
+    for at in range(np.uintp(start), np.uintp(stop)):
+        byte = values[at]
+        if 0x30 <= byte <= 0x39:
+            digits += 1
+            if digits >= 19:
+                return True
+            continue
+        if digits and (byte | 0x20) == 0x65 and not 0x41 <= before <= 0x7A and _is_large(values, int(at) + 1, stop):
+            return True
+        digits, before = 0, byte
+        if byte == 0x5C and int(at) + 2 < stop and values[at + np.uintp(1)] == 0x75:  # an escape by code point
+            first = values[at + np.uintp(2)]
+            if first | 0x20 == 0x64 or first == 0x30:
+                return True
+    return False
+
+
+@inlined
+def _is_large(values: Bytes, at: int, stop: int) -> bool:
+    """Return whether an exponent has three digits."""
+    if at < stop and values[at] == 0x2B:
+        at += 1
+    for digit in range(3):
+        if at + digit >= stop or not 0x30 <= values[at + digit] <= 0x39:
+            return False
+    return True
+
+
+def containing(values: Bytes, starts: Ints, word: bytes) -> Flags:
+    """Return which texts contain a word."""
+    contains = np.zeros(len(starts) - 1, np.bool_)
+    _mark_containing(values, starts, np.frombuffer(word, np.uint8), contains)
+    return contains
+
+
+@compiled
+def _mark_containing(values: Bytes, starts: Ints, word: Bytes, contains: Flags) -> None:
+    for text in range(len(contains)):
+        for at in range(starts[text], starts[text + 1] - len(word) + 1):
+            same = 0
+            while same < len(word) and values[at + same] == word[same]:
+                same += 1
+            if same == len(word):
+                contains[text] = True
+                break
+
+
+def _flat(text: str) -> str:
+    """Return the text with strings in place of values that are nested too deep."""
+    pieces: list[str] = []
+    copied, depth, begin = 0, 0, 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth == DEPTH_MAX + 1:
+                begin = token.start()
+        elif token[0] in "]}":
+            if depth == DEPTH_MAX + 1:
+                pieces += text[copied:begin], json.dumps(text[begin : token.end()])
+                copied = token.end()
+            depth -= 1
+    return "".join([*pieces, text[copied:]])
+
+
+def _sanitized(value: Any) -> Any:
+    match value:
+        case Members():
+            return Members((plain(key), _sanitized(item)) for key, item in value)
+        case list():
+            return [_sanitized(item) for item in value]
+        case Number():
+            return value if is_exact(value) else str(value)
+        case str():
+            return plain(value)
+        case _:
+            return value
+
+
+def plain(string: str) -> str:
+    """Return a string without characters that harm the engine."""
+    return without_halves(string).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def is_exact(number: Number) -> bool:
+    """Return whether the engine keeps a number: a 64-bit integer, or a finite double."""
+    if _INTEGER.fullmatch(number):
+        return len(number) <= 20 and int(number) in _INTEGERS
+    return abs(float(number)) < float("inf")
+
+
+def counter_args(args: str | None) -> tuple[str, int, int]:
+    """Return the numbers among a counter's arguments as JSON, how many these are, and how many are no numbers."""
+    value = read(args) if args else Members()
+    values = dict(value) if isinstance(value, Members) else {"value": value}
+    numbers = Members((plain(key), Number(float(item))) for key, item in values.items() if _is_finite(item))
+    return written(numbers, ensure_ascii=False), len(numbers), len(values) - len(numbers)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Number) and abs(float(value)) < float("inf")

@@ -1,0 +1,327 @@
+// Types for the check of the pages' scripts: what the API answers, as far as the pages read it, and the elements of the
+// templates. No browser loads this file.
+
+/** An integer as JSON has it; beyond 2^53 it is a bigint (exact.js). */
+type Int = number | bigint;
+
+type Child = Node | string | number | bigint | null | undefined;
+type Children = Child | Child[];
+
+interface ProblemFields {
+  title?: string;
+  detail?: string;
+  code?: string;
+  offset?: Int | null;
+  message?: string;
+  line?: number;
+  column?: number;
+}
+
+interface Span {
+  start_ns: Int;
+  end_ns: Int;
+}
+
+interface TimeWindow {
+  start_ns?: Int | null;
+  end_ns?: Int | null;
+  relative?: boolean;
+  from?: string | null;
+  to?: string | null;
+}
+
+interface Criteria {
+  ranks?: Int[];
+  steps?: Int[];
+  devices?: Int[];
+  streams?: string[];
+  threads?: string[];
+  processes?: string[];
+  categories?: string[];
+  names?: string[];
+  phases?: string[];
+  window?: TimeWindow;
+  min_dur_ns?: Int;
+}
+
+interface TraceSelection extends Criteria {
+  straddle?: string;
+  closure?: Record<string, boolean>;
+  exclude?: Criteria;
+}
+
+interface Step extends Span {
+  number: Int;
+  name: string;
+}
+
+interface Device {
+  id: Int | string;
+  name: string | null;
+  memory_bytes: Int | null;
+  events: Int | null;
+}
+
+interface Process {
+  pid: Int | string;
+  name: string | null;
+  labels: string | null;
+  events: Int;
+}
+
+interface Thread {
+  pid: Int | string;
+  tid: Int | string;
+  name: string | null;
+  events: Int;
+}
+
+interface MergedRank {
+  rank: Int;
+  name: string;
+  shift_ns: Int | null;
+  collectives: Int;
+  residual_ns: Record<string, Int> | null;
+  base_ns: Int | null;
+}
+
+interface HealthNote {
+  kind: string;
+  code: string;
+  detail: string;
+  count: Int;
+  examples: { offset: Int | null; text: string | null }[];
+}
+
+interface Health {
+  refused: Int;
+  repaired: Int;
+  notes: HealthNote[];
+}
+
+interface Progress {
+  bytes: Int;
+  bytes_total: Int | null;
+  events: Int;
+}
+
+/** A trace as lists have it. */
+interface TraceSummary {
+  id: string;
+  name: string;
+  state: string;
+  error: ProblemFields | null;
+  health: Health;
+  progress: Progress;
+  size: Int;
+  rank: Int | null;
+  world_size: Int | null;
+  parent: string | null;
+  group: { id: string; name: string } | null;
+  events: { in: Int; kept: Int; refused: Int };
+  steps_count: Int;
+  bounds: Span | null;
+  created_at: string;
+  selection: TraceSelection | null;
+}
+
+interface Trace extends TraceSummary {
+  job: string | null;
+  sha256: string | null;
+  format: string | null;
+  host: string | null;
+  path: string | null;
+  backend: string | null;
+  base_ns: Int | null;
+  pinned: boolean;
+  counts: Record<string, Int>;
+  steps: Step[];
+  streams: string[];
+  devices: Device[];
+  processes: Process[];
+  threads: Thread[];
+  ranks: MergedRank[];
+}
+
+/** A trace with what its page adds: the trace that it was cut from, and the time left of its ingest. */
+interface ShownTrace extends Trace {
+  parent_trace: Trace | null;
+  left?: string;
+}
+
+interface Cycle {
+  cycle: Int;
+  missing: Int[];
+}
+
+interface GroupRank {
+  trace: string;
+  name: string;
+  state: string;
+  rank: Int | null;
+  cycle: Int | null;
+  host: string | null;
+  events: Int;
+  size: Int;
+}
+
+interface Group {
+  id: string;
+  name: string;
+  traces: Int;
+  size: Int;
+  world_size: Int | null;
+  cycles: Cycle[];
+  cycles_by: string;
+  missing: Int[];
+  run_id: string | null;
+  created_at: string;
+  ranks: GroupRank[];
+}
+
+interface Job {
+  id: string;
+  state: string;
+  progress: Progress & { events_total: Int | null };
+  eta_s: number | null;
+  error: ProblemFields | null;
+  result: { traces: string[] };
+}
+
+interface EngineNote {
+  code: string;
+  count: Int;
+  detail: string;
+}
+
+interface EngineStat {
+  name: string;
+  value: Int;
+  severity: string;
+  detail: string | null;
+}
+
+interface Shown {
+  expected: Int;
+  engine: Int;
+}
+
+interface Account {
+  complete: boolean;
+  lanes: Int;
+  base_ns: Int;
+  events: Int;
+  shown: Int;
+  slices: Shown;
+  flows: Shown;
+  counters: Shown;
+  notes: EngineNote[];
+  stats: EngineStat[];
+}
+
+type EngineKey = { args: string; selection: TraceSelection | null };
+
+interface Session extends EngineKey {
+  trace: string;
+  state: string;
+  engine: { rss_bytes: Int | null; peak_bytes: Int | null; predicted_bytes: Int; restarts: Int };
+  progress: { bytes: Int; events_total: Int };
+  load_s: number | null;
+  clients: Int;
+  queries: Int;
+  waiting: Int;
+  error: ProblemFields | null;
+  account: Account | null;
+}
+
+interface ListenerStatus {
+  enabled: boolean;
+  host: string;
+  port: Int;
+  trace: string | null;
+  error: string | null;
+}
+
+interface Column {
+  name: string;
+  type: string;
+  unit?: string | null;
+  description?: string;
+}
+
+type Value = string | number | bigint | boolean | null;
+
+interface Table {
+  columns: Column[];
+  rows: Value[][];
+}
+
+interface QueryResult extends Table {
+  truncated: boolean;
+  elapsed_ms: number;
+}
+
+interface ParameterSchema {
+  description?: string;
+  default?: Value;
+  type?: string;
+  enum?: string[];
+  anyOf?: ParameterSchema[];
+}
+
+interface Analysis {
+  name: string;
+  answers: string;
+  applies: boolean;
+  reason: string | null;
+  parameters: Record<string, ParameterSchema>;
+}
+
+interface AnalysisAnswer {
+  analysis: string;
+  definition: string;
+  source: string;
+  notes: string[];
+  elapsed_ms: number;
+  tables: Record<string, Table>;
+}
+
+/** The Perfetto UI, which publishes no types. */
+type PerfettoApp = any;
+type PerfettoTrace = any;
+type PerfettoEngine = any;
+type PerfettoNode = any;
+
+interface Window {
+  app?: PerfettoApp;
+}
+
+/** Elements of the templates that are more than an HTMLElement, by id. */
+interface ElementsById {
+  "analysis-name": HTMLSelectElement;
+  "analysis-part": HTMLSelectElement;
+  "analysis-run": HTMLButtonElement;
+  confirm: HTMLDialogElement;
+  "confirm-no": HTMLButtonElement;
+  "confirm-yes": HTMLButtonElement;
+  "cut-by": HTMLSelectElement;
+  "cut-download": HTMLAnchorElement;
+  "cut-open": HTMLAnchorElement;
+  "engine-args": HTMLSelectElement;
+  "file-input": HTMLInputElement;
+  filter: HTMLInputElement;
+  "login-next": HTMLInputElement;
+  "merge-align": HTMLSelectElement;
+  "merge-run": HTMLButtonElement;
+  newer: HTMLButtonElement;
+  older: HTMLButtonElement;
+  "sql-cancel": HTMLButtonElement;
+  "sql-input": HTMLTextAreaElement;
+  "sql-limit": HTMLSelectElement;
+}
+
+type ElementById<Id extends string> = Id extends keyof ElementsById
+  ? ElementsById[Id]
+  : Id extends `cut-${string}`
+    ? HTMLInputElement
+    : HTMLElement;

@@ -1,0 +1,55 @@
+"""Bring the documents up to date: `python -m tests.docs [--code] [PAGE…]`.
+
+Writes outputs and generated parts anew where they differ from what commands print and from the code; with `--code` only
+the generated parts, in a second. An output that is replaced loses its `…`: read the difference before a commit.
+"""
+
+import sys
+from pathlib import Path
+
+from tests.docs.generated import written
+from tests.docs.pages import PAGES, Block, agree, blocks, commands
+from tests.docs.shell import Shell, shell
+
+
+def renewed(page: str, terminal: Shell) -> str:
+    """The page with the outputs that its commands have now, where they do not agree."""
+    pieces, at = [], 0
+    for block in blocks(page):
+        text = _answered(block, terminal)
+        pieces += [page[at : block.start], text]
+        at = block.start + len(block.text)
+    return "".join([*pieces, page[at:]])
+
+
+def _answered(block: Block, terminal: Shell) -> str:
+    if block.language != "console":
+        return block.text
+    lines = []
+    for command in commands(block.text):
+        _, output = terminal.run(command.text)
+        shown = command.output if agree(command.output, output) else output
+        lines += ["$ " + command.text.replace("\n", "\n> "), *filter(None, [shown])]
+    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+def _main(words: list[str]) -> None:
+    pages = [Path(word).resolve() for word in words if word != "--code"] or PAGES
+    if "--code" in words:
+        for page in pages:
+            _write(page, written(page.read_text()))
+        return
+    with shell() as terminal:
+        for page in pages:
+            terminal.clear()
+            _write(page, written(renewed(page.read_text(), terminal)))
+
+
+def _write(page: Path, text: str) -> None:
+    if text != page.read_text():
+        page.write_text(text)
+        print(f"{page.name} is written anew")  # noqa: T201
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,75 @@
+"""The parts of the documents that are written from the code: between `<!-- from code: NAME -->` and `<!-- end -->`."""
+
+import inspect
+import re
+from collections.abc import Iterator
+
+from service.analysis.catalogue import QUESTIONS
+from service.http.problems import status_of
+from service.settings import Settings
+from service.trace import errors
+
+_PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+
+
+def written(page: str) -> str:
+    """A page with its generated parts as the code has them now."""
+    return _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[4]}", page)
+
+
+def settings() -> str:
+    """The table of all settings."""
+    rows = [
+        f"| `TRACEDOCK_{name.upper()}` | {_default(field.default)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+
+
+def questions() -> str:
+    """The table of all analyses."""
+    rows = [f"| [`{name}`](#{name}) | {question.answers} |" for name, question in QUESTIONS.items()]
+    return "\n".join(["| name | answers |", "|---|---|", *rows])
+
+
+def definitions() -> str:
+    """A section for each analysis: its definition, source, tables and parameters."""
+    return "\n\n".join(_definition(name) for name in QUESTIONS)
+
+
+def problems() -> str:
+    """The table of all error codes, by status."""
+    rows = sorted({(status_of(kind("")), kind.code, kind.title) for kind in _kinds(errors.TracedockError)})
+    table = [f"| {status} | `{code}` | {title}. |" for status, code, title in rows]
+    return "\n".join(["| status | code | title |", "|---|---|---|", *table])
+
+
+def _definition(name: str) -> str:
+    question = QUESTIONS[name]
+    tables = ", ".join(f"`{table}`" for table in question.tables)
+    parts = [f"### {name}", question.definition, f"Tables: {tables}. [Reference]({question.source})."]
+    parameters = question.parameters.model_fields
+    if parameters:
+        rows = [f"| `{each}` | `{field.default}` | {field.description} |" for each, field in parameters.items()]
+        parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _default(value: object) -> str:
+    if value is None or value in ("", ()):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, int) and value >= 1 << 30 and value % (1 << 30) == 0:
+        return f"{value >> 30} GiB"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockError]]:
+    for each in kind.__subclasses__():
+        if "code" in vars(each) and len(inspect.signature(each).parameters):
+            yield each
+        yield from _kinds(each)
+
+
+PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}

@@ -1,0 +1,83 @@
+"""The documents: their blocks of code, the commands in these, and how an output is compared with what is shown."""
+
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ID = re.compile(r"\b[0-9a-f]{12}\b")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the text of the block right after it if that is an output.
+
+    Attributes:
+        language: what follows the fence.
+        text: what is between the fences.
+        start: offset of `text` in the page.
+        output: of a `text` block that follows with only a line `prints:` between, else None.
+    """
+
+    language: str
+    text: str
+    start: int
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a `console` block, and the output that is shown below it."""
+
+    text: str
+    output: str
+
+
+def blocks(page: str) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    matches = list(_BLOCK.finditer(page))
+    return [
+        Block(match[1], match[2], match.start(2), after[2] if after and _is_output(page, match, after) else None)
+        for match, after in zip_longest(matches, matches[1:])
+    ]
+
+
+def commands(block: str) -> list[Command]:
+    """The commands of a `console` block: each begins at `$ `, and goes on in lines that begin with `> `."""
+    found = []
+    for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        first, *rest = text.splitlines()
+        lines = [first]
+        while rest and rest[0].startswith("> "):
+            lines.append(rest.pop(0).removeprefix("> "))
+        found.append(Command("\n".join(lines), "\n".join(rest).rstrip()))
+    return found
+
+
+def agree(shown: str, output: str) -> bool:
+    """Return whether an output is the one that a page shows.
+
+    Ids of 12 hexadecimal digits and times of the day may differ. `…` in a line stands for any text, and a line of
+    nothing but `…` for any lines.
+    """
+    pattern = "".join(
+        r"(?:[^\n]*\n)*" if line.strip() == "…" else r"[^\n]*".join(map(re.escape, line.split("…"))) + r"\n"
+        for line in _still(shown).splitlines()
+    )
+    return re.fullmatch(pattern, _still(output) + "\n" if output else "") is not None
+
+
+def _still(text: str) -> str:
+    """The text with one id, one time of the day, and no space at the ends of lines."""
+    text = _TIME.sub("2026-01-01T00:00:00.000Z", _ID.sub("0123456789ab", text))
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def _is_output(page: str, block: "re.Match[str]", after: "re.Match[str]") -> bool:
+    return after[1] == "text" and page[block.end() : after.start()].strip() in {"", "prints:"}

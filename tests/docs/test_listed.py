@@ -1,0 +1,145 @@
+"""What the documents list is what there is: settings, routes, commands, analyses, codes of errors, paths, links."""
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from service.analysis.catalogue import QUESTIONS
+from service.cli.main import app
+from tests.docs.generated import PARTS, written
+from tests.docs.pages import PAGES, ROOT
+from tests.server import Server
+
+DOCS = ROOT / "docs"
+GUIDES = ["tour", "api", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
+ALSO = ["deployment", "settings", "ARCHITECTURE"]
+HOUSE = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+SELECTION = "--steps"
+_ROUTE = re.compile(r"`(GET|PUT|POST|PATCH|DELETE|HEAD|OPTIONS) (/[^`?]*)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_generated_parts_of_a_page_are_what_the_code_has(page: Path) -> None:
+    assert page.read_text() == written(page.read_text()), f"python -m tests.docs {page.relative_to(ROOT)}"
+
+
+def test_each_generated_part_is_in_one_page() -> None:
+    names = [
+        name for page in PAGES for name in re.findall(r"^<!-- from code: (\w+) -->$", page.read_text(), re.MULTILINE)
+    ]
+    assert sorted(names) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_analyses_page_has_the_definition_of_each_question(name: str) -> None:
+    page = (DOCS / "analyses.md").read_text()
+    assert f"### {name}\n\n{QUESTIONS[name].definition}\n" in page
+
+
+def test_api_page_lists_every_route_and_no_other(server: Server) -> None:
+    paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
+    routes = {
+        (method.upper(), _general(path.removeprefix("/api/v1")))
+        for path, methods in paths.items()
+        for method in methods
+    }
+    listed = {(method, path) for method, path in _ROUTE.findall((DOCS / "api.md").read_text())}
+    unlisted_by_openapi = {("POST", "/login"), ("POST", "/logout")}
+    assert listed == routes | unlisted_by_openapi
+
+
+def test_command_line_page_lists_every_command_and_option() -> None:
+    page = (DOCS / "command-line.md").read_text()
+    rows = {row.split("`")[1].split()[1]: row for row in re.findall(r"^\| `tracedock .*$", page, re.MULTILINE)}
+    selection = page.split("## Options of a selection")[1].split("## Examples")[0]
+    commands = dict(_commands())
+    assert rows.keys() == {name.split()[0] for name in commands}
+    for name, options in commands.items():
+        row = rows[name.split()[0]]
+        assert all(word in row for word in name.split())
+        shown = row + (selection if SELECTION in options else "")
+        assert [option for option in options if not _is_in(option, shown)] == [], name
+
+
+def test_command_line_page_has_the_exit_codes_of_the_help() -> None:
+    epilog = str(get_command(app).epilog)
+    assert epilog.removesuffix(".") in (DOCS / "command-line.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name) if name else page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert anchor in {_anchor(heading) for heading in headings}, link
+
+
+def test_readme_links_every_guide() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert {page.stem for page in DOCS.glob("*.md")} == {*GUIDES, *ALSO}
+    assert [page for page in [*GUIDES, *ALSO] if f"(docs/{page}.md)" not in readme] == []
+    assert len(readme.splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", HOUSE, ids=lambda page: page.stem)
+def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
+    text = re.sub(r"```(?!text).*?```", "", page.read_text(), flags=re.DOTALL)
+    names = set(re.findall(r"`((?:service|tests|docs|docker)(?:/[\w.*<>-]+)*/?)`", text))
+    modules = set(re.findall(r"`((?:service|tests)(?:\.\w+)+)`", text))
+    assert names
+    missing = [name for name in names if "<" not in name and not any(ROOT.glob(name.rstrip("/")))]
+    missing += [name for name in modules if not _is_module(name)]
+    assert missing == []
+
+
+def test_architecture_names_every_room() -> None:
+    text = (DOCS / "ARCHITECTURE.md").read_text()
+    rooms = [path.parent for path in (ROOT / "service").glob("*/__init__.py")]
+    assert [room.name for room in rooms if f"`service/{room.name}/`" not in text] == []
+
+
+def _is_in(option: str, shown: str) -> bool:
+    return any(re.search(rf"{form}(?![\w-])", shown) for form in (option, option.replace("--", "--no-", 1)))
+
+
+def _general(path: str) -> str:
+    return re.sub(r"^(/traces/\{trace_id\}/analysis/)\w+$", r"\1{name}", path)
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command, by its words, with its options, except `--help`."""
+    root = get_command(app)
+    for name, command in root.commands.items():  # type: ignore[attr-defined] # Typer's own group has them
+        children = getattr(command, "commands", {})
+        yield name, _options(command)
+        for child, below in children.items():
+            yield f"{name} {child}", _options(below)
+
+
+def _options(command: object) -> list[str]:
+    parameters = command.params  # type: ignore[attr-defined] # of click, which ships no types of it here
+    return [
+        next(option for option in reversed(parameter.opts) if option.startswith("--"))
+        for parameter in parameters
+        if parameter.param_type_name == "option" and "--help" not in parameter.opts
+    ]

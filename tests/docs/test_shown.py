@@ -1,0 +1,85 @@
+"""Every command, program and query that the documents show runs, and prints what they show."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.analysis.catalogue import QUESTIONS
+from service.trace.selection import Selection
+from tests.docs.pages import EXAMPLES, PAGES, ROOT, agree, blocks, commands
+from tests.docs.shell import Shell, shell
+
+LANGUAGES = {"console", "json", "mermaid", "python", "sh", "sql", "text"}
+FAILURE = "error: "
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Shell]:
+    with shell() as opened:
+        yield opened
+
+
+@pytest.mark.timeout(900)  # each page starts dozens of processes
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_page_print_what_it_shows(terminal: Shell, page: Path) -> None:
+    terminal.clear()
+    for block in blocks(page.read_text()):
+        if block.language == "console":
+            for command in commands(block.text):
+                status, output = terminal.run(command.text)
+                assert agree(command.output, output), f"$ {command.text}\n{output}\n--- is shown as\n{command.output}"
+                assert (status != 0) == (FAILURE in command.output), command.text
+        if block.language == "python":
+            status, output = terminal.python(block.text)
+            assert status == 0, output
+            assert block.output is None or agree(block.output, output), output
+        if block.language == "sql":
+            status, output = terminal.run(f"tracedock query gpt_rank0.pt.trace.json.gz - <<'SQL'\n{block.text}SQL")
+            assert status == 0, output
+            assert len(output.splitlines()) > 1, f"no row: {block.text}"
+            assert block.output is None or agree(block.output, output), f"{block.text}\n{output}"
+
+
+@pytest.mark.timeout(300)
+def test_every_analysis_but_that_of_hardware_counters_answers_on_the_examples(terminal: Shell) -> None:
+    terminal.clear()
+    first, second = (terminal.server.upload(file)["id"] for file in sorted(EXAMPLES.iterdir()))
+
+    for name, question in QUESTIONS.items():
+        answer = terminal.server.api.get(f"/traces/{first}/analysis/{name}", params={"traces": second})
+        assert (answer.status_code == 200) == (name != "counters"), name
+        if name != "counters":
+            assert answer.json()["tables"][next(iter(question.tables))]["rows"], name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_of_a_page_are_of_a_language_that_is_tested(page: Path) -> None:
+    assert {block.language for block in blocks(page.read_text())} <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_json_of_a_page_is_a_selection(page: Path) -> None:
+    for block in blocks(page.read_text()):
+        if block.language == "json":
+            Selection.model_validate(json.loads(block.text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_targets_of_make_that_a_page_names_exist(page: Path) -> None:
+    targets = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if ": " in line}
+    for block in blocks(page.read_text()):
+        for line in block.text.splitlines():
+            if block.language == "sh" and line.startswith("make "):
+                assert line.split()[1] in targets
+
+
+def test_an_output_agrees_up_to_ids_times_and_ellipses() -> None:
+    assert agree("id a1b2c3d4e5f6 …", "id 0123456789ab is ready ")
+    assert agree("a\n…\nz", "a\nb\nc\nz")
+    assert agree("a\n…\nz", "a\nz")
+    assert agree("", "")
+    assert not agree("a\n…", "b\nc")
+    assert not agree("7 events", "8 events")
+    assert not agree("", "a")

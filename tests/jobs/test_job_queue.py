@@ -1,0 +1,312 @@
+"""Queues run jobs in order, and the monitor notifies all that wait for jobs."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from service.http.job_events import job_events
+from service.jobs.job_monitor import REQUESTED_S, JobMonitor
+from service.jobs.job_queue import JobQueue
+from service.jobs.slots import SMALL_BYTES
+from service.store.catalog import Catalog
+from service.store.jobs import Job, Jobs, JobState, Priority
+from service.streaming.source import Progress
+from service.trace.errors import JobDied, NotReady, UnknownJob
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog(tmp_path / "catalog.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def jobs(catalog: Catalog) -> Jobs:
+    return Jobs(catalog.connection)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+class HeldJobs:
+    """A queue whose jobs run until they are released."""
+
+    def __init__(self, jobs: Jobs, *, at_once: int = 1, attempts: int = 3) -> None:
+        self.monitor = JobMonitor(jobs)
+        self.queue = JobQueue(self.monitor, ["merge"], self.attempt, at_once=at_once, attempts=attempts)
+        self.begun: list[int] = []
+        self.ends: dict[int, asyncio.Event] = {}
+        self.error: Exception | None = None
+
+    async def attempt(self, job: Job) -> None:
+        self.begun.append(job.id)
+        self.monitor.moved(job.id, Progress(events=1, events_total=2))
+        await self.ends.setdefault(job.id, asyncio.Event()).wait()
+        if self.error:
+            raise self.error
+        self.monitor.jobs.finish(job, {"traces": []})
+
+    def submit(self, priority: Priority = Priority.INTERACTIVE) -> int:
+        job = self.monitor.jobs.add("merge", {}, priority=priority)
+        self.queue.wake()
+        return job.id
+
+    def release(self, job_id: int) -> None:
+        self.ends.setdefault(job_id, asyncio.Event()).set()
+
+    async def has_begun(self, count: int) -> None:
+        """Return once `count` jobs have begun."""
+        with self.monitor.watching() as news:
+            while len(self.begun) < count:
+                await news.wait()
+                news.clear()
+
+    async def all_over(self, *ids: int) -> None:
+        """Return once the jobs are done, without waiting for one of them, which would let it go first."""
+        with self.monitor.watching() as news:
+            while {self.monitor.jobs.get(job_id).state for job_id in ids} != {JobState.DONE}:
+                await news.wait()
+                news.clear()
+
+    async def over(self, job_id: int) -> Job:
+        return await self.monitor.settled(job_id, within_s=20)
+
+
+# -- queues ------------------------------------------------------------------------------------------------------
+
+
+def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs, at_once=2)
+        held.queue.start()
+        bulk = [held.submit(Priority.BULK) for _ in range(3)]
+        urgent = held.submit()
+        for job_id in (*bulk, urgent):
+            held.release(job_id)
+        await held.all_over(*bulk, urgent)
+        assert held.begun == [urgent, *bulk]
+        await held.queue.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, is_asked: bool) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs)
+        held.queue.start()
+        others, awaited = [held.submit() for _ in range(2)], held.submit(Priority.BULK)
+        for job_id in (*others, awaited):
+            held.release(job_id)
+        if is_asked:
+            held.monitor.ask_for(awaited)
+            await held.all_over(*others, awaited)
+        else:
+            await held.over(awaited)
+            await held.all_over(*others)
+        assert held.begun == [awaited, *others]
+        await held.queue.close()
+
+    run(work())
+
+
+def test_request_makes_a_job_awaited_for_a_while_only(jobs: Jobs) -> None:
+    now = 0.0
+    monitor = JobMonitor(jobs, clock=lambda: now)
+    monitor.ask_for(7)
+    with monitor.watching(8), monitor.watching():
+        assert monitor.awaited() == {7, 8}
+    now = REQUESTED_S
+    assert monitor.awaited() == set()
+    monitor.ask_for(9)
+    assert monitor.awaited() == {9}
+
+
+def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> None:
+    async def work() -> None:
+        large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
+        small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
+        held = HeldJobs(jobs)
+        held.queue.start()
+        first, waiting = (jobs.add("merge", {"traces": [large]}).id for _ in range(2))
+        held.queue.wake()
+        await held.has_begun(1)
+        two, three = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
+        assert (held.queue.has_room(two), held.queue.has_room(jobs.get(waiting))) == (True, False)
+        held.queue.wake()
+        await held.has_begun(2)
+        assert not held.queue.has_room(three)
+        for job_id in (two.id, three.id):
+            held.release(job_id)
+            await held.all_over(job_id)
+        assert held.begun == [first, two.id, three.id]
+        for job_id in (first, waiting):
+            held.release(job_id)
+        await held.all_over(first, waiting)
+        await held.queue.close()
+
+    run(work())
+
+
+def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs, attempts=3)
+        held.error = JobDied("The process was killed by SIGKILL.")
+        held.queue.start()
+        job_id = held.submit()
+        held.release(job_id)
+        job = await held.over(job_id)
+        assert held.begun == [job_id] * 3
+        assert (job.state, job.attempts) == (JobState.FAILED, 3)
+        assert job.error == {
+            "code": "job_died", "title": "The process that did the job died",
+            "detail": "The process was killed by SIGKILL, 3 times.", "attempts": 3,
+        }  # fmt: skip
+        await held.queue.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize(("error", "code"), [(NotReady("no"), "not_ready"), (ValueError("a bug"), "internal")])
+def test_failed_job_has_its_error_and_next_job_runs(jobs: Jobs, error: Exception, code: str) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs)
+        held.error = error
+        held.queue.start()
+        first, second = held.submit(), held.submit()
+        held.release(first)
+        failed = await held.over(first)
+        assert (failed.state, (failed.error or {})["code"]) == (JobState.FAILED, code)
+        held.error = None
+        held.release(second)
+        assert (await held.over(second)).state is JobState.DONE
+        await held.queue.close()
+
+    run(work())
+
+
+def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs)
+        held.queue.start()
+        runs, waits, last = held.submit(), held.submit(), held.submit()
+        await held.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
+        assert (await held.monitor.cancel(waits)).state is JobState.CANCELLED
+        assert (await held.monitor.cancel(runs)).state is JobState.CANCELLED
+        held.release(last)
+        assert (await held.over(last)).state is JobState.DONE
+        assert (await held.monitor.cancel(last)).state is JobState.DONE
+        assert held.begun == [runs, last]
+        with pytest.raises(UnknownJob):
+            await held.monitor.cancel(99)
+        await held.queue.close()
+
+    run(work())
+
+
+def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: Jobs) -> None:
+    async def work() -> None:
+        held = HeldJobs(jobs)
+        held.queue.start()
+        job_id = held.submit()
+        await held.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
+        await held.queue.close()
+        jobs.requeue()
+        again = HeldJobs(jobs)
+        again.release(job_id)
+        again.queue.start()
+        job = await again.over(job_id)
+        assert (job.state, job.attempts) == (JobState.DONE, 1)
+        await again.queue.close()
+
+    run(work())
+
+
+def test_time_left_is_known_for_second_job_of_a_kind(jobs: Jobs) -> None:
+    async def work() -> None:
+        now = 0.0
+        monitor = JobMonitor(jobs, clock=lambda: now)
+        estimates = []
+        for _ in range(2):
+            job = jobs.claim(["merge"]) or jobs.claim([jobs.add("merge", {}).kind])
+            assert job
+            for events in range(5):
+                monitor.moved(job.id, Progress(events=events, events_total=4))
+                estimates.append(monitor.left_s(job.id))
+                now += 1
+            now += 1
+            jobs.finish(job, {"traces": []})
+            monitor.stopped(job.id)
+            assert (monitor.progress(job.id), monitor.left_s(job.id)) == (None, None)
+        assert estimates[:5] == [None] * 5
+        assert estimates[6:] == pytest.approx([5.0, 4.0, 3.0, 2.0])  # and two more for the end
+
+    run(work())
+
+
+# -- waits --------------------------------------------------------------------------------------------------
+
+
+def test_wait_for_a_job_returns_it_as_it_is_when_time_is_up(jobs: Jobs) -> None:
+    async def work() -> None:
+        monitor = JobMonitor(jobs)
+        job = jobs.add("merge", {})
+        assert (await monitor.settled(job.id, within_s=0.01)).state is JobState.QUEUED
+        with pytest.raises(UnknownJob):
+            await monitor.settled(99, within_s=1)
+
+    run(work())
+
+
+def test_monitor_that_closes_releases_all_waits(jobs: Jobs) -> None:
+    async def work() -> None:
+        monitor = JobMonitor(jobs)
+        job = jobs.add("merge", {})
+        waiting = [asyncio.create_task(monitor.settled(job.id, within_s=60)) for _ in range(3)]
+        await asyncio.sleep(0)  # they wait now
+        monitor.close()
+        assert {(await waiting_task).state for waiting_task in waiting} == {JobState.QUEUED}
+
+    run(work())
+
+
+async def _events(monitor: JobMonitor, job_id: int, last: str = "") -> list[str]:
+    return [
+        piece.decode()
+        async for piece in job_events(monitor, job_id, lambda job: {"state": job.state}, last=last, heartbeat_s=0.01)
+    ]
+
+
+def test_stream_without_news_sends_heartbeats(jobs: Jobs) -> None:
+    async def work() -> None:
+        monitor = JobMonitor(jobs)
+        job = jobs.add("merge", {})
+        stream = job_events(monitor, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
+        assert [await anext(stream) for _ in range(4)] == [
+            b"retry: 1000\n\n", b'id: 0.queued.0.0\ndata: {"state":"queued"}\n\n',
+            b": nothing new\n\n", b": nothing new\n\n",
+        ]  # fmt: skip
+        jobs.cancel(job)
+        monitor.changed(job.id)
+        rest = b"".join([piece async for piece in stream])
+        assert orjson.loads(rest.rpartition(b"data: ")[2]) == {"state": "cancelled"}
+
+    run(work())
+
+
+def test_stream_repeats_no_event_that_its_client_has(jobs: Jobs) -> None:
+    async def work() -> None:
+        monitor = JobMonitor(jobs)
+        job = jobs.add("merge", {})
+        jobs.cancel(job)
+        assert len(await _events(monitor, job.id)) == 2
+        assert await _events(monitor, job.id, last="0.cancelled.0.0") == ["retry: 1000\n\n"]
+        assert await _events(monitor, 99) == ["retry: 1000\n\n"]
+
+    run(work())

@@ -1,0 +1,94 @@
+"""Each rendering is a process of its own, which writes the document for an engine and then its account."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from service.cutting.source import Source
+from service.jobs.exports import Renderings
+from service.rendering.document import render
+from service.rendering.render_report import RenderReport
+from service.trace.errors import ExportFailed, NothingSelected
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
+from tests.cutting.test_cut import ingested
+from tests.processes import living
+from tests.traces import TraceShape, sized, trace_chunks
+
+LANES = 16_000  # whose account is more than pipes and their readers hold
+
+
+def written(
+    trace: Source, selection: Selection | None = None, args: Args = "all"
+) -> tuple[bytes, list[dict[str, Any]]]:
+    """The document of a process, and its accounts."""
+    heard: list[dict[str, Any]] = []
+
+    async def take() -> bytes:
+        renderings = Renderings()
+        try:
+            document = renderings.document(trace.columns, trace.summary, selection, args, heard.append)
+            async with asyncio.timeout(60):
+                return b"".join([piece async for piece in document])
+        finally:
+            await renderings.close()
+
+    return asyncio.run(take()), heard
+
+
+def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, Any]:
+    report = RenderReport()
+    document = b"".join(render(trace.columns, trace.summary, report, selection=selection, args=args))
+    return document, orjson.loads(orjson.dumps(report))
+
+
+@pytest.fixture(scope="module")
+def trace(step_trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return ingested(step_trace.read_bytes(), tmp_path_factory.mktemp("rendering") / "trace")
+
+
+@pytest.mark.parametrize("args", ["all", "none"])
+def test_rendering_yields_the_document_and_then_the_account(trace: Source, args: Args) -> None:
+    document, heard = written(trace, args=args)
+    assert (document, heard) == (expected(trace, args=args)[0], [expected(trace, args=args)[1]])
+
+
+def test_rendering_writes_what_a_selection_keeps(trace: Source) -> None:
+    selection = Selection(steps=[trace.summary["steps"][0]["number"]])
+    document, [heard] = written(trace, selection)
+    assert (document, heard) == expected(trace, selection)
+    assert heard["events"] < trace.summary["events"]["kept"]
+
+
+def test_failed_rendering_raises_its_error_without_an_account(trace: Source) -> None:
+    with pytest.raises(NothingSelected):
+        written(trace, Selection(names=["there is none"]))
+    with pytest.raises(ExportFailed):
+        written(Source(trace.columns / "none", trace.name, trace.summary, trace.source))
+
+
+def test_account_of_many_lanes_delays_nothing(tmp_path: Path) -> None:
+    here = '{{"ph":"X","name":"a","pid":1,"tid":{},"ts":1,"dur":1}}'
+    trace = ingested(f"[{','.join(here.format(tid) for tid in range(LANES))}]", tmp_path / "trace")
+    document, [heard] = written(trace)
+    assert document.count(b'"ph":"X"') == len(heard["tracks"]) == LANES
+
+
+def test_closed_rendering_ends_its_process(tmp_path: Path) -> None:
+    text = b"".join(trace_chunks(sized(TraceShape(), 8_000_000)))  # more than pipes and their readers hold
+    trace = ingested(text, tmp_path / "trace")
+
+    async def leave() -> psutil.Process:
+        renderings = Renderings()
+        async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
+            await anext(document)
+            (begun,) = living("service.jobs.children render")
+        await renderings.close()
+        return begun
+
+    assert not asyncio.run(leave()).is_running()

@@ -1,0 +1,163 @@
+"""Sanitizing changes harmful values only, and all harmful texts are suspects."""
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.rendering.sanitizing import DEPTH_MAX, LONG, containing, counter_args, plain, sanitized, suspects
+from service.rendering.text import PackedTexts
+
+HARMFUL = st.characters(categories=["Cs"]) | st.just("\0")
+SOUND = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+STRINGS = st.text(st.characters() | HARMFUL)
+NUMBERS = st.integers() | st.integers(-(2**70), 2**70) | st.floats()
+
+
+def objects(strings: st.SearchStrategy[str], numbers: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    leaves = st.none() | st.booleans() | strings | numbers
+    values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(strings, inner), max_leaves=12)
+    return st.dictionaries(strings, values, max_size=5)
+
+
+ANY = objects(STRINGS, NUMBERS) | st.lists(STRINGS) | STRINGS | NUMBERS | st.none()
+HARMLESS = objects(SOUND, st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False))
+
+
+def text_of(value: Any, *, escaped: bool) -> str:
+    """Return a value as JSON, in the form in which ingest stores arguments."""
+    text = json.dumps(value, ensure_ascii=escaped, separators=(",", ":"))
+    text = re.sub(r'("[^"\\]*(?:\\.[^"\\]*)*")|NaN|-?Infinity', lambda match: match[1] or "1e999", text)
+    return text if escaped else text.encode("utf-8", "replace").decode()
+
+
+def check(value: Any, depth: int = 0) -> None:
+    """Check that a value is harmless."""
+    assert depth <= DEPTH_MAX
+    match value:
+        case dict():
+            for key, item in value.items():
+                check(key)
+                check(item, depth + 1)
+        case list():
+            for item in value:
+                check(item, depth + 1)
+        case str():
+            assert "\0" not in value
+            value.encode()
+        case bool() | None:
+            pass
+        case int():
+            assert -(1 << 63) <= value < 1 << 63
+        case float():
+            assert math.isfinite(value)
+        case _:
+            raise AssertionError(value)
+
+
+@given(ANY, st.booleans())
+def test_sanitized_values_are_harmless(value: Any, escaped: bool) -> None:
+    result = sanitized(text_of(value, escaped=escaped))
+    check(json.loads(result))
+    assert isinstance(json.loads(result), dict)
+    assert "\\ud" not in result
+    assert sanitized(result) == result
+
+
+@given(HARMLESS, st.booleans())
+def test_harmless_values_are_unchanged(value: dict[str, Any], escaped: bool) -> None:
+    assert json.loads(sanitized(text_of(value, escaped=escaped))) == value
+
+
+@given(st.lists(ANY, max_size=6), st.booleans())
+def test_all_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped: bool) -> None:
+    texts = [text_of(value, escaped=escaped) for value in values]
+    table = PackedTexts.of([text.encode() for text in texts])
+    suspect = {*suspects(table.values, table.starts).tolist()}
+    for index, text in enumerate(texts):
+        if index not in suspect:
+            check(json.loads(text))
+            assert json.loads(sanitized(text)) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a":"\u0000"}', r'{"\u0000":1}', r'{"a":"\ud83d"}', r'{"a":"\uDC00"}', r'{"a":"\ud83d\ude00"}',
+        '{"a":9223372036854775808}', '{"a":-9223372036854775809}', '{"a":1e999}', '{"a":1E+400}', '{"a":1.5e308}',
+        '{"a":[18446744073709551615]}', "[]", "7", '"text"', "null", f'{{"a":"{"x" * LONG}"}}',
+    ],
+)  # fmt: skip
+def test_harmful_text_is_suspect(text: str) -> None:
+    table = PackedTexts.of([b"{}", text.encode(), b'{"a":1}'])
+    assert suspects(table.values, table.starts).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"a":-9.5e-7}', '{"name":"kernel_1e999x"}', '{"a":"\\n\\\\"}', '{"a":123456789012345678}', '{"a":"é😀"}'],
+)
+def test_common_text_is_not_suspect(text: str) -> None:
+    table = PackedTexts.of([text.encode()])
+    assert suspects(table.values, table.starts).tolist() == []
+
+
+@pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1, 2000, 100_000])
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_values_nested_too_deep_become_text(depth: int, brackets: tuple[str, str]) -> None:
+    opens, closes = brackets
+    inner = opens * (depth - 1) + "1" + closes * (depth - 1)
+    result: Any = json.loads(sanitized(f'{{"b":{inner},"c":[2]}}'))
+    check(result)
+    assert result["c"] == [2]
+    inner_value = result["b"]
+    for _ in range(min(depth, DEPTH_MAX) - 1):
+        inner_value = inner_value[0] if isinstance(inner_value, list) else inner_value["a"]
+    deepest = opens * (depth - DEPTH_MAX) + "1" + closes * (depth - DEPTH_MAX)
+    assert inner_value == (1 if depth <= DEPTH_MAX else deepest)
+
+
+def test_duplicate_keys_keep_their_order() -> None:
+    assert sanitized('{"a":1,"a":9223372036854775808}') == '{"a": 1, "a": "9223372036854775808"}'
+
+
+def test_surrogate_pair_becomes_its_character() -> None:
+    assert sanitized(r'{"\ud83d\ude00":"\ud83d\ude00\ud83d"}') == '{"😀": "😀\N{REPLACEMENT CHARACTER}"}'
+    assert plain("a\0\ud83d") == "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    ("args", "kept", "numbers", "others"),
+    [
+        (None, {}, 0, 0),
+        ("{}", {}, 0, 0),
+        ('{"a":1,"b":2.5,"c":-0}', {"a": 1, "b": 2.5, "c": 0}, 3, 0),
+        ('{"a":"NaN","b":[1],"c":true,"d":null,"e":1e999}', {}, 0, 5),
+        ("7", {"value": 7}, 1, 0),
+        ('"text"', {}, 0, 1),
+        ('{"a":1,"a":2}', {"a": 2}, 1, 0),
+        (f'{{"a":{"9" * 5000},"b":{"9" * 40}}}', {"b": 1e40}, 1, 1),
+        (r'{"a\u0000\ud83d":1}', {"a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}": 1}, 1, 0),
+    ],
+)
+def test_counter_args_keep_only_numbers(args: str | None, kept: Any, numbers: int, others: int) -> None:
+    text, count, left_out = counter_args(args)
+    assert json.loads(text) == kept
+    assert (count, left_out) == (numbers, others)
+
+
+@given(st.lists(st.binary(max_size=12), max_size=5), st.binary(min_size=1, max_size=2))
+def test_texts_that_contain_a_word_are_found(texts: list[bytes], word: bytes) -> None:
+    table = PackedTexts.of(texts)
+    assert containing(table.values, table.starts, word).tolist() == [word in text for text in texts]
+
+
+def test_empty_texts_are_not_suspect() -> None:
+    table = PackedTexts.of([])
+    assert suspects(table.values, table.starts).tolist() == []
+    assert suspects(table.values, np.zeros(3, np.int64)).tolist() == []
