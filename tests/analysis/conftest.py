@@ -1,4 +1,4 @@
-"""Fixtures of the tests of analyses: real traces that are read once, their golden tables, and a function that asks."""
+"""Fixtures of the analyses' tests: real traces, read once, their golden tables, and answers to questions."""
 
 import gzip
 import json
@@ -45,7 +45,8 @@ def exact(name: str) -> dict[str, Any]:
     figures: dict[str, Any] = golden("exact", name)["0"]
     if name != "b200_eager_rank0_of_8":
         return figures
-    times: dict[str, list[tuple[int, int]]] = {"comm": [], "comp": [], "mem": []}  # the golden has one of 74 in comm
+    # the golden table has 1 of 74 communication kernels in comm
+    times: dict[str, list[tuple[int, int]]] = {"comm": [], "comp": [], "mem": []}
     for entry in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
         if entry.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
             communicating = entry["name"].startswith("nccl") or "multimem_all_reduce_kernel" in entry["name"]
@@ -84,10 +85,10 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str]
 
 @pytest.fixture(scope="session")
 def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Asks a question of traces: files, or lists of events."""
+    """Answers a question about traces: files, or lists of events."""
     readings = ReadingCache(tmp_path_factory.mktemp("spill"))
 
-    def asked(
+    def answer_rows(
         name: str,
         *traces: Path | str | Events,
         base: Sequence[Path | str | Events] = (),
@@ -99,10 +100,10 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
             for trace in (*traces, *base)
         ]
         question = question_of(name)
-        wanted = [
-            AnalysisInput(one.columns, one.summary, selection, one.name, is_base=place >= len(traces))
-            for place, one in enumerate(sources)
+        inputs = [
+            AnalysisInput(source.columns, source.summary, selection, source.name, is_base=place >= len(traces))
+            for place, source in enumerate(sources)
         ]
-        return AnswerRows(answer_question(question, parameters_of(question, parameters), wanted, readings))
+        return AnswerRows(answer_question(question, parameters_of(question, parameters), inputs, readings))
 
-    return asked
+    return answer_rows

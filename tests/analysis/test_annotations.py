@@ -19,7 +19,7 @@ SINGLE = [
 HTA = {"types": "hta", "last_step": "drop"}
 
 
-def same(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
+def check_rows(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None:
     """Assert that rows equal HTA's regions, in µs."""
     ours = {(row["rank"] or 0, row["name"]): row for row in rows if row["side"] == side}
     assert set(ours) == {(row["rank"], row["name"]) for row in expected or []}
@@ -35,16 +35,16 @@ def same(rows: Rows, side: str, expected: Rows | None, tolerance: float) -> None
 def test_annotations_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
     rows = ask("annotations", real(name), **HTA)["annotations"]
-    same(rows, "gpu", expected["user_annotation_gpu"], 0.5)
-    same(rows, "host", expected["user_annotation_cpu"], 0.5)
+    check_rows(rows, "gpu", expected["user_annotation_gpu"], 0.5)
+    check_rows(rows, "host", expected["user_annotation_cpu"], 0.5)
 
 
 @needs_shared
 def test_annotations_equal_hta_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "dlrm_8_ranks")
     rows = ask("annotations", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["annotations"]
-    same(rows, "gpu", expected["user_annotation_gpu"], 1e-6)
-    same(rows, "host", expected["user_annotation_cpu"], 1e-6)
+    check_rows(rows, "gpu", expected["user_annotation_gpu"], 1e-6)
+    check_rows(rows, "host", expected["user_annotation_cpu"], 1e-6)
 
 
 def region(name: str, start: float, dur: float, tid: int = 1) -> Event:
@@ -81,11 +81,11 @@ def test_regions_are_listed_with_their_nested_regions(ask: Ask) -> None:
         ("gpu", "forward"): (0, 1, 30_000, 20_000, None),
         ("gpu", "forward > layer"): (1, 1, 10_000, 10_000, pytest.approx(1000 / 30)),
     }
-    few = ask("annotations", trace, top=2)
-    assert [row["name"] for row in few["annotations"] if row["side"] == "host"] == [
+    top_rows = ask("annotations", trace, top=2)
+    assert [row["name"] for row in top_rows["annotations"] if row["side"] == "host"] == [
         *("backward", "ProfilerStep#1", "others"),
     ]
-    assert [row["path"] for row in few["nested"]] == ["ProfilerStep#1", "backward"]
+    assert [row["path"] for row in top_rows["nested"]] == ["ProfilerStep#1", "backward"]
 
 
 def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
@@ -93,7 +93,7 @@ def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
     for types, names in {"exact": {"ProfilerStep#1": 1, "a": 1}, "hta": {"ProfilerStep#1": 1, "a": 2}}.items():
         rows = ask("annotations", trace, last_step="drop", types=types)["annotations"]
         counts = {row["name"]: row["count"] for row in rows if not row["name"].endswith("#2")}
-        assert counts == names  # HTA takes the last step to begin where it does on the GPU
+        assert counts == names  # for HTA the last step begins at its start on the GPU
 
 
 def test_trace_without_regions_is_not_applicable(ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""Properties of every question: odd traces yield an answer or a reason, whatever the order of events and ranks."""
+"""Properties of every question: odd traces yield an answer or a reason, in any order of events and ranks."""
 
 import json
 from collections.abc import Callable
@@ -149,8 +149,8 @@ def test_answers_do_not_depend_on_the_order_of_ranks(
     question = question_of(name)
     trace = []
     for rank in range(3):
-        one = read_once(text_of(generated(rank)))
-        trace.append(AnalysisInput(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
+        source = read_once(text_of(generated(rank)))
+        trace.append(AnalysisInput(source.columns, {**source.summary, "rank": rank}, None, f"rank{rank}"))
     answers = [
         answer_question(question, parameters_of(question, {}), traces, ReadingCache(tmp_path))
         for traces in (trace, [trace[2], trace[0], trace[1]])
@@ -159,7 +159,7 @@ def test_answers_do_not_depend_on_the_order_of_ranks(
     assert result[0] == result[1]
 
 
-# -- how they are asked ---------------------------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------------------------
 
 
 def test_ranks_without_an_answer_are_skipped_with_a_reason(ask: Ask) -> None:
@@ -187,8 +187,8 @@ def test_unknown_questions_and_parameters_are_refused(ask: Ask) -> None:
 def test_applicable_questions_are_listed_with_their_parameters(
     read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
-    one = read_once(text_of([OP]))
-    listed = applicable(AnalysisInput(one.columns, one.summary), ReadingCache(tmp_path))["analyses"]
+    source = read_once(text_of([OP]))
+    listed = applicable(AnalysisInput(source.columns, source.summary), ReadingCache(tmp_path))["analyses"]
     assert [analysis["name"] for analysis in listed] == [*QUESTIONS]
     [temporal] = [analysis for analysis in listed if analysis["name"] == "temporal_breakdown"]
     assert not temporal["applies"]

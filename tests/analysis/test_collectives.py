@@ -30,8 +30,8 @@ def lens(trace: str, table: str) -> list[dict[str, str]]:
 
 def ns(text: str) -> int:
     """Parse µs as nanoseconds."""
-    whole, _, decimals = text.partition(".")
-    return int(whole) * 1000 + int(f"{decimals:0<3}"[:3])
+    microseconds, _, decimals = text.partition(".")
+    return int(microseconds) * 1000 + int(f"{decimals:0<3}"[:3])
 
 
 def near(text: str) -> Any:
@@ -59,15 +59,15 @@ def test_collectives_equal_tracelens(ask: Ask) -> None:
         assert row["first_rank"] == int(expected["earliest arrival rank"])
         assert row["consistent"] == "yes"
         for rank in range(row["ranks"]):
-            one = waits[row["process_group"], row["index"], rank]
-            assert one["start_ns"] == ns(expected[f"rank_{rank}_ts"])
-            assert one["duration_ns"] == ns(expected[f"rank_{rank}_dur"])
-            assert one["wait_ns"] == near(expected[f"rank_{rank}_wait_time"])
+            wait = waits[row["process_group"], row["index"], rank]
+            assert wait["start_ns"] == ns(expected[f"rank_{rank}_ts"])
+            assert wait["duration_ns"] == ns(expected[f"rank_{rank}_dur"])
+            assert wait["wait_ns"] == near(expected[f"rank_{rank}_wait_time"])
 
 
 @needs_shared
 def test_bandwidths_equal_tracelens(ask: Ask) -> None:
-    """With one rank of eight, what TraceLens calls latency is the duration of the only known kernel."""
+    """With one rank of eight, TraceLens's latency is the duration of the only known kernel."""
     answer = answer_of(ask, "mi300_resnet_nccl")
     for row, expected in zip(answer["collectives"], lens("mi300_resnet_nccl", "nccl_implicit_sync"), strict=True):
         assert expected["collective_id"] == f"{row['process_group']}_{row['index']}"
@@ -187,7 +187,7 @@ def test_late_ranks_equal_tracelens(ask: Ask) -> None:
 
 @needs_shared
 def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
-    """TraceLens finds no names for the DLRM ranks, and sums up all; one rank of eight has no latencies."""
+    """TraceLens finds no names for the DLRM ranks and sums them in one row; one rank of eight has no latencies."""
     rows = answer_of(ask, "mi300_resnet_nccl")["sizes"]
     expected_rows = {row["In msg nelems"]: row for row in lens("mi300_resnet_nccl", "nccl_summary_implicit_sync")}
     assert len(rows) == len(expected_rows)
@@ -199,9 +199,9 @@ def test_sums_by_size_equal_tracelens(ask: Ask) -> None:
             assert row[f"{kind}_algorithm_gb_per_s"] == pytest.approx(float(expected[f"algo bw (GB/s)_{suffix}"]) * GIB)
             assert row[f"{kind}_bus_gb_per_s"] == pytest.approx(float(expected[f"bus bw (GB/s)_{suffix}"]) * GIB)
     [together] = lens("dlrm_8_ranks_nccl", "nccl_summary_implicit_sync")
-    apart = answer_of(ask, "dlrm_8_ranks_nccl")["sizes"]
-    assert sum(row["count"] for row in apart) == int(together["count"]) == 8
-    assert sum(row["latency_ns"] for row in apart) == ns(together["Total comm latency (ms)"]) * 1000
+    sizes = answer_of(ask, "dlrm_8_ranks_nccl")["sizes"]
+    assert sum(row["count"] for row in sizes) == int(together["count"]) == 8
+    assert sum(row["latency_ns"] for row in sizes) == ns(together["Total comm latency (ms)"]) * 1000
 
 
 @needs_shared
@@ -262,7 +262,7 @@ def test_stragglers_equal_hta(by: str, ask: Ask) -> None:
 
 
 def nccl(start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum", **args: Any) -> dict[str, Any]:
-    answer = {"device": 0, "stream": 20, **{key.replace("_", " "): one for key, one in args.items()}}
+    answer = {"device": 0, "stream": 20, **{key.replace("_", " "): value for key, value in args.items()}}
     return {
         "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 20,
         "ts": start / 1000, "dur": (end - start) / 1000, "args": answer,
@@ -290,34 +290,34 @@ def test_collectives_equal_a_plain_loop(
     taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     traces = []
     for rank, actual in enumerate(ranks):
-        ordered = sorted(actual, key=lambda each: each[0])
+        ordered = sorted(actual, key=lambda interval: interval[0])
         for index, place in enumerate(ordered):
             taking_part[len(ordered) - index if seq else index][rank] = place
         args: list[dict[str, Any]] = [{"Seq": len(ordered) - index} if seq else {} for index in range(len(ordered))]
-        kernels = [nccl(*place, **more) for place, more in zip(ordered, args, strict=True)]
+        kernels = [nccl(*place, **extra) for place, extra in zip(ordered, args, strict=True)]
         traces.append(of_rank(tmp_path, rank, kernels))
     answer = ask("collectives", *traces)
     rows = {row["seq"] if seq else row["index"]: row for row in answer["collectives"]}
     assert rows.keys() == taking_part.keys()
-    for key, each in taking_part.items():
-        starts, ends = [one[0] for one in each.values()], [one[1] for one in each.values()]
-        assert rows[key]["ranks"] == len(each)
+    for key, intervals in taking_part.items():
+        starts, ends = [start for start, _ in intervals.values()], [end for _, end in intervals.values()]
+        assert rows[key]["ranks"] == len(intervals)
         assert (rows[key]["start_ns"], rows[key]["end_ns"]) == (min(starts), max(ends))
-        assert rows[key]["duration_ns"] == min(end - start for start, end in each.values())
-        if len(each) == 1:
+        assert rows[key]["duration_ns"] == min(end - start for start, end in intervals.values())
+        if len(intervals) == 1:
             assert {rows[key][name] for name in UNKNOWN_OF_ONE_RANK["collectives"]} == {None}
             continue
         assert rows[key]["latency_ns"] == rows[key]["duration_ns"]
         assert rows[key]["start_skew_ns"] == max(starts) - min(starts)
         assert rows[key]["end_skew_ns"] == max(ends) - min(ends)
-        assert each[rows[key]["first_rank"]][0] == min(starts)
-        assert each[rows[key]["last_rank"]][0] == max(starts)
-        assert rows[key]["mean_wait_ns"] == pytest.approx(sum(max(starts) - one for one in starts) / len(starts))
+        assert intervals[rows[key]["first_rank"]][0] == min(starts)
+        assert intervals[rows[key]["last_rank"]][0] == max(starts)
+        assert rows[key]["mean_wait_ns"] == pytest.approx(sum(max(starts) - start for start in starts) / len(starts))
     waits: dict[int, int | None] = dict.fromkeys(range(len(ranks)))
-    for each in taking_part.values():
-        for rank, (start, _) in each.items():
-            if len(each) > 1:
-                waits[rank] = (waits[rank] or 0) + max(one[0] for one in each.values()) - start
+    for intervals in taking_part.values():
+        for rank, (start, _) in intervals.items():
+            if len(intervals) > 1:
+                waits[rank] = (waits[rank] or 0) + max(interval[0] for interval in intervals.values()) - start
     assert {row["rank"]: row["wait_ns"] for row in answer["ranks"]} == waits
 
 
@@ -336,11 +336,11 @@ def test_bus_bandwidth_follows_the_factor_of_the_collective(ask: Ask, tmp_path: 
     rows = ask("collectives", of_rank(tmp_path, 0, events))["collectives"]
     assert [row["algorithm_gb_per_s"] for row in rows] == [80, 80, 320, 80, 80, 80, 80]
     assert [row["bus_gb_per_s"] for row in rows] == [120, 60, 240, 60, 60, 80, None]
-    few = ask("collectives", of_rank(tmp_path, 0, events), collectives="synchronizing")["collectives"]
-    assert [row["collective"] for row in few] == names[:4]
-    none = ask("collectives", of_rank(tmp_path, 0, events[5:]), collectives="synchronizing")
-    assert none["collectives"] == none["waits"] == []
-    assert [row["communication_ns"] for row in none["ranks"]] == [100]
+    synchronizing = ask("collectives", of_rank(tmp_path, 0, events), collectives="synchronizing")["collectives"]
+    assert [row["collective"] for row in synchronizing] == names[:4]
+    others_only = ask("collectives", of_rank(tmp_path, 0, events[5:]), collectives="synchronizing")
+    assert others_only["collectives"] == others_only["waits"] == []
+    assert [row["communication_ns"] for row in others_only["ranks"]] == [100]
 
 
 def step(number: int, start: int, end: int) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def step(number: int, start: int, end: int) -> dict[str, Any]:
 
 
 def test_hta_stragglers_start_the_last_long_collective_last(ask: Ask, tmp_path: Path) -> None:
-    """Rank 2 is late for the long sends; over all, with the short ones that HTA leaves out, rank 0 waits least."""
+    """Rank 2 is late for the long sends; over all sends, with the short ones that HTA ignores, rank 0 waits least."""
     send = "ncclDevKernel_SendRecv"
     traces = [
         of_rank(
@@ -391,11 +391,11 @@ def test_tensorboard_rules_assign_kernels_to_annotations_by_external_id(ask: Ask
 
 
 def test_process_groups_are_counted_separately(ask: Ask, tmp_path: Path) -> None:
-    def one(start: int, group: str) -> dict[str, Any]:
+    def reduction(start: int, group: str) -> dict[str, Any]:
         return nccl(start, start + 10, Process_Group_Name=group, Collective_name="allreduce", dtype="Float")
 
-    first = of_rank(tmp_path, 0, [one(0, "tp"), one(20, "dp"), one(40, "tp")])
-    second = of_rank(tmp_path, 1, [one(3, "tp"), one(45, "tp"), one(60, "dp")])
+    first = of_rank(tmp_path, 0, [reduction(0, "tp"), reduction(20, "dp"), reduction(40, "tp")])
+    second = of_rank(tmp_path, 1, [reduction(3, "tp"), reduction(45, "tp"), reduction(60, "dp")])
     rows = ask("collectives", first, second)["collectives"]
     actual = [(row["process_group"], row["index"], row["start_ns"], row["start_skew_ns"]) for row in rows]
     assert actual == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
@@ -464,11 +464,11 @@ def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-# -- what tells of a collective --------------------------------------------------------------------------------------
+# -- metadata of collectives -----------------------------------------------------------------------------------------
 
 
 def on_host(name: str, start: int, end: int, cat: str = "cpu_op", tid: int = 5, **args: Any) -> dict[str, Any]:
-    args = {key.replace("_", " "): one for key, one in args.items()}
+    args = {key.replace("_", " "): value for key, value in args.items()}
     return {
         "ph": "X", "cat": cat, "name": name, "pid": 9, "tid": tid, "ts": start / 1000, "dur": (end - start) / 1000,
         "args": args,
@@ -515,7 +515,7 @@ def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: A
 
 
 def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path) -> None:
-    """A group without a name has the size of all groups if that is the same; without groups, that of the job."""
+    """An unnamed group has the size of all listed groups if they agree; without listed groups, that of the job."""
 
     def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
         groups = [{"pg_name": str(at), "pg_desc": f"group {at}", "pg_size": size} for at, size in enumerate(listed)]
@@ -525,11 +525,11 @@ def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path)
         rows = ask("collectives", path)["collectives"]
         return [(row["group_size"], row["group_description"], "of the job" in row["note"]) for row in rows]
 
-    unnamed, named = nccl(0, 10), nccl(20, 30, Process_Group_Name="1", Collective_name="allreduce")
-    assert sizes("alike", 4, 4, events=[unnamed, named]) == [(4, None, False), (4, "group 1", False)]
-    assert sizes("different", 4, 2, events=[unnamed, named]) == [(None, None, False), (2, "group 1", False)]
-    assert sizes("none listed", events=[unnamed]) == [(8, None, True)]
-    assert sizes("none listed but told", events=[unnamed, named]) == [(None, None, False)] * 2
+    without_group, in_group = nccl(0, 10), nccl(20, 30, Process_Group_Name="1", Collective_name="allreduce")
+    assert sizes("alike", 4, 4, events=[without_group, in_group]) == [(4, None, False), (4, "group 1", False)]
+    assert sizes("different", 4, 2, events=[without_group, in_group]) == [(None, None, False), (2, "group 1", False)]
+    assert sizes("none listed", events=[without_group]) == [(8, None, True)]
+    assert sizes("none listed but told", events=[without_group, in_group]) == [(None, None, False)] * 2
 
 
 def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
@@ -545,7 +545,7 @@ def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
     assert (row["size_bytes"], row["algorithm_gb_per_s"], row["bus_gb_per_s"]) == (240, 24, 18)
 
 
-# -- why a rank is late -----------------------------------------------------------------------------------------------
+# -- causes of late ranks ---------------------------------------------------------------------------------------------
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pair[0], sum(pair))), max_size=4)
 
@@ -576,11 +576,11 @@ def test_each_nanosecond_of_a_late_start_has_exactly_one_cause(
         nccl(span[0], span[1], Seq=at, Collective_name="send", Group_size=9) for at, span in enumerate(communicates)
     ]
     own.append(nccl(start, start + 200, correlation=5, **args))
-    other = [nccl(0, start + 200, **args)]
-    answer = ask("collectives", of_rank(tmp_path, 0, other), of_rank(tmp_path, 1, own))
+    early = [nccl(0, start + 200, **args)]
+    answer = ask("collectives", of_rank(tmp_path, 0, early), of_rank(tmp_path, 1, own))
 
-    def inside(found: list[tuple[int, int]], at: int) -> bool:
-        return any(first <= at < last for first, last in found)
+    def inside(intervals: list[tuple[int, int]], at: int) -> bool:
+        return any(first <= at < last for first, last in intervals)
 
     expected: dict[str, int] = defaultdict(int)
     for at in range(start):
@@ -588,13 +588,15 @@ def test_each_nanosecond_of_a_late_start_has_exactly_one_cause(
             cause = "unknown"
         elif at < launch:
             of_host = [("data loading", loads), ("synchronizing", synchronizes)]
-            found = [(name, [span for span in each if span[0] >= begins]) for name, each in of_host]
+            causes = [(name, [span for span in spans if span[0] >= begins]) for name, spans in of_host]
             cause = (
-                "before the trace" if at < begins else next((name for name, each in found if inside(each, at)), "host")
+                "before the trace"
+                if at < begins
+                else next((name for name, spans in causes if inside(spans, at)), "host")
             )
         else:
-            found = [("compute", computes), ("communication", communicates)]
-            cause = next((name for name, each in found if inside(each, at)), "launch delay")
+            causes = [("compute", computes), ("communication", communicates)]
+            cause = next((name for name, spans in causes if inside(spans, at)), "launch delay")
         expected[cause] += 1
     assert {row["cause"]: row["late_ns"] for row in answer["lateness"] if row["rank"] == 1} == expected
     [late] = [row for row in answer["ranks"] if row["rank"] == 1]

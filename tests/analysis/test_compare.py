@@ -39,15 +39,15 @@ def test_each_name_is_counted_on_both_sides(
     counts = [Counter(name for name, _ in side) for side in (base, other)]
     assert rows.keys() == {*counts[0], *counts[1]}
     for name, row in rows.items():
-        sums = [sum(round(dur * 1000) for one, dur in side if one == name) for side in (base, other)]
-        assert [row["base_count"], row["count"]] == [one[name] for one in counts]
+        sums = [sum(round(dur * 1000) for key, dur in side if key == name) for side in (base, other)]
+        assert [row["base_count"], row["count"]] == [count[name] for count in counts]
         assert [row["base_duration_ns"], row["duration_ns"]] == sums
         assert row["duration_difference_ns"] == sums[1] - sums[0]
         assert [row["base_per_step_ns"], row["per_step_ns"]] == [sums[0], pytest.approx(sums[1] / steps)]
         if counts[0][name] and counts[1][name]:
             difference = sums[1] / steps - sums[0]
-            changed = "slower" if difference > 0 else "faster"
-            assert row["verdict"] == (changed if abs(difference) > max(1000, sums[0] * 0.05) else "same")
+            direction = "slower" if difference > 0 else "faster"
+            assert row["verdict"] == (direction if abs(difference) > max(1000, sums[0] * 0.05) else "same")
         else:
             assert row["verdict"] == ("gone" if counts[0][name] else "new")
 
@@ -105,30 +105,32 @@ def test_trace_compared_with_itself_is_the_same(ask: Ask) -> None:
 
 def test_swapped_sides_swap_the_verdicts(ask: Ask) -> None:
     back = {"new": "gone", "gone": "new", "same": "same"}
-    there, again = (by_name(ask("compare", *pair, by="total", threshold_pct=0)["ops"])
+    forward, reverse = (by_name(ask("compare", *pair, by="total", threshold_pct=0)["ops"])
                     for pair in ((TRAIN, STACKS), (STACKS, TRAIN)))  # fmt: skip
-    assert there.keys() == again.keys()
-    for name, row in there.items():
-        assert row["duration_difference_ns"] == -again[name]["duration_difference_ns"]
-        assert again[name]["verdict"] == back.get(row["verdict"], "slower" if row["verdict"] == "faster" else "faster")
+    assert forward.keys() == reverse.keys()
+    for name, row in forward.items():
+        assert row["duration_difference_ns"] == -reverse[name]["duration_difference_ns"]
+        assert reverse[name]["verdict"] == back.get(
+            row["verdict"], "slower" if row["verdict"] == "faster" else "faster"
+        )
 
 
 @needs_shared
 def test_ranks_of_two_jobs_are_compared_together(ask: Ask) -> None:
     ranks = sorted(SHARED.glob("dlrm_8_ranks/*"))[:2]
-    alone = [by_name(ask("compare", rank, rank)["kernels"]) for rank in ranks]
-    both = by_name(ask("compare", *ranks, base=ranks)["kernels"])
-    for name, row in both.items():
+    single = [by_name(ask("compare", rank, rank)["kernels"]) for rank in ranks]
+    joint = by_name(ask("compare", *ranks, base=ranks)["kernels"])
+    for name, row in joint.items():
         assert row["verdict"] == "same"
-        assert row["count"] == sum(one[name]["count"] for one in alone if name in one)
+        assert row["count"] == sum(rows[name]["count"] for rows in single if name in rows)
 
 
-@pytest.mark.parametrize("given", [1, 3, 8])
-def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, given: int) -> None:
-    with pytest.raises(BadAnalysisRequest, match=rf"exactly two sides, and {given} traces? w.* given .*`base`"):
-        ask("compare", *[TRAIN] * given)
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_comparison_without_exactly_two_sides_is_refused(ask: Ask, count: int) -> None:
+    with pytest.raises(BadAnalysisRequest, match=rf"exactly two sides, and {count} traces? w.* given .*`base`"):
+        ask("compare", *[TRAIN] * count)
     with pytest.raises(BadAnalysisRequest, match="only a base was given"):
-        ask("compare", base=[TRAIN] * given)
+        ask("compare", base=[TRAIN] * count)
 
 
 def of_rank(rank: int | None, events: list[dict[str, Any]], **more: Any) -> str:
@@ -208,8 +210,8 @@ class Program:
             return
         cat, name, within, args = node
         start, self.now = self.now, self.now + 1
-        for one in within:
-            self._add(one)
+        for child in within:
+            self._add(child)
         self.now += 1
         self.events.append(event(cat, name, start, self.now - start, **args))
 
@@ -232,11 +234,11 @@ def matches(answer: Any) -> set[tuple[Any, ...]]:
 
 
 def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
-    def model(gemm: str, small: str, more: tuple[Any, ...]) -> list[dict[str, Any]]:
+    def model(gemm: str, small: str, extra: tuple[Any, ...]) -> list[dict[str, Any]]:
         return Program().run(
             op("aten::linear", op("aten::mm", launch(gemm, 8), launch("split_k"), shapes=[[64, 64]])),
             op("aten::linear", op("aten::mm", launch(small), shapes=[[2, 2]])),
-            more,
+            extra,
         )
 
     base = model("sm80_gemm", "sm80_small", op("aten::add", launch("old_add")))
@@ -250,8 +252,8 @@ def test_renamed_kernels_are_matched_by_op_and_shapes(ask: Ask) -> None:
         (None, "new_mul", None, 0, 1),
     }
     assert any("op, input shapes and place" in note for note in answer.answer.notes)
-    whole = [sum(event["dur"] * 1000 for event in events if event["cat"] == "kernel") for events in (base, other)]
-    assert sum(row["duration_difference_ns"] for row in answer["kernels"]) == whole[1] - whole[0]
+    totals = [sum(event["dur"] * 1000 for event in events if event["cat"] == "kernel") for events in (base, other)]
+    assert sum(row["duration_difference_ns"] for row in answer["kernels"]) == totals[1] - totals[0]
 
 
 def test_order_among_siblings_decides_between_equal_ops_and_shapes(ask: Ask) -> None:
@@ -297,7 +299,7 @@ def test_run_with_all_kernels_renamed_matches_itself(ask: Ask, ops: list[tuple[s
 
     answer = ask("compare", model("_old"), model("_new"))
     counts = Counter(f"{name}{size}_{piece}" for name, size in ops for piece in range(2))
-    assert matches(answer) == {(f"{name}_old", f"{name}_new", "op", many, many) for name, many in counts.items()}
+    assert matches(answer) == {(f"{name}_old", f"{name}_new", "op", count, count) for name, count in counts.items()}
 
 
 @needs_shared

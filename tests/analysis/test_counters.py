@@ -35,7 +35,7 @@ def counted(start: float, name: str, **metrics: Any) -> Event:
 OPS = [op("aten::conv2d", 0, 50), op("aten::cudnn_convolution", 5, 40), op("aten::add", 60, 20)]
 LAUNCHES = [
     call(10, 1),
-    {**call(10.25, 2, name="cuLaunchKernel", dur=0.5), "cat": "cuda_driver"},  # which the first one makes
+    {**call(10.25, 2, name="cuLaunchKernel", dur=0.5), "cat": "cuda_driver"},  # called by the runtime call before it
     call(20, 3, name="cudaLaunchKernelExC"),
     call(30, 4, name="cudaMemcpyAsync"),
     call(65, 5, name="cudaLaunchCooperativeKernel"),
@@ -91,10 +91,10 @@ METRICS = st.dictionaries(NAMES, st.integers(0, 2**40) | st.just("x") | st.just(
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["k", "l"]), METRICS), min_size=1, max_size=8))
-def test_sums_equal_a_plain_loop(ask: Ask, found: list[tuple[str, str, dict[str, Any]]]) -> None:
+def test_sums_equal_a_plain_loop(ask: Ask, ranges: list[tuple[str, str, dict[str, Any]]]) -> None:
     events: list[Event] = []
     values: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for place, (name, kernel, metrics) in enumerate(found):
+    for place, (name, kernel, metrics) in enumerate(ranges):
         events += [
             op(name, 10 * place, 5),
             call(10 * place + 1, place + 1),
@@ -111,7 +111,7 @@ def test_sums_equal_a_plain_loop(ask: Ask, found: list[tuple[str, str, dict[str,
     assert {
         (row["op"], row["kernel"], row["counter"]): [row[name] for name in ("ranges", "sum", "min", "max")]
         for row in rows
-    } == {key: [len(each), sum(each), min(each), max(each)] for key, each in values.items()}
+    } == {key: [len(numbers), sum(numbers), min(numbers), max(numbers)] for key, numbers in values.items()}
     for row in rows:
         assert row["mean"] == row["sum"] / row["ranges"]
 

@@ -161,7 +161,7 @@ def _check(answer: AnswerRows) -> None:
     [total] = answer["total"]
     path = answer["path"]
     assert [row["number"] for row in path] == list(range(total["edges"]))
-    assert all(one["end_ns"] == other["start_ns"] for one, other in pairwise(path))
+    assert all(earlier["end_ns"] == later["start_ns"] for earlier, later in pairwise(path))
     assert all(0 <= row["length_ns"] <= row["end_ns"] - row["start_ns"] for row in path)
     assert sum(row["length_ns"] for row in path) == total["length_ns"] <= total["span_ns"]
     for table in ("summary", "names"):
@@ -197,16 +197,16 @@ def _longest(host: list[Event], work: list[Event]) -> int:
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     work = sorted(work, key=lambda event: event["ts"])
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
-    kept = _nesting(host)
+    nested = _nesting(host)
     waited: dict[int, bool] = {}
-    launch_of = _launches(host, work, kept)
+    launch_of = _launches(host, work, nested)
     for index, event in enumerate(work):
         edges["work", index, "end"].append((("work", index, "start"), event["dur"]))
         sources: list[tuple[Point, int]] = []
         launch = launch_of[index]
-        before = [place for place in range(index) if work[place]["tid"] == event["tid"]]
-        if before and _end(work[before[-1]]) <= event["ts"]:
-            sources.append((("work", before[-1], "end"), _end(work[before[-1]])))
+        earlier = [place for place in range(index) if work[place]["tid"] == event["tid"]]
+        if earlier and _end(work[earlier[-1]]) <= event["ts"]:
+            sources.append((("work", earlier[-1], "end"), _end(work[earlier[-1]])))
         latest = max([at for _, at in sources] + [host[launch]["ts"] if launch is not None else 0])
         edges["work", index, "start"] += [
             (point, event["ts"] - at if launch is not None and at == latest else 0) for point, at in sources
@@ -214,66 +214,67 @@ def _longest(host: list[Event], work: list[Event]) -> int:
         if launch is not None:
             own = min(_end(host[launch]), event["ts"]) if host[launch]["ts"] < latest else event["ts"]
             edges["work", index, "start"].append((("host", launch, "start"), own - host[launch]["ts"]))
-    for index in kept:
+    for index in nested:
         event = host[index]
         over = _awaited(index, host, work, launch_of)
         sources = [(("work", item, "end"), _end(work[item])) for item in over]
         waited[index] = any(at > event["ts"] for _, at in sources)
         edges["host", index, "end"] += _counted(sources, _end(event), counts=waited[index])
     for thread in (1, 2):
-        _link([item for item in sorted(kept) if host[item]["tid"] == thread], host, waited, edges)
+        _link([item for item in sorted(nested) if host[item]["tid"] == thread], host, waited, edges)
 
     @cache
     def length(point: Point) -> int:
         return max((length(source) + weight for source, weight in edges[point]), default=0)
 
-    points = [("host", item, "end") for item in kept] + [("work", place, "end") for place in range(len(work))]
+    points = [("host", item, "end") for item in nested] + [("work", place, "end") for place in range(len(work))]
     return max(map(length, points))
 
 
 def _nesting(host: list[Event]) -> list[int]:
     """Return the slices that nest with all others of their thread."""
     stacks: dict[int, list[Event]] = defaultdict(list)
-    kept = []
+    nested = []
     for index, event in enumerate(host):
         stack = stacks[event["tid"]]
         while stack and _end(stack[-1]) <= event["ts"]:
             stack.pop()
         if not stack or _end(event) <= _end(stack[-1]):
             stack.append(event)
-            kept.append(index)
-    return kept
+            nested.append(index)
+    return nested
 
 
-def _launches(host: list[Event], work: list[Event], kept: list[int]) -> list[int | None]:
-    """Return the call that launched each work."""
+def _launches(host: list[Event], work: list[Event], nested: list[int]) -> list[int | None]:
+    """Return the index of the call that launched each piece of work."""
     calls: dict[int, int] = {}
-    for index in kept:
+    for index in nested:
         calls.setdefault(host[index]["args"].get("correlation", 0), index)
     rows = [calls.get(event["args"]["correlation"]) for event in work]
     return [
-        None if one is None or host[one]["ts"] > event["ts"] else one for one, event in zip(rows, work, strict=True)
+        None if index is None or host[index]["ts"] > event["ts"] else index
+        for index, event in zip(rows, work, strict=True)
     ]
 
 
 def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[int | None]) -> list[int]:
     """Return the work for which a call waits."""
     event = host[index]
-    begun = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
+    running = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
     over = []
     if event["name"] == "cudaDeviceSynchronize":
-        before = [item for item in begun if _launched_at(host, work, launch_of, item) < event["ts"]]
+        earlier = [item for item in running if _launched_at(host, work, launch_of, item) < event["ts"]]
         for stream in (7, 8):
-            over += [entry for entry in before if work[entry]["tid"] == stream][-1:]
+            over += [entry for entry in earlier if work[entry]["tid"] == stream][-1:]
     elif event["name"] != "op":
-        over = [item for item in begun if launch_of[item] == index and _end(work[item]) <= _end(event)][-1:]
+        over = [item for item in running if launch_of[item] == index and _end(work[item]) <= _end(event)][-1:]
     return [item for item in over if _end(work[item]) <= _end(event)]
 
 
-def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | None], one: int) -> int:
-    """Return the time of the launch of work."""
-    launch = launch_of[one]
-    return int(work[one]["ts"] if launch is None else host[launch]["ts"])
+def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | None], index: int) -> int:
+    """Return the time at which a piece of work was launched."""
+    launch = launch_of[index]
+    return int(work[index]["ts"] if launch is None else host[launch]["ts"])
 
 
 def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list[tuple[Point, int]]:
@@ -295,13 +296,13 @@ def _link(
             edges[point].append((last[0], at - last[1] if counts else 0))
         last = (point, at)
 
-    for one in [*slices, None]:
-        while stack and (one is None or _end(host[stack[-1]]) <= host[one]["ts"]):
+    for index in [*slices, None]:
+        while stack and (index is None or _end(host[stack[-1]]) <= host[index]["ts"]):
             top = stack.pop()
             step(("host", top, "end"), _end(host[top]), not waited[top])
-        if one is not None:
-            step(("host", one, "start"), host[one]["ts"], bool(stack))
-            stack.append(one)
+        if index is not None:
+            step(("host", index, "start"), host[index]["ts"], bool(stack))
+            stack.append(index)
 
 
 def _end(event: Event) -> int:

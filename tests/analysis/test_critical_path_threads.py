@@ -172,8 +172,8 @@ def test_stream_waits_for_the_last_recorded_event_without_sync_events(ask: Ask) 
         _work(95, 99, 2, stream=8),
     ]
     assert ("event", "kernel", 90, 95, 5) in _edges(ask("critical_path", events))
-    for other in (1, 2):  # neither a wait without an event nor an event without a wait leads anywhere
-        answer = ask("critical_path", [*events[:other], *events[other + 1 :]])
+    for left_out in (1, 2):  # neither a wait without an event nor an event without a wait leads anywhere
+        answer = ask("critical_path", [*events[:left_out], *events[left_out + 1 :]])
         assert not any(edge[0] == "event" for edge in _edges(answer))
     elsewhere = [{**event, "tid": 3} if event["name"] == "cudaEventRecord" else event for event in events]
     assert not any(edge[0] == "event" for edge in _edges(ask("critical_path", elsewhere)))
@@ -208,11 +208,11 @@ def test_path_of_a_real_step_includes_its_backward_pass(step: int, ask: Ask) -> 
     backward = sum(row["length_ns"] for row in answer["path"] if row["thread"] == 2919752)
     assert 80_000_000 < backward < 95_000_000
     if step == 5:
-        assert length == pytest.approx(188_900_000, rel=0.03)  # which the issue took from HTA
+        assert length == pytest.approx(188_900_000, rel=0.03)  # HTA's figure
 
 
 class TestHta:
-    """HTA itself, run on the same traces."""
+    """Comparison with HTA, run on the same traces."""
 
     pytestmark = needs_hta
 
@@ -220,11 +220,11 @@ class TestHta:
     def test_paths_of_generated_steps_are_as_long_as_in_hta(self, shape: str, ask: Ask, tmp_path: Path) -> None:
         events = Training(**SHAPES[shape]).events
         for place, variant in enumerate((events, on_one_thread(events), without_sync_events(events))):
-            theirs = _hta(variant, tmp_path / f"{place}.json")
-            assert [row["worked"] for row in theirs] == [True, True]
-            for number, one in enumerate(theirs):
+            steps = _hta(variant, tmp_path / f"{place}.json")
+            assert [row["worked"] for row in steps] == [True, True]
+            for number, step in enumerate(steps):
                 answer = ask("critical_path", variant, selection=Selection(steps=(number,)))
-                assert answer["total"][0]["length_ns"] == pytest.approx(1000 * one["length_us"], rel=0.03)
+                assert answer["total"][0]["length_ns"] == pytest.approx(1000 * step["length_us"], rel=0.03)
 
     def test_hta_does_not_cross_host_threads(self, ask: Ask, tmp_path: Path) -> None:
         """HTA finds only the longest thread, unless work connects them."""
@@ -258,8 +258,8 @@ class TestHta:
 
         events = json.loads(gzip.decompress(real("a100_nccl_3_steps").read_bytes()))["traceEvents"]
         for expected, tid in ((A100_AS_IT_IS, 2919752), (A100_ON_ONE_THREAD, 2910249)):
-            moved = [{**event, "tid": tid} if event.get("tid") == 2919752 else event for event in events]
-            rows = _hta(moved, tmp_path / "trace.json")
+            rethreaded = [{**event, "tid": tid} if event.get("tid") == 2919752 else event for event in events]
+            rows = _hta(rethreaded, tmp_path / "trace.json")
             assert {int(row["step"].partition("#")[2]): 1000 * row["length_us"] for row in rows} == expected
             assert all(row["tids"] == [2910249] for row in rows)
 
@@ -300,15 +300,15 @@ def _longest(host: list[Event]) -> int:
 
     def reach(thread: int, point: Point, at: int) -> None:
         nonlocal called_from
-        own, other = last[thread], last[3 - thread]
+        own, caller = last[thread], last[3 - thread]
         counts = bool(stacks[thread])
-        acted = other is not None and (own is None or other[1] > own[1]) and other[1] <= at
-        if thread == 1 and acted and other and not stacks[2] and (not counts or (own and called_from == own[0])):
-            edges[point].append((other[0], (at - other[1]) * counts))
-            own = None if counts else own  # it waited
-        if thread == 2 and acted and other and not counts:
-            called_from = other[0]
-            edges[point].append((other[0], (at - other[1]) * bool(stacks[1])))
+        acted = caller is not None and (own is None or caller[1] > own[1]) and caller[1] <= at
+        if thread == 1 and acted and caller and not stacks[2] and (not counts or (own and called_from == own[0])):
+            edges[point].append((caller[0], (at - caller[1]) * counts))
+            own = None if counts else own  # the thread waited
+        if thread == 2 and acted and caller and not counts:
+            called_from = caller[0]
+            edges[point].append((caller[0], (at - caller[1]) * bool(stacks[1])))
         if own is not None:
             edges[point].append((own[0], (at - own[1]) * counts))
         last[thread] = (point, at)

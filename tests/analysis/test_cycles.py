@@ -29,20 +29,20 @@ def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]
 def test_answer_for_two_cycles_is_that_of_each_with_a_cycle_column(name: str, ask: Ask) -> None:
     cycles = [[generated(rank, cycle) for rank in range(2)] for cycle in range(2)]
     try:
-        alone = [ask(name, *traces) for traces in cycles]
+        single = [ask(name, *traces) for traces in cycles]
     except NotApplicable:
         with pytest.raises(NotApplicable):
             ask(name, *cycles[1], *cycles[0])
         return
-    both = ask(name, cycles[1][0], *cycles[0], cycles[1][1])
-    assert (both.answer.cycles, alone[0].answer.cycles) == (2, 1)
-    for table, rows in both.items():
-        columns = [column.name for column in both.answer.columns(table)]
-        assert columns == both.answer.tables[table].schema.names
+    joint = ask(name, cycles[1][0], *cycles[0], cycles[1][1])
+    assert (joint.answer.cycles, single[0].answer.cycles) == (2, 1)
+    for table, rows in joint.items():
+        columns = [column.name for column in joint.answer.columns(table)]
+        assert columns == joint.answer.tables[table].schema.names
         assert "rank" not in columns or columns.index("cycle") == columns.index("rank") + 1
         for cycle in range(2):
-            assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, alone[cycle][table]))
-    answer = json.loads(both.answer.as_json())
+            assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, single[cycle][table]))
+    answer = json.loads(joint.answer.as_json())
     assert all("cycle" in [column["name"] for column in table["columns"]] for table in answer["tables"].values())
 
 
@@ -68,30 +68,32 @@ def test_kernel_totals_cover_all_ranks(ask: Ask) -> None:
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     types: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in answer["kernels"]:
-        added = sums[row["type"], row["name"]]
-        added[0], added[1] = added[0] + row["count"], added[1] + row["sum_ns"]
-        added[2] = max(added[2], row["max_ns"])
+        totals = sums[row["type"], row["name"]]
+        totals[0], totals[1] = totals[0] + row["count"], totals[1] + row["sum_ns"]
+        totals[2] = max(totals[2], row["max_ns"])
         types[row["type"]][0] += row["count"]
         types[row["type"]][1] += row["sum_ns"]
     rows = {(row["type"], row["name"]): [row["count"], row["sum_ns"], row["max_ns"]] for row in answer["total_kernels"]}
     assert rows == sums
     assert {row["type"]: [row["count"], row["sum_ns"]] for row in answer["total_types"]} == types
     assert sum(row["sum_pct"] for row in answer["total_kernels"]) == pytest.approx(100)
-    few = ask("kernel_breakdown", *DLRM, top=2)
-    assert few["total_types"] == answer["total_types"]
+    top_rows = ask("kernel_breakdown", *DLRM, top=2)
+    assert top_rows["total_types"] == answer["total_types"]
     for type_ in types:
-        largest, named = (
-            [row for row in one["total_kernels"] if row["type"] == type_ and row["name"] != "others"]
-            for one in (answer, few)
+        largest, names = (
+            [row for row in breakdown["total_kernels"] if row["type"] == type_ and row["name"] != "others"]
+            for breakdown in (answer, top_rows)
         )
-        assert named == largest[:2]
-    assert sum(row["sum_ns"] for row in few["total_kernels"]) == sum(row["sum_ns"] for row in answer["total_kernels"])
+        assert names == largest[:2]
+    assert sum(row["sum_ns"] for row in top_rows["total_kernels"]) == sum(
+        row["sum_ns"] for row in answer["total_kernels"]
+    )
 
 
 @needs_shared
 def test_repeated_real_run_is_two_cycles_with_separate_collectives(ask: Ask) -> None:
-    once, twice = ask("collectives", *DLRM), ask("collectives", *DLRM, *DLRM)
-    assert twice.answer.cycles == 2
+    single, repeated = ask("collectives", *DLRM), ask("collectives", *DLRM, *DLRM)
+    assert repeated.answer.cycles == 2
     for cycle in range(2):
-        assert without_cycle(twice["collectives"], cycle) == once["collectives"]
-    assert max(row["ranks"] for row in twice["collectives"]) == 8
+        assert without_cycle(repeated["collectives"], cycle) == single["collectives"]
+    assert max(row["ranks"] for row in repeated["collectives"]) == 8

@@ -1,4 +1,4 @@
-"""Waiting for data, and how much of it no GPU works, compared with a loop over every nanosecond."""
+"""Time spent waiting for data, and its share without GPU work, compared with a loop over every nanosecond."""
 
 from typing import Any
 
@@ -41,16 +41,16 @@ def test_exposed_time_is_loading_without_device_work(
         bounds="host",
     )
 
-    def lasts(found: list[tuple[int, int]], now: int) -> bool:
-        return any(start <= now < start + length for start, length in found)
+    def lasts(intervals: list[tuple[int, int]], at: int) -> bool:
+        return any(start <= at < start + length for start, length in intervals)
 
     for row, window in zip(answer["steps"], windows, strict=True):
-        waits = [lasts(works, now) for now in range(*window) if lasts(loads, now)]
+        waits = [lasts(works, at) for at in range(*window) if lasts(loads, at)]
         assert (row["loading_ns"], row["hidden_ns"], row["exposed_ns"]) == (len(waits), sum(waits), waits.count(False))
         assert row["exposed_pct"] == pytest.approx(100 * waits.count(False) / (window[1] - window[0]))
     [loader] = answer["loaders"]
     assert (loader["calls"], loader["loading_ns"]) == (len(loads), sum(length for _, length in loads))
-    idle = sum(not lasts(works, now) for start, length in loads for now in range(start, start + length))
+    idle = sum(not lasts(works, at) for start, length in loads for at in range(start, start + length))
     assert loader["exposed_ns"] == idle
     assert loader["max_ns"] == max(length for _, length in loads)
 

@@ -56,30 +56,30 @@ def test_gpus_of_all_ranks_equal_tensorboard(ask: Ask) -> None:
 def test_kernels_launched_by_the_driver_use_tensor_cores(ask: Ask) -> None:
     """TensorBoard ignores calls of `cuda_driver`: its overview has 8.51 % here, its kernel view 33.94 %.
 
-    And it knows no kernels of CUTLASS by `wmma_tensorop` and `s161616`: with these it is 35.10 %.
+    It does not recognise CUTLASS kernels by `wmma_tensorop` and `s161616` either: with these the share is 35.10 %.
     """
     [theirs] = ask("gpu_summary", TRACES["h100_timesformer"], rules="tensorboard")["gpus"]
     assert theirs["tensor_core_pct"] == pytest.approx(33.9393, abs=0.0001)
     [row] = ask("gpu_summary", TRACES["h100_timesformer"])["gpus"]
     kernels = ask("kernel_breakdown", TRACES["h100_timesformer"], top=1000)["kernels"]
     times = {row["name"]: row["sum_ns"] for row in kernels if row["type"] != "MEM"}
-    used = sum(time for name, time in times.items() if re.search("tensorop|xmma", name))
-    assert row["tensor_core_pct"] == pytest.approx(100 * used / sum(times.values()))
+    tensor_core_ns = sum(time for name, time in times.items() if re.search("tensorop|xmma", name))
+    assert row["tensor_core_pct"] == pytest.approx(100 * tensor_core_ns / sum(times.values()))
     assert row["tensor_core_unknown_pct"] == 0
 
 
 @needs_shared
 def test_current_libraries_use_tensor_cores_and_other_names_are_unknown(ask: Ask) -> None:
     [row] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz")["gpus"]
-    known, unknown, whole = 0, 0, 0
+    known_ns, unknown_ns, total_ns = 0, 0, 0
     text = gzip.decompress((SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz").read_bytes())
     for entry in json.loads(text)["traceEvents"]:
         if entry.get("cat") == "kernel":
-            whole += (time := round(entry["dur"] * 1000))
-            known += time * entry["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
-            unknown += time * (entry["name"] == "_copy_page_indices_kernel")
-    assert row["tensor_core_pct"] == pytest.approx(100 * known / whole)
-    assert row["tensor_core_unknown_pct"] == pytest.approx(100 * unknown / whole)
+            total_ns += (time := round(entry["dur"] * 1000))
+            known_ns += time * entry["name"].startswith(("nvjet_", "fmhaSm100a", "bmm_"))
+            unknown_ns += time * (entry["name"] == "_copy_page_indices_kernel")
+    assert row["tensor_core_pct"] == pytest.approx(100 * known_ns / total_ns)
+    assert row["tensor_core_unknown_pct"] == pytest.approx(100 * unknown_ns / total_ns)
     [theirs] = ask("gpu_summary", SHARED / "b200_eager_rank0_of_8.pt.trace.json.gz", rules="tensorboard")["gpus"]
     assert theirs["tensor_core_pct"] == 0, "TensorBoard knows none of these names"
 
@@ -103,20 +103,20 @@ kernels = st.lists(
 
 @settings(max_examples=25)
 @given(kernels)
-def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, found: list[tuple[int, int, Any, Any]]) -> None:
+def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, launches: list[tuple[int, int, Any, Any]]) -> None:
     events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]
-    for start, length, blocks, occupancy in found:
+    for start, length, blocks, occupancy in launches:
         answer = {"blocks per SM": blocks, "est. achieved occupancy %": occupancy}
         events.append(
-            kernel(start / 1000, length / 1000, **{key: one for key, one in answer.items() if one is not None})
+            kernel(start / 1000, length / 1000, **{key: value for key, value in answer.items() if value is not None})
         )
     [row] = ask("gpu_summary", events, bounds="host")["gpus"]
-    running = [[row for row in found if row[0] <= now < row[0] + row[1]] for now in range(LIMIT)]
+    running = [[row for row in launches if row[0] <= at < row[0] + row[1]] for at in range(LIMIT)]
     assert row["kernel_ns"] == row["busy_ns"] == sum(map(bool, running))
-    blocks = [min(sum(one[2] or 0 for one in now), 1) for now in running]
-    known = any(row[2] for row in found)
-    assert row["sm_efficiency_pct"] == (pytest.approx(100 * sum(blocks) / LIMIT) if known else None)
-    times = [one[3] for now in running for one in now if one[3] is not None]
+    blocks = [min(sum(kernel_[2] or 0 for kernel_ in running_kernels), 1) for running_kernels in running]
+    reported = any(row[2] for row in launches)
+    assert row["sm_efficiency_pct"] == (pytest.approx(100 * sum(blocks) / LIMIT) if reported else None)
+    times = [kernel_[3] for running_kernels in running for kernel_ in running_kernels if kernel_[3] is not None]
     assert row["occupancy_pct"] == (pytest.approx(sum(times) / len(times)) if times else None)
 
 
@@ -135,7 +135,9 @@ def test_devices_are_separate_and_copies_are_not_kernels(ask: Ask) -> None:
 
 def test_values_that_are_not_numbers_are_unknown(ask: Ask) -> None:
     odd: list[Any] = ["2.5", None, [1], -1, 1e400, float("nan")]
-    rows = [kernel(at, 1, **{"blocks per SM": one, "est. achieved occupancy %": one}) for at, one in enumerate(odd)]
+    rows = [
+        kernel(at, 1, **{"blocks per SM": value, "est. achieved occupancy %": value}) for at, value in enumerate(odd)
+    ]
     [row] = ask("gpu_summary", rows)["gpus"]
     assert row["sm_efficiency_pct"] is None
     assert row["occupancy_pct"] is None

@@ -1,7 +1,7 @@
-"""Real HTA agrees with us on traces whose times are whole µs, which it reads as they are.
+"""HTA agrees with our answers on traces whose times are whole µs, which it reads exactly.
 
-Where several things happen in one µs HTA's order is that of an unstable sort: series are compared where a µs is over,
-and their statistics where no two changes fall into one.
+HTA's order of several changes in one µs is that of an unstable sort. So series are compared at the end of each µs, and
+their statistics only if no two changes share a µs.
 """
 
 import json
@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=SHAPES)
 def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ask: Ask) -> Compared:
-    """Return a function that asks us about a trace, and all answers of HTA."""
+    """Return a function that answers questions about a trace, and all answers of HTA."""
     shape = TraceShape(era="us_int", **SHAPES[request.param])  # type: ignore[arg-type]
     trace = write_trace(tmp_path_factory.mktemp("hta") / "trace.json", shape)
     answer = subprocess.run(
@@ -131,13 +131,13 @@ def test_queue_length_equals_hta(compared: Compared) -> None:
     assert len(rows["series"]) == len(theirs)
     summary = {entry["stream"]: entry for entry in hta["queue_summary"]}
     assert {row["stream"]: row["points"] for row in rows["summary"]} == {
-        stream: one["queue_length/count"] for stream, one in summary.items()
+        stream: statistics["queue_length/count"] for stream, statistics in summary.items()
     }
     for row in rows["summary"]:
-        one = summary[row["stream"]]
+        expected = summary[row["stream"]]
         if row["points"] == sum(stream == row["stream"] for stream, _ in series):
             for column, name in {"mean": "mean", "stddev": "std", "p50": "50%", "max": "max", "min": "min"}.items():
-                assert row[column] == pytest.approx(one[f"queue_length/{name}"]), column
+                assert row[column] == pytest.approx(expected[f"queue_length/{name}"]), column
 
 
 def test_memory_bandwidth_equals_hta(compared: Compared) -> None:
@@ -149,7 +149,7 @@ def test_memory_bandwidth_equals_hta(compared: Compared) -> None:
     summary = {entry["name"]: entry for entry in hta["bandwidth_summary"]}
     assert {row["kind"] for row in rows["summary"]} == set(summary)
     for row in rows["summary"]:
-        one = summary[row["kind"]]
+        expected = summary[row["kind"]]
         if len(theirs) == len(series):
             for column, name in {"mean": "mean", "min": "min", "p50": "50%", "max": "max"}.items():
-                assert row[f"{column}_gbps"] == pytest.approx(one[f"memory_bw_gbps/{name}"]), column
+                assert row[f"{column}_gbps"] == pytest.approx(expected[f"memory_bw_gbps/{name}"]), column

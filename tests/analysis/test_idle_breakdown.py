@@ -22,12 +22,12 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def same(rows: Rows, expected: dict[str, Rows], tolerance: float) -> None:
+def check_rows(rows: Rows, expected: dict[str, Rows], tolerance: float) -> None:
     """Assert that rows equal HTA's intervals, in µs."""
     ours = {(row["rank"] or 0, row["stream"], row["category"]): row for row in rows}
 
-    def key(one: dict[str, Any]) -> tuple[int, int, str]:
-        return one["rank"], one["stream"], one["idle_category"]
+    def key(entry: dict[str, Any]) -> tuple[int, int, str]:
+        return entry["rank"], entry["stream"], entry["idle_category"]
 
     assert set(ours) == {key(row) for row in expected["stats"] if row["count"]}
     for entry in expected["idle"]:
@@ -46,13 +46,15 @@ def same(rows: Rows, expected: dict[str, Rows], tolerance: float) -> None:
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_gaps_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
-    same(ask("idle_breakdown", real(name), **HTA)["breakdown"], golden("hta_ns", name)["idle_time_breakdown"], 0.5)
+    check_rows(
+        ask("idle_breakdown", real(name), **HTA)["breakdown"], golden("hta_ns", name)["idle_time_breakdown"], 0.5
+    )
 
 
 @needs_shared
 def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
     actual = ask("idle_breakdown", real("v100_resnet50_2021"), **HTA)["breakdown"]
-    same(actual, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
+    check_rows(actual, golden("hta_default", "v100_resnet50_2021")["idle_time_breakdown"], 0.0051)
     actual = ask("idle_breakdown", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)["breakdown"]
     expected = golden("hta_default", "dlrm_8_ranks")["idle_time_breakdown"]
     exact = golden("exact", "dlrm_8_ranks")
@@ -60,9 +62,9 @@ def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
         of_rank = [row for row in actual if row["rank"] == int(rank)]
         theirs = {name: [row for row in rows if row["rank"] == int(rank)] for name, rows in expected.items()}
         if not counts["unlinked_gpu"]:
-            same(of_rank, theirs, 0.0051)
-        # a bug of HTA: it takes the first event of the file for the launch of work whose launch is not in the trace,
-        # and makes the host wait for that; without one, nobody can tell that it was the host
+            check_rows(of_rank, theirs, 0.0051)
+        # a bug of HTA: for work without a launch in the trace it takes the file's first event as the launch,
+        # and blames the host; without a launch, no cause is known
         assert sum(row["idle_ns"] for row in of_rank) == sum(row["idle_time"] * 1000 for row in theirs["idle"])
     assert {rank for rank, counts in exact.items() if not counts["unlinked_gpu"]} >= {"0", "2", "6", "7"}
 
@@ -71,7 +73,7 @@ def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
 def test_launch_just_after_previous_work_is_host_wait(ask: Ask) -> None:
     rows = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
     expected = golden("hta_ns", "v100_ddp_epoch_us")["idle_time_breakdown"]
-    # HTA's times are doubles of µs since the epoch, a quarter of a µs apart: it takes six launches for earlier
+    # HTA's times are doubles of epoch µs with a grain of a quarter of a µs, by which six launches seem earlier
     assert [row["count"] for row in rows] == [47, 4828]
     assert [row["count"] for row in expected["stats"]] == [41, 4834, 0]
     assert sum(row["idle_ns"] for row in rows) / 1000 == pytest.approx(
@@ -94,7 +96,7 @@ def test_gaps_are_classified_by_the_time_of_the_launch(ask: Ask) -> None:
     trace = [
         *(call(0, 1), call(1, 2), call(90, 3), call(2, 4), call(3, 5)),
         work(10, 30, correlation=1),
-        work(20, 5, correlation=2),  # ends before the one before it does
+        work(20, 5, correlation=2),  # ends before its predecessor ends
         work(100, 10, correlation=3),
         work(115, 5, correlation=4),
         work(160, 5, correlation=5),
@@ -110,7 +112,7 @@ def test_gaps_are_classified_by_the_time_of_the_launch(ask: Ask) -> None:
     by_hta = ask("idle_breakdown", trace, types="hta")["breakdown"]
     assert [(row["category"], row["count"], row["idle_ns"]) for row in by_hta] == [
         ("host_wait", 1, 75000),
-        ("kernel_wait", 3, -10000),  # HTA counts that work as a gap of less than no time
+        ("kernel_wait", 3, -10000),  # HTA counts that work as a gap of negative length
         ("other", 1, 40000),
     ]
     rows = ask("idle_breakdown", trace, kernel_wait_ns=30)["breakdown"]

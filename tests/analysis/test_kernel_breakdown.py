@@ -78,7 +78,7 @@ def test_kernels_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same_kernels(answer["kernels"], expected["kernels"], 0.5)
     times = {row["types"]: row["time_ns"] for row in answer["types"]}
     for entry in expected["types"]:
-        # HTA cuts each piece to whole µs and then adds them up, which loses up to 1 µs a piece: ours is the true sum
+        # HTA truncates each piece to whole µs before it adds them, and loses up to 1 µs per piece: our sum is exact
         assert times[combination(entry["kernel_type"])] / 1000 >= entry["sum"] - 0.5
     assert sum(times.values()) / 1000 == pytest.approx(
         golden("hta_ns", name)["temporal_breakdown"][0]["kernel_time(us)"]
@@ -96,7 +96,7 @@ def test_kernels_equal_hta_for_whole_times(ask: Ask) -> None:
         expected = golden("hta_default", name)["gpu_kernel_breakdown_full"]
         answer = ask("kernel_breakdown", *traces, **HTA)
         same_kernels(answer["kernels"], expected["kernels"], 1e-6)
-        times: dict[str, int] = defaultdict(int)  # HTA adds up ranks
+        times: dict[str, int] = defaultdict(int)  # HTA sums over ranks
         for row in answer["types"]:
             times[row["types"]] += row["time_ns"]
         assert times == {combination(row["kernel_type"]): row["sum"] * 1000 for row in expected["types"] if row["sum"]}
@@ -112,7 +112,7 @@ def test_kernels_equal_tensorboard(name: str, ask: Ask) -> None:
     for kernel, cores, calls, total, mean, longest, shortest, *metrics in rows:
         row = ours[kernel]
         assert row["count"] == calls
-        if cores == "Yes" or "wmma_tensorop" in kernel:  # which TensorBoard does not know
+        if cores == "Yes" or "wmma_tensorop" in kernel:  # a category that TensorBoard does not know
             assert row["tensor_cores"] == "yes"
         else:
             assert row["tensor_cores"] == "no", "each of its names is known"
@@ -134,12 +134,12 @@ def test_configurations_equal_tensorboard(ask: Ask) -> None:
     }
     rows = golden("tensorboard", "v100_resnet50_2021")["kernel_op"]["rows"]
     assert {key(*row[:6]) for row in rows} == set(ours)
-    for one in rows:
-        row = ours[key(*one[:6])]
-        assert (row["tensor_cores"], row["count"]) == (one[6].lower(), one[8])
-        for column, value in zip(("sum_ns", "mean_ns", "max_ns", "min_ns"), one[9:13], strict=True):
+    for expected in rows:
+        row = ours[key(*expected[:6])]
+        assert (row["tensor_cores"], row["count"]) == (expected[6].lower(), expected[8])
+        for column, value in zip(("sum_ns", "mean_ns", "max_ns", "min_ns"), expected[9:13], strict=True):
             assert row[column] / 1000 == pytest.approx(value, abs=1)
-        assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(one[13:], abs=0.0051)
+        assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(expected[13:], abs=0.0051)
 
 
 @needs_shared
@@ -150,18 +150,22 @@ def test_others_are_the_names_beyond_top(ask: Ask) -> None:
     rows = ask("kernel_breakdown", real("v100_resnet50_2021"), types="hta", last_step="drop", top=top)["kernels"]
     ours = {row["name"]: row for row in rows if row["type"] == "COMP"}
     assert {name: row["sum_ns"] / 1000 for name, row in ours.items()} == {
-        name: one["sum (us)"] for name, one in expected.items()
+        name: kernel["sum (us)"] for name, kernel in expected.items()
     }
-    for name, one in expected.items():
+    for name, kernel in expected.items():
         if name != "others":
             # a bug of HTA: as soon as there are others, a kernel's least, mean and largest duration are its sum
             assert (
-                one["min (us)"] == one["mean (us)"] == one["max (us)"] == one["sum (us)"] != ours[name]["min_ns"] / 1000
+                kernel["min (us)"]
+                == kernel["mean (us)"]
+                == kernel["max (us)"]
+                == kernel["sum (us)"]
+                != ours[name]["min_ns"] / 1000
             )
     full = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_full"]["kernels"]
-    hidden = [entry for entry in full if entry["kernel_type"] == "COMPUTATION" and entry["name"] not in expected]
-    assert ours["others"]["max_ns"] / 1000 == max(entry["max (us)"] for entry in hidden)
-    assert ours["others"]["min_ns"] / 1000 == min(entry["min (us)"] for entry in hidden)
+    beyond_top = [entry for entry in full if entry["kernel_type"] == "COMPUTATION" and entry["name"] not in expected]
+    assert ours["others"]["max_ns"] / 1000 == max(entry["max (us)"] for entry in beyond_top)
+    assert ours["others"]["min_ns"] / 1000 == min(entry["min (us)"] for entry in beyond_top)
 
 
 def test_simultaneous_types_are_listed(ask: Ask) -> None:
@@ -217,11 +221,11 @@ def test_kernels_are_grouped_by_launch_configuration(ask: Ask) -> None:
         ["b", None, None, None, None, None, 1, 1000],
     ]
     assert [answer["configurations"][0][column] for column in ("blocks_per_sm", "occupancy_pct")] == [3.25, 32.5]
-    gemm, other = answer["kernels"]
-    assert (gemm["count"], gemm["tensor_cores"], other["tensor_cores"]) == (4, "yes", "unknown")
+    gemm, plain = answer["kernels"]
+    assert (gemm["count"], gemm["tensor_cores"], plain["tensor_cores"]) == (4, "yes", "unknown")
     assert (gemm["min_ns"], gemm["max_ns"], gemm["mean_ns"]) == (1000, 3000, 2000)
     assert gemm["stddev_ns"] == pytest.approx(statistics.stdev([1000, 3000, 2000, 2000]))
-    assert (gemm["blocks_per_sm"], other["blocks_per_sm"], other["stddev_ns"]) == (3.25, None, 0)
+    assert (gemm["blocks_per_sm"], plain["blocks_per_sm"], plain["stddev_ns"]) == (3.25, None, 0)
 
 
 def test_work_has_no_op_if_several_ops_share_its_external_id(ask: Ask) -> None:

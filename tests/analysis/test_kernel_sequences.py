@@ -31,17 +31,17 @@ def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...],
     ops = [slice_ for slice_ in slices if slice_[2]["cat"] in cats and wanted in slice_[2]["name"]]
 
     def encloses(outer: tuple[int, int, Event], inner: tuple[int, int, Event]) -> bool:
-        same = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
-        return outer is not inner and same and outer[0] <= inner[0] and inner[1] <= outer[1]
+        same_thread = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
+        return outer is not inner and same_thread and outer[0] <= inner[0] and inner[1] <= outer[1]
 
-    roots = [op for op in ops if not any(encloses(other, op) for other in ops)]
-    launches = {one[2]["args"]["correlation"]: one for one in slices[::-1] if "cuda_" in one[2]["cat"]}
+    roots = [op for op in ops if not any(encloses(outer, op) for outer in ops)]
+    launches = {slice_[2]["args"]["correlation"]: slice_ for slice_ in slices[::-1] if "cuda_" in slice_[2]["cat"]}
     under: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
-    for one in sorted((slice_ for slice_ in slices if slice_[2]["cat"] in WORK), key=lambda one: one[0]):
-        launch = launches.get(one[2]["args"].get("correlation"))
+    for slice_ in sorted((slice_ for slice_ in slices if slice_[2]["cat"] in WORK), key=lambda slice_: slice_[0]):
+        launch = launches.get(slice_[2]["args"].get("correlation"))
         for number, root in enumerate(roots):
             if launch and encloses(root, launch):
-                under[number].append(one)
+                under[number].append(slice_)
     counts: Counter[tuple[str, ...]] = Counter()
     device: Counter[tuple[str, ...]] = Counter()
     host: Counter[tuple[str, ...]] = Counter()

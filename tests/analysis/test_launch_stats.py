@@ -26,7 +26,7 @@ COUNTS = {
 }
 
 
-def same(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+def check_rows(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
     """Assert that rows equal HTA's launches, in µs."""
     [counts] = answer["counts"]
     assert counts["launches"] == expected["n"]
@@ -37,9 +37,9 @@ def same(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> 
         assert row["sum_ns"] / 1000 == pytest.approx(expected["sum"][row["time"]], abs=tolerance * row["count"])
         for column, name in STATISTICS.items():
             assert row[column] / 1000 == pytest.approx(theirs[name], abs=tolerance), (row["time"], column)
-    first = {row["correlation"]: row for row in answer["launches"]}
+    by_correlation = {row["correlation"]: row for row in answer["launches"]}
     for entry in expected["first10"]:
-        row = first[entry["correlation"]]
+        row = by_correlation[entry["correlation"]]
         for time in TIMES:
             assert row[f"{time}_ns"] / 1000 == pytest.approx(entry[time], abs=tolerance)
 
@@ -47,22 +47,24 @@ def same(answer: dict[str, Any], expected: dict[str, Any], tolerance: float) -> 
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_launches_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
-    same(ask("launch_stats", real(name), **HTA), golden("hta_ns", name)["cuda_kernel_launch_stats"]["0"], 0.5)
+    check_rows(ask("launch_stats", real(name), **HTA), golden("hta_ns", name)["cuda_kernel_launch_stats"]["0"], 0.5)
 
 
 @needs_shared
 def test_launches_equal_hta_for_whole_times(ask: Ask) -> None:
     expected = golden("hta_default", "v100_resnet50_2021")["cuda_kernel_launch_stats"]
-    same(ask("launch_stats", real("v100_resnet50_2021"), **HTA), expected["0"], 1e-6)
+    check_rows(ask("launch_stats", real("v100_resnet50_2021"), **HTA), expected["0"], 1e-6)
     expected = golden("hta_default", "dlrm_8_ranks")["cuda_kernel_launch_stats"]
     answer = ask("launch_stats", *sorted(SHARED.glob("dlrm_8_ranks/*")), **HTA)
-    for rank, one in expected.items():
-        same({name: [row for row in rows if row["rank"] == int(rank)] for name, rows in answer.items()}, one, 1e-6)
+    for rank, launches in expected.items():
+        check_rows(
+            {name: [row for row in rows if row["rank"] == int(rank)] for name, rows in answer.items()}, launches, 1e-6
+        )
 
 
 @needs_shared
 def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
-    trace = real("mi300_resnet_rank0_of_8")  # of ROCm, which HTA knows no launches of
+    trace = real("mi300_resnet_rank0_of_8")  # of ROCm, whose launches HTA does not recognise
     with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", trace, types="hta")
     assert golden("hta_ns", "mi300_resnet_rank0_of_8")["cuda_kernel_launch_stats"]["0"]["n"] == 0

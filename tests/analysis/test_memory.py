@@ -22,7 +22,7 @@ def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
     answer = golden("tensorboard", name)
     rows = ask("memory", real(name))["operators"]
     for device, expected in answer["memory_stats_KB"]["rows"].items():
-        # it has no rows for annotations, which in 2021 were operators by their category
+        # TensorBoard has no rows for annotations, which had the category of operators in 2021
         ours = {
             row["operator"]: row
             for row in rows
@@ -85,7 +85,7 @@ def test_change_counts_for_the_innermost_operator_and_those_around_it(ask: Ask) 
             _op("outer", 0, 100),
             _op("inner", 10, 50),
             _change(20, 64, 1),
-            _change(50, 8, 2),  # inner is over
+            _change(50, 8, 2),  # inner has ended
             _change(60, -64, 1),
             _change(70, -5, 3),  # allocated before the trace
             _change(80, 1, 4, tid=2),
@@ -111,12 +111,12 @@ def test_reduced_curve_keeps_minima_and_maxima(ask: Ask) -> None:
     changes = [_change(at, 5 if at % 3 else -7, at) for at in range(2_000)]
     changes[777]["args"]["Bytes"] = 1_000_000
     changes[778]["args"]["Bytes"] = -1_000_000
-    thin, whole = (ask("memory", changes, points=points)["curve"] for points in (100, 1_000_000))
-    assert len(thin) < 105 < len(whole) == 2_000
+    thin, full = (ask("memory", changes, points=points)["curve"] for points in (100, 1_000_000))
+    assert len(thin) < 105 < len(full) == 2_000
     growths = [row["growth_bytes"] for row in thin]
-    assert max(growths) == max(row["growth_bytes"] for row in whole)
-    assert min(growths) == min(row["growth_bytes"] for row in whole)
-    assert thin[-1] == whole[-1]
+    assert max(growths) == max(row["growth_bytes"] for row in full)
+    assert min(growths) == min(row["growth_bytes"] for row in full)
+    assert thin[-1] == full[-1]
     assert [row["at_ns"] for row in thin] == sorted(row["at_ns"] for row in thin)
 
 
@@ -180,9 +180,16 @@ def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes
                 blocks.append((device, open_[key]["args"]["Bytes"], open_[key]["ts"], None))
             open_[key] = change
         elif size < 0:
-            begun = open_.pop(key, None)
-            blocks.append((device, begun["args"]["Bytes"] if begun else -size, begun and begun["ts"], change["ts"]))
-    blocks += [(key[0], one["args"]["Bytes"], one["ts"], None) for key, one in open_.items()]
+            allocation = open_.pop(key, None)
+            blocks.append(
+                (
+                    device,
+                    allocation["args"]["Bytes"] if allocation else -size,
+                    allocation and allocation["ts"],
+                    change["ts"],
+                )
+            )
+    blocks += [(key[0], change["args"]["Bytes"], change["ts"], None) for key, change in open_.items()]
     assert {row["device"]: row["peak_growth_bytes"] for row in answer["devices"]} == peaks
     assert sorted(map(str, blocks)) == sorted(
         str((row["device"], row["size_bytes"], _us(row["allocated_at_ns"]), _us(row["freed_at_ns"])))
@@ -202,7 +209,7 @@ def _us(time: int | None) -> int | None:
 
 def _innermost(operators: list[Event], change: Event) -> str | None:
     stack: list[Event] = []
-    for entry in sorted(operators, key=lambda one: (one["ts"], -one["dur"])):
+    for entry in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
         if entry["tid"] == change["tid"] and entry["ts"] <= change["ts"]:
             end = entry["ts"] + entry["dur"]
             while stack and (entry["ts"] >= _end(stack[-1]) or end > _end(stack[-1])):

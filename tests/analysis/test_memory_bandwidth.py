@@ -23,7 +23,7 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def same(rows: Rows, expected: Rows) -> None:
+def check_rows(rows: Rows, expected: Rows) -> None:
     """Assert that rows equal HTA's bandwidths."""
     ours = {(row["rank"] or 0, row["kind"]): row for row in rows if row["points"]}
     assert set(ours) == {(row["rank"], row["name"]) for row in expected}
@@ -37,7 +37,7 @@ def same(rows: Rows, expected: Rows) -> None:
 @needs_shared
 @pytest.mark.parametrize("name", SINGLE)
 def test_bandwidth_equals_hta_with_its_filters(name: str, ask: Ask) -> None:
-    same(ask("memory_bandwidth", real(name), **HTA)["summary"], golden("hta_ns", name)["memory_bw_summary"])
+    check_rows(ask("memory_bandwidth", real(name), **HTA)["summary"], golden("hta_ns", name)["memory_bw_summary"])
 
 
 @needs_shared
@@ -46,7 +46,7 @@ def test_bandwidth_equals_hta_for_whole_times(ask: Ask) -> None:
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
     }.items():
-        same(ask("memory_bandwidth", *traces, **HTA)["summary"], golden("hta_default", name)["memory_bw_summary"])
+        check_rows(ask("memory_bandwidth", *traces, **HTA)["summary"], golden("hta_default", name)["memory_bw_summary"])
 
 
 def copy(start: float, dur: float, size: int, name: str = "Memcpy HtoD (Pinned -> Device)", **args: Any) -> Event:

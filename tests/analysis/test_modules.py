@@ -76,7 +76,7 @@ def test_modules_equal_tensorboard(ask: Ask) -> None:
         assert (row["calls"], row["operators"]) == (calls, operators)
         assert row["host_total_ns"] / 1000 == pytest.approx(host, abs=1)
         assert row["host_python_ns"] / 1000 == pytest.approx(own, abs=1)
-        if device is not None:  # it leaves out what a driver's call launched
+        if device is not None:  # TensorBoard leaves out work that a driver's call launched
             assert row["device_total_ns"] / 1000 == pytest.approx(device, abs=1)
 
 
@@ -132,16 +132,16 @@ def test_modules_of_many_threads_and_deep_recursion_are_separate(ask: Ask) -> No
 
 
 def _backward_trace(threads: tuple[int, ...] = (1,)) -> list[Event]:
-    """Modules in which an operator runs; and its backward pass, on the thread of the autograd engine."""
+    """Return modules in which an operator runs, and its backward pass on the thread of the autograd engine."""
 
     def of(cat: str, name: str, ts: float, dur: float, tid: int = 1, **args: object) -> Event:
-        here = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
-        return {**here, "args": {key.replace("_", " "): value for key, value in args.items()}}
+        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+        return {**event, "args": {key.replace("_", " "): value for key, value in args.items()}}
 
     forward = [
-        one
+        event
         for tid in threads
-        for one in (
+        for event in (
             of("python_function", "nn.Module: Linear_0", 0, 20, tid),
             of("cpu_op", "aten::linear", 1, 18, tid, Sequence_number=5, Fwd_thread_id=0),
             of("cpu_op", "aten::addmm", 2, 10, tid, Sequence_number=5, Fwd_thread_id=0),

@@ -98,8 +98,8 @@ def test_self_time_excludes_children_and_an_only_child_of_the_same_name_is_no_ca
     assert (a["calls"], a["host_self_ns"], a["host_total_ns"]) == (1, 8_000, 10_000)
     assert (a["device_self_ns"], a["device_total_ns"], a["tensor_cores_total_ns"]) == (1_000, 7_000, 1_000)
     assert (b["calls"], b["host_self_ns"], b["device_self_ns"]) == (1, 2_000, 6_000)
-    assert [one["tensor_cores_unknown_self_ns"] for one in (a, b)] == [0, 6_000]
-    assert [one["tensor_cores_unknown_total_ns"] for one in (a, b)] == [6_000, 6_000]
+    assert [row["tensor_cores_unknown_self_ns"] for row in (a, b)] == [0, 6_000]
+    assert [row["tensor_cores_unknown_total_ns"] for row in (a, b)] == [6_000, 6_000]
     assert answer["totals"] == [
         {"rank": None, "calls": 2, "host_ns": 10_000, "device_ns": 8_000, "unattributed_ns": 1_000}
     ]
@@ -204,7 +204,7 @@ def test_odd_values_yield_an_answer(nesting: str, ask: Ask) -> None:
         {"ph": "i", "name": "[memory]", "ts": 2},
     ]
     rows = ask("operators", events, nesting=nesting, group_by="shapes")["operators"]
-    assert sum(row["calls"] for row in rows if row["kind"] == "op") == 4  # that at 2^53 µs has no time
+    assert sum(row["calls"] for row in rows if row["kind"] == "op") == 4  # the event at 2^53 µs has no time
     assert all(row["host_self_ns"] >= 0 for row in rows)
 
 
@@ -276,7 +276,7 @@ def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
     """Return all nodes in order of time, with their children; fill `of_events` by the place of their event."""
     stacks: dict[int, list[_Node]] = defaultdict(list)
     nodes = []
-    for place, event in sorted(enumerate(host), key=lambda one: (one[1]["ts"], -one[1]["dur"])):
+    for place, event in sorted(enumerate(host), key=lambda item: (item[1]["ts"], -item[1]["dur"])):
         node, stack = _Node(event), stacks[event["tid"]]
         of_events[place] = node
         while stack and (node.start >= stack[-1].end or node.end > stack[-1].end):

@@ -26,11 +26,11 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def same(rows: Rows, expected: Rows, tolerance: float) -> None:
+def check_rows(rows: Rows, expected: Rows, tolerance: float) -> None:
     """Assert that rows equal HTA's queues.
 
-    Of a launch and of work that start at once HTA takes now the one, now the other first, as its sorting falls; so it
-    does where doubles of µs since the epoch are too coarse to tell. That changes means a bit.
+    HTA sorts a launch and work of the same time in any order, also where doubles of epoch µs are too coarse to
+    distinguish their times. This changes means slightly.
     """
     ours = {(row["rank"] or 0, row["stream"]): row for row in rows}
     assert set(ours) == {(row["rank"], row["stream"]) for row in expected}
@@ -45,7 +45,7 @@ def same(rows: Rows, expected: Rows, tolerance: float) -> None:
 def test_queues_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     expected = golden("hta_ns", name)
     rows = ask("queue_length", real(name), **HTA)["summary"]
-    same(rows, expected["queue_length_summary"], 0.001 if name == "v100_ddp_epoch_us" else 1e-6)
+    check_rows(rows, expected["queue_length_summary"], 0.001 if name == "v100_ddp_epoch_us" else 1e-6)
     full = {row["stream"]: row["full_ns"] / 1000 for row in rows if row["full_ns"]}
     theirs = {row["stream"]: row["duration_at_max_queue_length"] for row in expected["blocked_on_full_queue"]}
     assert full == pytest.approx(theirs, abs=0.5)
@@ -57,7 +57,9 @@ def test_queues_equal_hta_for_whole_times(ask: Ask) -> None:
         "v100_resnet50_2021": [real("v100_resnet50_2021")],
         "dlrm_8_ranks": sorted(SHARED.glob("dlrm_8_ranks/*")),
     }.items():
-        same(ask("queue_length", *traces, **HTA)["summary"], golden("hta_default", name)["queue_length_summary"], 0.05)
+        check_rows(
+            ask("queue_length", *traces, **HTA)["summary"], golden("hta_default", name)["queue_length_summary"], 0.05
+        )
 
 
 def test_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
@@ -71,10 +73,10 @@ def test_queue_grows_with_launches_and_shrinks_with_work(ask: Ask) -> None:
         *((7, 0, 1), (7, 5, 0), (7, 10, 1), (7, 10, 2), (7, 20, 3), (7, 20, 2), (7, 40, 1), (7, 50, 0)),
         *((9, 30, 1), (9, 60, 0)),
     ]
-    main, other = answer["summary"]
-    assert [main[name] for name in ("points", "min", "p50", "max", "full_ns", "full_pct")] == [8, 0, 1, 3, 30000, 60]
-    assert main["mean_over_time"] == pytest.approx((5 + 2 * 30 + 10) / 50)
-    assert [other[name] for name in ("points", "mean", "full_ns")] == [2, 0.5, 0]
+    first, second = answer["summary"]
+    assert [first[name] for name in ("points", "min", "p50", "max", "full_ns", "full_pct")] == [8, 0, 1, 3, 30000, 60]
+    assert first["mean_over_time"] == pytest.approx((5 + 2 * 30 + 10) / 50)
+    assert [second[name] for name in ("points", "mean", "full_ns")] == [2, 0.5, 0]
     assert [(row["at_ns"] // 1000, row["length"]) for row in ask("queue_length", trace, points=2)["series"]][:2] == [
         (10, 2),
         (20, 3),
@@ -96,7 +98,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
         *(work(4e14, 9e14, correlation=1), work(1, -1, stream=8, correlation=2), work(9, 1, stream="x", correlation=3)),
     ]
     rows = ask("queue_length", trace)["summary"]
-    assert {row["stream"]: row["min"] for row in rows} == {7: 0, 8: -1}  # work may start before its launch
+    assert {row["stream"]: row["min"] for row in rows} == {7: 0, 8: -1}  # work may seem to start before its launch
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

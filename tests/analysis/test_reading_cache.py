@@ -17,42 +17,42 @@ from tests.analysis.test_answers import KERNEL, text_of
 
 @pytest.fixture
 def trace(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
-    one = read_once(text_of([KERNEL]))
-    return AnalysisInput(one.columns, one.summary)
+    source = read_once(text_of([KERNEL]))
+    return AnalysisInput(source.columns, source.summary)
 
 
 def of_rank(trace: AnalysisInput, rank: int, events: int = 1) -> AnalysisInput:
     return AnalysisInput(trace.columns, {**trace.summary, "rank": rank, "events": {"kept": events}})
 
 
-def open_readings(readings: ReadingCache, *wanted: AnalysisInput) -> list[RankDatabase]:
+def open_readings(readings: ReadingCache, *inputs: AnalysisInput) -> list[RankDatabase]:
     rows = []
-    for one in wanted:
-        with readings.of(one) as reading:
+    for item in inputs:
+        with readings.of(item) as reading:
             rows.append(reading)
     return rows
 
 
 def test_equal_inputs_share_a_reading(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path)
-    one, again, part, other = open_readings(
+    first, repeated, selected, other_rank = open_readings(
         readings,
         trace,
         trace,
         AnalysisInput(trace.columns, trace.summary, Selection(names=["gemm"])),
         of_rank(trace, 3),
     )
-    assert one is again
-    assert len({id(each) for each in (one, part, other)}) == 3
+    assert first is repeated
+    assert len({id(reading) for reading in (first, selected, other_rank)}) == 3
 
 
 def test_least_recently_used_reading_is_closed_first(trace: AnalysisInput, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path, events_max=10)
     first, second = (of_rank(trace, rank, events=5) for rank in range(2))
-    kept, gone = open_readings(readings, first, second)
+    used, unused = open_readings(readings, first, second)
     open_readings(readings, first, of_rank(trace, 2, events=5))
-    assert open_readings(readings, first) == [kept]
-    assert open_readings(readings, second) != [gone]
+    assert open_readings(readings, first) == [used]
+    assert open_readings(readings, second) != [unused]
 
 
 def test_number_of_open_databases_is_limited(trace: AnalysisInput, tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_reading_in_use_stays_open(trace: AnalysisInput, tmp_path: Path) -> None
 
 def test_shared_facts_are_computed_once_and_retried_after_a_failure(trace: AnalysisInput, tmp_path: Path) -> None:
     rows: list[int] = []
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def find() -> int:
         rows.append(1)
-        begun.set()
+        started.set()
         assert go_on.wait(20)
         if len(rows) == 1:
             raise ValueError("the first time")
@@ -83,12 +83,12 @@ def test_shared_facts_are_computed_once_and_retried_after_a_failure(trace: Analy
 
     with ReadingCache(tmp_path).of(trace) as reading, ThreadPoolExecutor(2) as threads:
         first = threads.submit(reading.cached, "key", find)
-        assert begun.wait(20)
+        assert started.wait(20)
         second = threads.submit(reading.cached, "key", lambda: 0)
         go_on.set()
-        for one in (first, second):
+        for future in (first, second):
             with pytest.raises(ValueError, match="the first time"):
-                one.result(20)
+                future.result(20)
         assert [reading.cached("key", find) for _ in range(2)] == [2, 2]
 
 
@@ -100,13 +100,13 @@ def test_databases_spill_to_separate_folders(trace: AnalysisInput, tmp_path: Pat
             return db
 
     readings = ReadingCache(tmp_path / "spill")
-    with readings.of(trace) as one, readings.of(of_rank(trace, 1)) as other:
-        filled(one, 0)
-        filled(other, 10**9)
+    with readings.of(trace) as first, readings.of(of_rank(trace, 1)) as second:
+        filled(first, 0)
+        filled(second, 10**9)
         folders = [*(tmp_path / "spill").iterdir()]
         assert len(folders) == 2
         assert all(any(folder.iterdir()) for folder in folders)
-        for reading, start in ((one, 0), (other, 10**9)):
+        for reading, start in ((first, 0), (second, 10**9)):
             answer = reading.database().sql("SELECT min(a), sum(a)::BIGINT, bool_and(b = hash(a)) FROM t").fetchall()
             assert answer == [(start, sum(range(start, start + 4_000_000)), True)]
     readings.close()

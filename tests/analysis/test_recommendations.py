@@ -28,14 +28,14 @@ def rules(rows: Rows) -> list[str]:
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: Ask) -> None:
-    said = golden("tensorboard", name)["overview"]["recommendations"]
+    texts = golden("tensorboard", name)["overview"]["recommendations"]
     rows = ask("recommendations", TRACES[name], rules="tensorboard")["recommendations"]
-    assert rules(rows) == [rule for rule, text in SAID.items() if text in said]
+    assert rules(rows) == [rule for rule, text in SAID.items() if text in texts]
     for row in rows:
         if row["rule"] == "dataloader":
-            assert f"{row['value']:.1f}% of the step time" in said
+            assert f"{row['value']:.1f}% of the step time" in texts
         if row["rule"] == "tensor_cores":
-            assert f"Kernels with {row['value']:.0f}% time" in said
+            assert f"Kernels with {row['value']:.0f}% time" in texts
         assert all((row["advice"], row["reason"], row["name"]))
         assert row["start_ns"] < row["end_ns"]
 
@@ -58,7 +58,7 @@ def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
 
 @needs_shared
 def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
-    """For TensorBoard 0.4 % of the step is communication: it counts NCCL's kernels as computing."""
+    """TensorBoard finds 0.4 % communication: it counts NCCL's kernels as computing."""
     answer = ask("recommendations", TRACES["dlrm_rank0"])
     assert rules(answer["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
@@ -122,16 +122,16 @@ def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -> None:
-    could: dict[str, Any] = {"External id": 5}
-    others: dict[str, Any] = {"External id": 6}
-    ops = [event("cpu_op", "aten::mm", 0, 1, **could), event("cpu_op", "aten::add", 2, 1, **others)]
-    work = [kernel(0, 30, "volta_sgemm_nt", **could), kernel(30, 60, "triton_poi_fused_add_0", **others)]
+    eligible: dict[str, Any] = {"External id": 5}
+    ineligible: dict[str, Any] = {"External id": 6}
+    ops = [event("cpu_op", "aten::mm", 0, 1, **eligible), event("cpu_op", "aten::add", 2, 1, **ineligible)]
+    work = [kernel(0, 30, "volta_sgemm_nt", **eligible), kernel(30, 60, "triton_poi_fused_add_0", **ineligible)]
     answer = applied_checks(ask, of(tmp_path, *ops, *work))
     assert answer.keys() == {"tensor_cores"}
     assert answer["tensor_cores"][0] == pytest.approx(100 / 3)
     assert answer["tensor_cores"][1:] == ("volta_sgemm_nt", 0, 30_000)
-    used = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
-    assert applied_checks(ask, used) == {}
+    accelerated = of(tmp_path, *ops, *work, kernel(95, 1, "volta_h884gemm"), name="used")
+    assert applied_checks(ask, accelerated) == {}
     assert applied_checks(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
     unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
     assert applied_checks(ask, unknown) == {}, "one kernel has a name that no pattern knows"
@@ -170,7 +170,7 @@ def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path:
     assert "communication" in rules(on_host["recommendations"])
 
 
-# -- what advice rests on ---------------------------------------------------------------------------------------------
+# -- evidence of advice -----------------------------------------------------------------------------------------------
 
 
 @needs_shared
@@ -215,7 +215,10 @@ def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, 
     """Return a trace of matrix products, each with a kernel of one name."""
     args = {} if types is None else {"Input type": types}
     ops = [event("cpu_op", "aten::mm", at, 1, **{"External id": at + 1}, **args) for at in range(len(names))]
-    kernels = [kernel(at * 20, 20 + 60 // len(names), one, **{"External id": at + 1}) for at, one in enumerate(names)]
+    kernels = [
+        kernel(at * 20, 20 + 60 // len(names), kernel_name, **{"External id": at + 1})
+        for at, kernel_name in enumerate(names)
+    ]
     return of(folder, *ops, *kernels, gpu=gpu, name=name)
 
 
@@ -242,8 +245,8 @@ def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path)
     assert check == "yes"
     assert "mixed precision" in (advice or "")
     assert figures(ask("recommendations", unused), "tensor_cores")["matrices are multiplied in fp32"] == 1
-    other = {**MI300, "name": "AMD Radeon RX 6900 XT", "computeMajor": 10}
-    assert advised(ask, of_mm(tmp_path, "radeon", VALU, gpu=other), "tensor_cores") == ("unknown", None)
+    radeon = {**MI300, "name": "AMD Radeon RX 6900 XT", "computeMajor": 10}
+    assert advised(ask, of_mm(tmp_path, "radeon", VALU, gpu=radeon), "tensor_cores") == ("unknown", None)
     assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)
 
 
@@ -269,7 +272,7 @@ def test_memory_advice_for_bf16_leaves_out_mixed_precision(ask: Ask, tmp_path: P
         assert ("mixed precision" in (advice or "")) == mixed
 
 
-# -- of a run ---------------------------------------------------------------------------------------------------------
+# -- runs -------------------------------------------------------------------------------------------------------------
 
 RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 
@@ -293,8 +296,8 @@ def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
     checks = {row["rule"]: row for row in answer["checks"] if row["rank"] is None}
     assert (checks["communication"]["found"], checks["late_rank"]["found"]) == ("no", "yes")
     exposed = [row["value"] for row in answer["checks"] if row["rule"] == "communication" and row["rank"] is not None]
-    both = checks["communication"]["value"] + checks["late_rank"]["value"]
-    assert both == pytest.approx(sum(exposed) / len(exposed))
+    combined = checks["communication"]["value"] + checks["late_rank"]["value"]
+    assert combined == pytest.approx(sum(exposed) / len(exposed))
 
 
 @needs_shared
@@ -308,9 +311,9 @@ def test_incomplete_run_has_no_late_rank(ask: Ask) -> None:
 @needs_shared
 def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
     together = ask("recommendations", *RANKS[:3], rules="tensorboard")
-    apart = [ask("recommendations", rank, rules="tensorboard") for rank in RANKS[:3]]
+    separate = [ask("recommendations", rank, rules="tensorboard") for rank in RANKS[:3]]
     for table, rows in together.items():
-        assert rows == [row for entry in apart for row in entry[table]]
+        assert rows == [row for entry in separate for row in entry[table]]
 
 
 def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
@@ -325,7 +328,7 @@ def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
 
 @pytest.mark.parametrize(("long", "expected"), [(5, {"late_rank"}), (50, {"communication", "late_rank"})])
 def test_run_separates_transfer_from_waiting(ask: Ask, tmp_path: Path, long: float, expected: set[str]) -> None:
-    """Rank 0 waits for 30 of 100 µs; both transfer for as `long`."""
+    """Rank 0 waits for 30 of 100 µs; both ranks transfer for `long`."""
     traces = [of_rank(tmp_path, 0, 10, long), of_rank(tmp_path, 1, 40, long)]
     answer = ask("recommendations", *traces)
     rows = {row["rule"]: row for row in answer["recommendations"] if row["rule"] != "utilization"}

@@ -39,8 +39,8 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
     first = min(float(event["ts"]) for event in events)
     starts = [float(event["ts"]) for event in events]
     return [
-        {**one, "ts": start - first, "dur": (start + float(one["dur"])) - start}
-        for one, start in zip(events, starts, strict=True)
+        {**event, "ts": start - first, "dur": (start + float(event["dur"])) - start}
+        for event, start in zip(events, starts, strict=True)
     ]
 
 
@@ -52,13 +52,13 @@ def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None
     coarse = name == "v100_ddp_epoch_us"
     trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
     answer = ask("steps", trace, rules="tensorboard")
-    within = 1e-6 if coarse else 1
+    tolerance = 1e-6 if coarse else 1
     for row, expected in zip(answer["steps"], overview["rows"], strict=True):
         values = dict(zip(overview["columns"], expected, strict=True))
         assert str(row["step"]) == values.pop("Step")
-        ours = {title: row[f"{one}_ns"] / 1000 for one, title in zip(CATEGORIES, TITLES, strict=True)}
+        ours = {title: row[f"{category}_ns"] / 1000 for category, title in zip(CATEGORIES, TITLES, strict=True)}
         assert {title: ours[title] for title in values} == {
-            one: pytest.approx(time, abs=within) for one, time in values.items()
+            title: pytest.approx(time, abs=tolerance) for title, time in values.items()
         }
         assert all(ours[title] == 0 for title in TITLES if title not in values)
     [mean] = overview["performance"]
@@ -116,8 +116,8 @@ doings = st.lists(
 def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
     """Count the nanoseconds of a window by category; each counts for the first that covers it."""
     spent = [0] * len(CATEGORIES)
-    for now in range(start, end):
-        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= now < begin + length]
+    for at in range(start, end):
+        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= at < begin + length]
         spent[min(lasting, default=len(CATEGORIES) - 1)] += 1
     return spent
 
@@ -125,10 +125,10 @@ def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]
 @settings(max_examples=25)
 @given(doings, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
 def test_each_nanosecond_counts_for_the_first_category(
-    ask: Ask, found: list[tuple[Any, int, int]], borders: list[int]
+    ask: Ask, activities: list[tuple[Any, int, int]], borders: list[int]
 ) -> None:
     windows = list(pairwise(borders))
-    events = [event(cat, name, start / 1000, length / 1000) for (_, (cat, name)), start, length in found]
+    events = [event(cat, name, start / 1000, length / 1000) for (_, (cat, name)), start, length in activities]
     steps = [
         event("user_annotation", f"ProfilerStep#{number}", start / 1000, (end - start) / 1000)
         for number, (start, end) in enumerate(windows)
@@ -138,12 +138,12 @@ def test_each_nanosecond_counts_for_the_first_category(
         (number, *window) for number, window in enumerate(windows)
     ]
     assert [[row[f"{category}_ns"] for category in CATEGORIES] for row in rows] == [
-        painted(found, start, end) for start, end in windows
+        painted(activities, start, end) for start, end in windows
     ]
 
 
 def two_steps(*more: dict[str, Any]) -> list[dict[str, Any]]:
-    """Two steps of 10 µs; the work of the first lasts until the second."""
+    """Return two steps of 10 µs; the work of the first lasts until the second."""
     return [
         event("user_annotation", "ProfilerStep#3", 0, 10),
         event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1),
@@ -164,10 +164,10 @@ def test_step_lasts_until_its_work_is_done_and_the_next_starts_there(ask: Ask) -
     assert bounds(ask, two_steps()) == [(3, 0, 17), (4, 17, 23)]
     assert bounds(ask, two_steps(), bounds="host") == [(3, 0, 10), (4, 10, 20)]
     assert bounds(ask, two_steps(), last_step="drop") == [(3, 0, 17)]
-    before = event("kernel", "warm up", 1, 2, correlation=9)
+    earlier = event("kernel", "warm up", 1, 2, correlation=9)
     launch = event("cuda_runtime", "cudaLaunchKernel", -3, 1, correlation=9)
-    assert bounds(ask, two_steps(launch, before)) == [(3, 3, 17), (4, 17, 23)], "the first starts after earlier work"
-    assert bounds(ask, two_steps(before)) == [(3, 0, 17), (4, 17, 23)], "work without a launch counts by its time"
+    assert bounds(ask, two_steps(launch, earlier)) == [(3, 3, 17), (4, 17, 23)], "the first starts after earlier work"
+    assert bounds(ask, two_steps(earlier)) == [(3, 0, 17), (4, 17, 23)], "work without a launch counts by its time"
 
 
 def test_tensorboard_rules_drop_last_steps_with_few_launches(ask: Ask) -> None:
@@ -197,12 +197,12 @@ def test_trace_without_steps_is_one_step(ask: Ask) -> None:
 def test_host_computes_without_a_gpu(ask: Ask, rules: str) -> None:
     answer = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
     assert [row["step"] for row in answer["steps"]] == [2, 3]
-    for row, hidden in zip(answer["steps"], answer["communication"], strict=True):
+    for row, row_of_communication in zip(answer["steps"], answer["communication"], strict=True):
         assert row["kernel_ns"] == 0 < row["cpu_exec_ns"]
         assert row["communication_ns"] > 0
         parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
-        assert sum(hidden[name] for name in parts) == row["total_ns"]
-        assert hidden["overlap_ns"] + hidden["communication_ns"] == row["communication_ns"]
+        assert sum(row_of_communication[name] for name in parts) == row["total_ns"]
+        assert row_of_communication["overlap_ns"] + row_of_communication["communication_ns"] == row["communication_ns"]
 
 
 def test_odd_events_yield_an_answer(ask: Ask) -> None:
@@ -222,22 +222,22 @@ def test_odd_events_yield_an_answer(ask: Ask) -> None:
 def test_ranks_of_a_merged_trace_equal_separate_ranks(
     name: str, ask: Ask, read_once: Callable[[Path | str], Source], tmp_path: Path
 ) -> None:
-    apart = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
-    one = merged([read_once(path) for path in apart], tmp_path)
+    paths = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
+    merged_trace = merged([read_once(path) for path in paths], tmp_path)
     question = question_of(name)
     together = answer_question(
         question,
         parameters_of(question, {}),
-        [AnalysisInput(one.columns, one.summary)],
+        [AnalysisInput(merged_trace.columns, merged_trace.summary)],
         ReadingCache(tmp_path / "spill"),
     )
-    assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *apart)
+    assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *paths)
 
 
 def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
-    """This holds with host bounds: other work on a device until then is not selected."""
+    """Only with host bounds: the selection leaves out other work on the device, which sets the bounds otherwise."""
     trace = DATA / "cpu_train_steps.pt.trace.json.gz"
-    whole = ask("steps", trace, bounds="host")["steps"]
-    for row in whole:
+    rows = ask("steps", trace, bounds="host")["steps"]
+    for row in rows:
         selected = Selection.parsed({"steps": [row["step"]]})
         assert ask("steps", trace, bounds="host", selection=selected)["steps"] == [row]

@@ -113,7 +113,7 @@ def test_last_step_and_unlinked_work_can_be_left_out(ask: Ask) -> None:
     [row] = ask("temporal_breakdown", trace, linked_only=True)["breakdown"]
     assert row["busy_ns"] == 20000
     [row] = ask("temporal_breakdown", trace[1:], last_step="drop")["breakdown"]
-    assert row["busy_ns"] == 30000  # of a single step, none is left out
+    assert row["busy_ns"] == 30000  # a single step is never left out
 
 
 def test_devices_are_separate(ask: Ask) -> None:
@@ -173,7 +173,9 @@ def test_parts_add_up_to_the_span_instant_by_instant(ask: Ask, parts: list[tuple
 def test_columns_equal_those_read_by_the_database(name: str, memset: str, ask: Ask) -> None:
     whole = ask("temporal_breakdown", real(name), memset=memset)
     assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=Selection())
-    narrow = Selection(categories=[one for one in ("Kernel", "Memcpy", "Memset") if name.endswith("2021")] or NARROW)
+    narrow = Selection(
+        categories=[category for category in ("Kernel", "Memcpy", "Memset") if name.endswith("2021")] or NARROW
+    )
     assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=narrow)
 
 

@@ -1,7 +1,7 @@
 """A simulation of training steps: a main thread, the autograd engine's, two streams that compute and one that reduces.
 
-Every start follows from what has to be over before it: calls from their thread; work from its launch, its stream and
-the events that this waits for; and synchronizing calls from work. Times are whole µs.
+Every start follows from its dependencies: that of calls from their thread; of work from its launch, its stream and
+the events that this waits for; of synchronizing calls from work. Times are whole µs.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ class Training:
     """Builder of training steps.
 
     Args:
-        call_us: how long a launching call takes.
-        host_us: how long an operator takes beside its launch.
-        kernel_us: how long a kernel takes; each third takes twice as long.
-        layers: of the model.
-        steps: how many are run.
+        call_us: duration of a launching call.
+        host_us: duration of an operator without its launch.
+        kernel_us: duration of a kernel; each third takes twice as long.
+        layers: number of layers of the model.
+        steps: number of steps.
     """
 
     call_us: int = 6
@@ -36,7 +36,7 @@ class Training:
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._now = 1000  # of the thread that runs: the other one rests
+        self._now = 1000  # of the running thread; the other thread is idle
         self._over = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
         self._waits = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
         self._correlation = self._sequence = self._kernels = 0
@@ -147,5 +147,5 @@ def without_sync_events(events: list[Event]) -> list[Event]:
 
 
 def on_one_thread(events: list[Event]) -> list[Event]:
-    """Return the same trace with the events of the autograd thread moved to the main thread, which rests meanwhile."""
+    """Return the same trace with the events of the autograd thread moved to the main thread, idle meanwhile."""
     return [{**event, "tid": MAIN} if event["tid"] == ENGINE else event for event in events]

@@ -21,7 +21,7 @@ CREATE = 2
 
 @needs_shared
 def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
-    """torch tracks tensors, which a trace does not have: it knows more activations and fewer temporaries."""
+    """torch tracks tensors, which a trace lacks, and so finds more activations and fewer temporaries."""
     folder = SHARED / "torch213_cpu"
     raw = json.loads(gzip.decompress((folder / "memory_timeline.raw.json.gz").read_bytes()))
     torch_blocks = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]

@@ -1,4 +1,4 @@
-"""Each slice is read once with its fields and its thread, however its events are split into tables."""
+"""Each slice is read once with its fields and its thread, for any split of the events into tables."""
 
 from collections import Counter
 from itertools import pairwise

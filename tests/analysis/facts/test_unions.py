@@ -37,5 +37,5 @@ def test_union_covers_the_same_times_with_gaps_between(intervals: list[tuple[int
 
 @given(INTERVALS, INTERVALS)
 def test_union_of_unions_is_the_union_of_all(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
-    both = union_of_both(union(*edges(first)), union(*edges(second)))
-    assert pairs(both) == pairs(union(*edges(first + second)))
+    joined = union_of_both(union(*edges(first)), union(*edges(second)))
+    assert pairs(joined) == pairs(union(*edges(first + second)))
