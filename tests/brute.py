@@ -1,7 +1,7 @@
-"""Which events of a document a selection keeps, worked out by plain Python: what `service.cutting` is held to.
+"""The events of a document that a selection keeps, computed in plain Python: the oracle of `service.cutting`.
 
-Nothing here is shared with the service. A selection is the JSON that a client sends. Of what the trace does not have
-nothing is said here: it is in the tests of errors.
+Nothing here is shared with the service. A selection is the JSON that a client sends. Selections of values that the
+trace does not have are left to the tests of errors.
 """
 
 import json
@@ -31,16 +31,16 @@ Test = Callable[["Event"], bool]
 
 
 class UnknownSlice(Exception):
-    """No slice has the name that a window names."""
+    """No slice has the name of an edge of a window."""
 
 
 class NoTime(Exception):
-    """The selection leaves no time, or an edge of its window is not there."""
+    """The selection leaves no time, or the trace has none to which its window is relative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is asked of an event."""
+    """The fields of an event that selections test."""
 
     index: int
     ph: str
@@ -84,27 +84,27 @@ def _key(value: Any) -> Key:
     return str(value) if isinstance(value, Decimal) else ""
 
 
-def event_of(index: int, told: Mapping[str, Any]) -> Event:
-    """An event as its members tell it."""
-    ph, cat = _string(told.get("ph")) or "", _string(told.get("cat")) or ""
-    pid, tid = _key(told.get("pid")), _key(told.get("tid"))
-    args = told["args"] if isinstance(told.get("args"), dict) else {}
+def event_of(index: int, fields: Mapping[str, Any]) -> Event:
+    """An event, from its JSON members."""
+    ph, cat = _string(fields.get("ph")) or "", _string(fields.get("cat")) or ""
+    pid, tid = _key(fields.get("pid")), _key(fields.get("tid"))
+    args = fields["args"] if isinstance(fields.get("args"), dict) else {}
     numbers = {key.lower(): _whole(args[key]) for key in args if key in {"External id", "external id"}}
     numbers |= {key: _whole(args.get(key)) for key in ("device", "stream", "correlation")}
     if cat in GPU:
-        named = re.fullmatch(r"(?:stream )?(\d{1,18}) ?", tid) if isinstance(tid, str) else None
-        at = {"device": pid, "stream": int(named[1]) if named else tid}
+        match = re.fullmatch(r"(?:stream )?(\d{1,18}) ?", tid) if isinstance(tid, str) else None
+        at = {"device": pid, "stream": int(match[1]) if match else tid}
         numbers |= {key: _whole(value) for key, value in at.items() if numbers[key] is None}
-    flow = told.get("id")
+    flow = fields.get("id")
     is_id = isinstance(flow, str | Decimal) or type(flow) is int
     return Event(
         index=index,
         ph=ph,
         cat=cat,
-        name=_string(told.get("name")),
+        name=_string(fields.get("name")),
         track=(pid, tid),
-        start=None if ph == "M" else _ns(told.get("ts")),
-        lasts=max(_ns(told.get("dur")) or 0, 0) if ph == "X" else 0,
+        start=None if ph == "M" else _ns(fields.get("ts")),
+        lasts=max(_ns(fields.get("dur")) or 0, 0) if ph == "X" else 0,
         device=numbers["device"],
         stream=numbers["stream"],
         correlation=numbers["correlation"],
@@ -114,40 +114,40 @@ def event_of(index: int, told: Mapping[str, Any]) -> Event:
 
 
 class Document:
-    """A trace, read once for many selections."""
+    """A trace, parsed once for many selections."""
 
     def __init__(self, text: str | bytes) -> None:
-        told = json.loads(text, parse_float=Decimal)
-        members = told["traceEvents"] if isinstance(told, dict) else told
-        info = told.get("distributedInfo") if isinstance(told, dict) else None
+        document = json.loads(text, parse_float=Decimal)
+        members = document["traceEvents"] if isinstance(document, dict) else document
+        info = document.get("distributedInfo") if isinstance(document, dict) else None
         self.rank = info.get("rank") if isinstance(info, dict) else None
-        self.events = [event_of(index, one) for index, one in enumerate(members)]
-        self.happened = [one for one in self.events if one.ph != "M"]
+        self.events = [event_of(index, member) for index, member in enumerate(members)]
+        self.happened = [event for event in self.events if event.ph != "M"]
         self.slices = sorted(
-            (one for one in self.events if one.ph == "X" and one.start is not None),
-            key=lambda one: (one.start, one.index),
+            (event for event in self.events if event.ph == "X" and event.start is not None),
+            key=lambda event: (event.start, event.index),
         )
         self.first = min(
-            (one.start for one in self.events if one.start is not None and one.ph not in {"s", "t", "f", "C"}),
+            (event.start for event in self.events if event.start is not None and event.ph not in {"s", "t", "f", "C"}),
             default=None,
         )
-        self.tracks = {one.track for one in self.happened}
-        self.order = {one.index: place for place, one in enumerate(self.events)}
+        self.tracks = {event.track for event in self.happened}
+        self.order = {event.index: place for place, event in enumerate(self.events)}
         self.attributed = AttributionOracle(self)
         self.steps = self._steps()
         self.names = self._names(members)
-        linked = (one for one in self.events if one.ph == "X" and one.correlation is not None)
-        ends = (one for one in self.events if one.ph in ENDS)
-        self.begun = _grouped(self.slices, lambda one: (one.track, one.start))
-        self.linked = _grouped(linked, lambda one: (one.track, one.correlation))
-        self.flows = _grouped(ends, lambda one: (one.cat, one.id or one.index))
+        linked = (event for event in self.events if event.ph == "X" and event.correlation is not None)
+        ends = (event for event in self.events if event.ph in ENDS)
+        self.slices_by_start = _grouped(self.slices, lambda event: (event.track, event.start))
+        self.linked = _grouped(linked, lambda event: (event.track, event.correlation))
+        self.flows = _grouped(ends, lambda event: (event.cat, event.id or event.index))
 
     def _steps(self) -> dict[int, list[Interval]]:
         steps: dict[int, list[Interval]] = defaultdict(list)
-        for one in self.slices:
-            found = re.fullmatch(r"ProfilerStep#(\d{1,18})", one.name or "")
-            if found and one.start is not None and one.cat not in GPU | {"gpu_user_annotation"}:
-                steps[int(found[1])].append((one.start, max(one.end, one.start + 1)))
+        for event in self.slices:
+            match = re.fullmatch(r"ProfilerStep#(\d{1,18})", event.name or "")
+            if match and event.start is not None and event.cat not in GPU | {"gpu_user_annotation"}:
+                steps[int(match[1])].append((event.start, max(event.end, event.start + 1)))
         return steps
 
     def _names(self, members: list[Any]) -> dict[tuple[Key, ...], str]:
@@ -164,10 +164,10 @@ class Document:
 
     def stands_on(self, end: Event) -> list[Event]:
         """The slices that the end of an arrow stands on."""
-        if end.start is None or not (there := self.begun.get((end.track, end.start))):
+        if end.start is None or not (slices := self.slices_by_start.get((end.track, end.start))):
             number = end.id[1] if isinstance(end.id, tuple) and end.id[0] is int else None
             return self.linked.get((end.track, _whole(number)), []) if end.cat in {"ac2g", "async"} else []
-        return there
+        return slices
 
 
 def _grouped(events: Iterable[Event], key: Callable[[Event], Hashable]) -> dict[Hashable, list[Event]]:
@@ -180,17 +180,17 @@ def _grouped(events: Iterable[Event], key: Callable[[Event], Hashable]) -> dict[
 # -- time -------------------------------------------------------------------------------------------------------
 
 
-def _joined(intervals: Iterable[Interval]) -> list[Interval]:
-    made: list[Interval] = []
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    union: list[Interval] = []
     for start, end in sorted(intervals):
-        before = made.pop() if made and made[-1][1] >= start else (start, end)
-        made.append((before[0], max(before[1], end)))
-    return made
+        last = union.pop() if union and union[-1][1] >= start else (start, end)
+        union.append((last[0], max(last[1], end)))
+    return union
 
 
-def _shared(ones: list[Interval], others: list[Interval]) -> list[Interval]:
-    both = ((max(one[0], other[0]), min(one[1], other[1])) for one in ones for other in others)
-    return _joined(one for one in both if one[0] < one[1])
+def _intersection(first: list[Interval], second: list[Interval]) -> list[Interval]:
+    overlaps = ((max(a[0], b[0]), min(a[1], b[1])) for a in first for b in second)
+    return _union(overlap for overlap in overlaps if overlap[0] < overlap[1])
 
 
 def _window(document: Document, window: Mapping[str, Any]) -> Interval:
@@ -202,14 +202,14 @@ def _window(document: Document, window: Mapping[str, Any]) -> Interval:
     start = zero + window["start_ns"] if window.get("start_ns") is not None else -math.inf
     end = zero + window["end_ns"] if window.get("end_ns") is not None else math.inf
     if window.get("from") is not None:
-        named = (one for one in document.slices if one.name == window["from"])
-        start = next((one.start for one in named if one.start is not None), math.inf)
+        named = (event for event in document.slices if event.name == window["from"])
+        start = next((event.start for event in named if event.start is not None), math.inf)
         if start == math.inf:
             raise UnknownSlice
     if window.get("to") is not None:
-        named = (one for one in document.slices if one.name == window["to"])
-        later = (one for one in named if one.start is not None and one.start >= start)
-        end = next((max(one.end, one.end - one.lasts + 1) for one in later), -math.inf)
+        named = (event for event in document.slices if event.name == window["to"])
+        later = (event for event in named if event.start is not None and event.start >= start)
+        end = next((max(event.end, event.end - event.lasts + 1) for event in later), -math.inf)
         if end == -math.inf:
             raise UnknownSlice
     if start >= end:
@@ -223,16 +223,16 @@ def _time(document: Document, criteria: Mapping[str, Any]) -> list[Interval] | N
 
 
 def time_of(document: Document, selection: Mapping[str, Any]) -> list[Interval]:
-    """When the window is, without an excluded one.
+    """The time of the window, without that of an excluded window.
 
     Raises:
-        NoTime: at no time.
-        UnknownSlice: it is told by a slice that is not there.
+        NoTime: no time is left.
+        UnknownSlice: no slice has the name of an edge.
     """
     time = _time(document, selection)
     time = [(-math.inf, math.inf)] if time is None else time
     for start, end in _left_out(document, selection.get("exclude") or {}):
-        time = _shared(time, [(-math.inf, start), (end, math.inf)])
+        time = _intersection(time, [(-math.inf, start), (end, math.inf)])
     if not time:
         raise NoTime
     return time
@@ -241,7 +241,7 @@ def time_of(document: Document, selection: Mapping[str, Any]) -> list[Interval]:
 def _left_out(document: Document, criteria: Mapping[str, Any]) -> list[Interval]:
     try:
         return _time(document, criteria) or []
-    except UnknownSlice:  # what is not there need not be left out
+    except UnknownSlice:  # an unknown slice excludes no time
         return []
 
 
@@ -253,102 +253,110 @@ def _is_in(event: Event, time: list[Interval], straddle: str) -> bool:
     return any(event.start < end and event.end > start for start, end in time)
 
 
-# -- all else ---------------------------------------------------------------------------------------------------
+# -- other criteria ---------------------------------------------------------------------------------------------
 
 
 def _tests(document: Document, criteria: Mapping[str, Any]) -> list[Test]:
-    """A test for each criterion but time."""
+    """A test for each criterion except time."""
     tests: dict[str, Callable[[Any], Test]] = {
-        "categories": lambda wanted: lambda one: one.cat in wanted,
-        "phases": lambda wanted: lambda one: one.ph in wanted,
-        "names": _named,
-        "min_dur_ns": lambda least: lambda one: one.ph == "X" and one.lasts >= least,
-        "threads": lambda wanted: _on(document, lambda track: _answers(document, track, wanted)),
-        "processes": lambda wanted: _on(
-            document, lambda track: track[0] in wanted or document.names.get(track[:1]) in wanted
+        "categories": lambda categories: lambda event: event.cat in categories,
+        "phases": lambda phases: lambda event: event.ph in phases,
+        "names": _name_test,
+        "min_dur_ns": lambda least: lambda event: event.ph == "X" and event.lasts >= least,
+        "threads": lambda keys: _track_test(document, lambda track: _answers(document, track, keys)),
+        "processes": lambda keys: _track_test(
+            document, lambda track: track[0] in keys or document.names.get(track[:1]) in keys
         ),
-        "devices": lambda wanted: _placed(document, lambda one: one.device in wanted),
-        "streams": lambda wanted: _placed(document, lambda one: f"{one.device}/{one.stream}" in wanted),
-        "ranks": lambda wanted: lambda _: document.rank in wanted,
-        "steps": lambda wanted: lambda one: document.attributed.step(one) in wanted,
+        "devices": lambda devices: _placement_test(document, lambda event: event.device in devices),
+        "streams": lambda streams: _placement_test(document, lambda event: f"{event.device}/{event.stream}" in streams),
+        "ranks": lambda ranks: lambda _: document.rank in ranks,
+        "steps": lambda steps: lambda event: document.attributed.step(event) in steps,
     }
     return [make(criteria[name]) for name, make in tests.items() if criteria.get(name) is not None]
 
 
-def _on(document: Document, holds: Callable[[Track], bool]) -> Test:
+def _track_test(document: Document, holds: Callable[[Track], bool]) -> Test:
     tracks = {track for track in document.tracks if holds(track)}
-    return lambda one: one.track in tracks
+    return lambda event: event.track in tracks
 
 
-def _answers(document: Document, track: Track, wanted: list[Key]) -> bool:
-    called = {track[1], f"{track[0]}/{track[1]}", document.names.get(track, "")} - {""}
-    return not called.isdisjoint(wanted)
+def _answers(document: Document, track: Track, keys: list[Key]) -> bool:
+    names = {track[1], f"{track[0]}/{track[1]}", document.names.get(track, "")} - {""}
+    return not names.isdisjoint(keys)
 
 
-def _placed(document: Document, holds: Test) -> Test:
-    there = {one.track for one in document.events if one.cat in GPU and one.device is not None and holds(one)}
-    return lambda one: holds(one) if None not in (one.device, one.stream) else one.track in there
+def _placement_test(document: Document, holds: Test) -> Test:
+    tracks = {
+        event.track for event in document.events if event.cat in GPU and event.device is not None and holds(event)
+    }
+    return lambda event: holds(event) if None not in (event.device, event.stream) else event.track in tracks
 
 
-def _named(patterns: list[str]) -> Test:
+def _name_test(patterns: list[str]) -> Test:
     @cache
     def holds(name: str | None) -> bool:
         return name is not None and any(matches(pattern, name) for pattern in patterns)
 
-    return lambda one: holds(one.name)
+    return lambda event: holds(event.name)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern means a name."""
+    """Return whether a pattern matches a name."""
     if pattern.startswith("re:"):
         return re.search(pattern[3:], name) is not None
     signs = {"*": ".*", "?": "."}
     return re.fullmatch("".join(signs.get(sign, re.escape(sign)) for sign in pattern), name, re.DOTALL) is not None
 
 
-# -- what is kept -----------------------------------------------------------------------------------------------
+# -- kept events ------------------------------------------------------------------------------------------------
 
 
 def kept(document: Document, selection: Mapping[str, Any]) -> list[int]:
     """The indices of the events that a selection keeps.
 
     Raises:
-        NoTime: it leaves none.
-        UnknownSlice: it names one that is not there.
+        NoTime: the selection leaves no time.
+        UnknownSlice: no slice has the name of an edge.
     """
     closure = {**dict.fromkeys(CLOSURE, True), **selection.get("closure", {})}
     time, straddle = time_of(document, selection), selection.get("straddle", "keep")
     tests, exclusions = _tests(document, selection), _tests(document, selection.get("exclude") or {})
     stays = document.happened
     if exclusions:
-        stays = [one for one in stays if not any(test(one) for test in exclusions)]
-    found = {one.index for one in stays if _is_in(one, time, straddle) and all(test(one) for test in tests)}
-    asked_flows = {one.index for one in stays if one.ph in ENDS and one.index in found} if closure["flows"] else set()
-    found -= asked_flows
+        stays = [event for event in stays if not any(test(event) for test in exclusions)]
+    kept_indices = {
+        event.index for event in stays if _is_in(event, time, straddle) and all(test(event) for test in tests)
+    }
+    matched_flows = (
+        {event.index for event in stays if event.ph in ENDS and event.index in kept_indices}
+        if closure["flows"]
+        else set()
+    )
+    kept_indices -= matched_flows
     if closure["flows"]:
-        stays = [one for one in stays if one.ph not in ENDS]
-    within = time
+        stays = [event for event in stays if event.ph not in ENDS]
+    spans = time
     if selection.get("steps") is not None:
-        within = _shared(
-            time, _joined(span for number in selection["steps"] for span in document.steps.get(number, []))
+        spans = _intersection(
+            time, _union(span for number in selection["steps"] for span in document.steps.get(number, []))
         )
-    if closure["annotations"] and within != [(-math.inf, math.inf)]:
-        around = (one for one in stays if one.ph == "X" and one.cat in ANNOTATIONS and one.start is not None)
-        found |= {one.index for one in around if _surrounds(one, within)}
-    may_stay, links = {one.index for one in stays}, document.attributed
+    if closure["annotations"] and spans != [(-math.inf, math.inf)]:
+        around = (event for event in stays if event.ph == "X" and event.cat in ANNOTATIONS and event.start is not None)
+        kept_indices |= {event.index for event in around if _surrounds(event, spans)}
+    may_stay, links = {event.index for event in stays}, document.attributed
     if closure["kernels"]:
-        launches = ((one.index, links.launch(one)) for one in links.work)
-        found |= {index for index, launch in launches if launch and launch.index in found} & may_stay
+        launches = ((event.index, links.launch(event)) for event in links.work)
+        kept_indices |= {index for index, launch in launches if launch and launch.index in kept_indices} & may_stay
     if closure["launches"]:
-        work = [one for one in links.work if one.index in found]
+        work = [event for event in links.work if event.index in kept_indices]
         causes = [*map(links.launch, work), *map(links.operator, work)]
-        found |= {one.index for one in causes if one} & may_stay
+        kept_indices |= {event.index for event in causes if event} & may_stay
     if closure["flows"]:
-        left_out = {one.index for one in document.happened if any(test(one) for test in exclusions)}
-        found |= _whole_flows(document, found, asked_flows, left_out)
-    if closure["metadata"] and (found or selection.get("steps") is None):
-        found |= _metadata(document, found)
-    return sorted(found)
+        left_out = {event.index for event in document.happened if any(test(event) for test in exclusions)}
+        kept_indices |= _whole_flows(document, kept_indices, matched_flows, left_out)
+    if closure["metadata"] and (kept_indices or selection.get("steps") is None):
+        kept_indices |= _metadata(document, kept_indices)
+    return sorted(kept_indices)
 
 
 def _surrounds(event: Event, time: list[Interval]) -> bool:
@@ -356,22 +364,24 @@ def _surrounds(event: Event, time: list[Interval]) -> bool:
     return any(event.start <= start and event.end >= end for start, end in time)
 
 
-def _whole_flows(document: Document, found: set[int], asked: set[int], left_out: set[int]) -> set[int]:
+def _whole_flows(document: Document, kept_indices: set[int], matched_flows: set[int], left_out: set[int]) -> set[int]:
     def is_kept(end: Event) -> bool:
         if end.index in left_out:
             return False
-        there = document.stands_on(end)
-        return any(one.index in found for one in there) if there else end.index in asked
+        slices = document.stands_on(end)
+        return any(event.index in kept_indices for event in slices) if slices else end.index in matched_flows
 
     return {end.index for ends in document.flows.values() if all(map(is_kept, ends)) for end in ends}
 
 
-def _metadata(document: Document, found: set[int]) -> set[int]:
-    left = {document.events[index].track for index in found}
-    lost = document.tracks - left
-    lost_pids = {pid for pid, _ in document.tracks} - {pid for pid, _ in left}
+def _metadata(document: Document, kept_indices: set[int]) -> set[int]:
+    kept_tracks = {document.events[index].track for index in kept_indices}
+    emptied_tracks = document.tracks - kept_tracks
+    emptied_pids = {pid for pid, _ in document.tracks} - {pid for pid, _ in kept_tracks}
     return {
-        one.index
-        for one in document.events
-        if one.ph == "M" and one.track[0] not in lost_pids and (one.name in OF_PROCESS or one.track not in lost)
+        event.index
+        for event in document.events
+        if event.ph == "M"
+        and event.track[0] not in emptied_pids
+        and (event.name in OF_PROCESS or event.track not in emptied_tracks)
     }

@@ -80,9 +80,9 @@ class AttributionOracle:
         """The innermost operator around each launch: the last one before it that is still open as it begins."""
         around: dict[int, Event | None] = {}
         upcoming = {thread: list(reversed(operators)) for thread, operators in self._of_threads.items()}
-        opened: dict[Any, list[Event]] = defaultdict(list)
+        open_operators: dict[Any, list[Event]] = defaultdict(list)
         for call in sorted(self._calls.values(), key=lambda event: self._order[event.index]):
-            thread, stack = _thread(call), opened[_thread(call)]
+            thread, stack = _thread(call), open_operators[_thread(call)]
             ahead = upcoming.get(thread, [])
             while ahead and self._order[ahead[-1].index] < self._order[call.index]:
                 stack.append(ahead.pop())
@@ -161,9 +161,9 @@ class AttributionOracle:
         for event, number in annotations:
             assert event.start is not None
             end = max(event.end, event.start + 1)
-            same = next((step for step in reversed(steps) if step[2] == number), None)
-            if same and event.start < same[1]:
-                same[1] = max(same[1], end)
+            previous = next((step for step in reversed(steps) if step[2] == number), None)
+            if previous and event.start < previous[1]:
+                previous[1] = max(previous[1], end)
             else:
                 steps.append([event.start, end, number])
         return [(start, end, number) for start, end, number in steps]
@@ -182,8 +182,8 @@ class AttributionOracle:
         if event.start is None:
             return None
         steps = self._steps.get(("thread", _thread(event))) or self._steps.get(("rank", self._rank(event)), [])
-        begun = [step for step in steps if step[0] <= event.start]
-        return begun[-1][2] if begun and begun[-1][1] > event.start else None
+        earlier = [step for step in steps if step[0] <= event.start]
+        return earlier[-1][2] if earlier and earlier[-1][1] > event.start else None
 
     @cached_property
     def _regions(self) -> dict[Any, "Event"]:

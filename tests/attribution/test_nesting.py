@@ -1,4 +1,4 @@
-"""The compiled code of nesting agrees with plain walks."""
+"""The compiled nesting agrees with walks in plain Python."""
 
 from collections import Counter
 
@@ -56,11 +56,11 @@ def test_parents_match_a_stack(rows: Slices, drop: bool) -> None:
 def test_left_out_slices_enclose_no_slice(rows: Slices, out: set[int], drop: bool) -> None:
     threads, starts, ends = _columns(rows)
     left_out = np.isin(np.arange(len(rows)), [*out])
-    kept = np.flatnonzero(~left_out)
+    indices = np.flatnonzero(~left_out)
     parents = nesting.parents_of(threads, starts, ends, drop=drop, left_out=left_out)
-    alone = nesting.parents_of(threads[kept], starts[kept], ends[kept], drop=drop)
+    parents_alone = nesting.parents_of(threads[indices], starts[indices], ends[indices], drop=drop)
     assert (parents[left_out] == nesting.DROPPED).all()
-    assert parents[kept].tolist() == [parent if parent < 0 else kept[parent] for parent in alone.tolist()]
+    assert parents[indices].tolist() == [parent if parent < 0 else indices[parent] for parent in parents_alone.tolist()]
 
 
 @given(slices, st.lists(st.integers(0, 25)))

@@ -23,7 +23,7 @@ from service.trace.selection import Selection
 from tests.brute import CLOSURE, GPU, Document, Event
 from tests.columns import Number, Object, written
 
-Chosen = dict[str, Any]  # a selection, or its criteria, as a client sends them
+Chosen = dict[str, Any]  # a client's selection, or criteria of one
 
 
 class Cut:
@@ -103,13 +103,13 @@ def _criteria(document: Document, random: Random, count: int) -> Chosen:
     """Return random criteria that a random event of the trace meets, and sometimes others too."""
     if not document.happened:
         return {}
-    event, other = random.choice(document.happened), random.choice(document.happened)
+    event, other_event = random.choice(document.happened), random.choice(document.happened)
     criteria: Chosen = {}
     for name in random.sample(list(_MAKERS), count):
         value = _MAKERS[name](document, event, random)
-        more = _MAKERS[name](document, other, random) if random.random() < 0.4 else None
-        if isinstance(value, list) and isinstance(more, list):
-            value = value + more
+        other_value = _MAKERS[name](document, other_event, random) if random.random() < 0.4 else None
+        if isinstance(value, list) and isinstance(other_value, list):
+            value = value + other_value
         if value is not None:
             criteria[name] = value
     return criteria
@@ -124,8 +124,8 @@ def _window(document: Document, event: Event, random: Random) -> Chosen | None:
     start = event.start + random.choice((-reach, 0, 1, reach, event.lasts // 2)) - zero
     end = max(event.end - zero, start) + random.choice((1, reach + 1, -event.lasts // 2, 1000))
     edges: Chosen = {"start_ns": start, "end_ns": end}
-    named = [event.name for event in random.choices(document.slices, k=2)] if document.slices else []
-    for edge, word, name in zip(list(edges), ("from", "to"), named, strict=False):
+    names = [event.name for event in random.choices(document.slices, k=2)] if document.slices else []
+    for edge, word, name in zip(list(edges), ("from", "to"), names, strict=False):
         if name is not None and random.random() < 0.25:
             del edges[edge]
             edges[word] = name
@@ -145,8 +145,8 @@ def _threads(document: Document, event: Event, random: Random) -> list[int | str
 
 def _processes(document: Document, event: Event, random: Random) -> list[int | str] | None:
     pid = event.track[0]
-    known = [name for name in (pid, document.names.get((pid,), "")) if name != ""]
-    return [random.choice(known)] if known else None
+    keys = [name for name in (pid, document.names.get((pid,), "")) if name != ""]
+    return [random.choice(keys)] if keys else None
 
 
 def _names(_: Document, event: Event, random: Random) -> list[str] | None:
@@ -168,16 +168,16 @@ def _names(_: Document, event: Event, random: Random) -> list[str] | None:
 
 
 def _devices(document: Document, event: Event, random: Random) -> list[int] | None:
-    devices = {other.device for other in document.events if other.cat in GPU and other.device is not None}
-    known = [event.device] if event.device in devices else sorted(devices)
-    return [random.choice(known)] if known else None
+    devices = {item.device for item in document.events if item.cat in GPU and item.device is not None}
+    candidates = [event.device] if event.device in devices else sorted(devices)
+    return [random.choice(candidates)] if candidates else None
 
 
 def _streams(document: Document, event: Event, random: Random) -> list[str] | None:
-    places = {(other.device, other.stream) for other in document.events if other.cat in GPU}
-    known = [f"{device}/{stream}" for device, stream in places if None not in (device, stream)]
+    places = {(item.device, item.stream) for item in document.events if item.cat in GPU}
+    candidates = [f"{device}/{stream}" for device, stream in places if None not in (device, stream)]
     own = f"{event.device}/{event.stream}"
-    return [own if own in known else random.choice(sorted(known))] if known else None
+    return [own if own in candidates else random.choice(sorted(candidates))] if candidates else None
 
 
 _MAKERS: dict[str, Callable[[Document, Event, Random], Any]] = {
@@ -197,15 +197,15 @@ _MAKERS: dict[str, Callable[[Document, Event, Random], Any]] = {
 
 # -- hostile documents ------------------------------------------------------------------------------------------
 
-few = st.integers(1, 3)
+small_ids = st.integers(1, 3)
 args = st.fixed_dictionaries(
     {},
     optional={
         "device": st.integers(0, 1),
         "stream": st.sampled_from([0, 7]),
-        "correlation": few,
-        "External id": few,
-        "external id": few | st.just("1"),
+        "correlation": small_ids,
+        "External id": small_ids,
+        "external id": small_ids | st.just("1"),
         "name": st.sampled_from(["main ", "7", "python"]),
     },
 )
@@ -223,7 +223,7 @@ happenings = st.fixed_dictionaries(
         "tid": st.sampled_from([0, 7, "7", "stream 7 ", ""]),
         "ts": times | times | times | st.sampled_from(["1", None]),
         "dur": times,
-        "id": few | few | st.sampled_from(["1", "a", None, 10**18, Decimal("1.5")]),
+        "id": small_ids | small_ids | st.sampled_from(["1", "a", None, 10**18, Decimal("1.5")]),
         "args": args | args | args | st.sampled_from([None, [1]]),
     },
 )
@@ -245,7 +245,7 @@ spots = st.fixed_dictionaries({"pid": st.integers(0, 1), "tid": st.sampled_from(
 @st.composite
 def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Draw an operator, a launch in it, its GPU work, and the arrow between the two; any of them may be missing."""
-    number, external, here, there = draw(few), draw(few), draw(spots), draw(spots)
+    number, external, here, there = draw(small_ids), draw(small_ids), draw(spots), draw(spots)
     linked = {"correlation": number, "External id": external}
     lasting = {"ph": "X", "dur": draw(st.integers(0, 3))}
     arrow = {"cat": draw(st.sampled_from(["ac2g", "ac2g", "async"])), "id": number}

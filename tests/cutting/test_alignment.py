@@ -28,20 +28,20 @@ def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, in
     return {("seq", group, str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
 
 
-def shifts(clocks: list[dict[Collective, int]], *, refine: bool = True, known: list[int] | None = None) -> list[int]:
-    return [alignment.shift_ns for alignment in align_clocks(clocks, known or [0] * len(clocks), refine=refine)]
+def shifts(clocks: list[dict[Collective, int]], *, refine: bool = True, initial: list[int] | None = None) -> list[int]:
+    return [alignment.shift_ns for alignment in align_clocks(clocks, initial or [0] * len(clocks), refine=refine)]
 
 
 @given(
     st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=6),
     st.lists(st.integers(0, 10**12), min_size=1, max_size=9, unique=True),
 )
-def test_align_shifts_clocks_to_the_first_rank(apart: list[int], moments: list[int]) -> None:
-    alignments = align_clocks([ends(*(at + off for at in moments)) for off in apart], [0] * len(apart), refine=True)
+def test_align_shifts_clocks_to_the_first_rank(offsets: list[int], moments: list[int]) -> None:
+    alignments = align_clocks([ends(*(at + off for at in moments)) for off in offsets], [0] * len(offsets), refine=True)
 
-    assert [alignment.shift_ns for alignment in alignments] == [apart[0] - off for off in apart]
+    assert [alignment.shift_ns for alignment in alignments] == [offsets[0] - off for off in offsets]
     for alignment in alignments:
-        several = len(apart) > 1
+        several = len(offsets) > 1
         assert alignment.collectives == (len(moments) if several else 0)
         assert alignment.residual_ns == ({"median": 0, "p95": 0, "max": 0} if several else None)
 
@@ -50,17 +50,20 @@ def test_noise_shifts_a_clock_by_its_median_at_most_and_is_the_residual() -> Non
     random = Random(1)
     moments = [at * 10**6 for at in range(101)]
     noise = [round(random.gauss(0, 1000)) for _ in moments]
-    noise[50] = 10**6  # one that is far off does not move it
+    noise[50] = 10**6  # an outlier does not move the median
 
     first, second = align_clocks(
-        [ends(*moments), ends(*(at + 5000 + one for at, one in zip(moments, noise, strict=True)))], [0, 0], refine=True
+        [ends(*moments), ends(*(at + 5000 + error for at, error in zip(moments, noise, strict=True)))],
+        [0, 0],
+        refine=True,
     )
 
     assert (first.shift_ns, second.shift_ns) == (0, -5000 - round(median(noise)))
     assert first.residual_ns is not None
     assert second.residual_ns is not None
     assert second.residual_ns["median"] < 500 < second.residual_ns["p95"] < 1500
-    assert second.residual_ns["max"] == pytest.approx(500_000, abs=2000)  # from the middle of both
+    # half of the outlier: residuals are distances from the mean of both clocks
+    assert second.residual_ns["max"] == pytest.approx(500_000, abs=2000)
 
 
 def test_collectives_only_yield_the_residual_without_refinement() -> None:
@@ -71,7 +74,7 @@ def test_collectives_only_yield_the_residual_without_refinement() -> None:
 
 
 def test_collectives_correct_shifts_that_are_known_beforehand() -> None:
-    assert shifts([ends(10, 20), ends(1010, 1020)], known=[7, -900]) == [7, -993]
+    assert shifts([ends(10, 20), ends(1010, 1020)], initial=[7, -900]) == [7, -993]
 
 
 def test_rank_without_common_collectives_keeps_its_clock() -> None:
@@ -90,21 +93,21 @@ def test_rank_is_aligned_through_another_rank() -> None:
 
 
 def test_two_ranks_align_with_each_other_without_the_first() -> None:
-    _, one, other = shifts([ends(10), ends(100, group="tp"), ends(900, group="tp")])
+    _, first, second = shifts([ends(10), ends(100, group="tp"), ends(900, group="tp")])
 
-    assert one - other == 800
+    assert first - second == 800
 
 
 def test_collectives_by_name_count_only_if_all_ranks_have_the_same_number() -> None:
-    def named(*moments: int) -> dict[Collective, int]:
+    def by_name(*moments: int) -> dict[Collective, int]:
         return {("name", "ncclAllReduce", at): moment for at, moment in enumerate(moments)}
 
-    assert shifts([named(1, 2, 3), named(11, 12, 13)]) == [0, -10]
-    assert shifts([named(1, 2, 3), named(11, 12)]) == [0, 0]
-    assert shifts([named(1, 2), named(11, 12), {}]) == [0, -10, 0]
+    assert shifts([by_name(1, 2, 3), by_name(11, 12, 13)]) == [0, -10]
+    assert shifts([by_name(1, 2, 3), by_name(11, 12)]) == [0, 0]
+    assert shifts([by_name(1, 2), by_name(11, 12), {}]) == [0, -10, 0]
 
 
-# -- of traces --------------------------------------------------------------------------------------------------
+# -- traces -----------------------------------------------------------------------------------------------------
 
 
 def kernel(name: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
@@ -128,12 +131,12 @@ def found_in(source: Source) -> dict[Collective, int]:
 
 
 def test_collectives_match_by_group_and_number_in_any_order(tmp_path: Path) -> None:
-    one = found_in(rank_of(tmp_path, 0, reduced(10, 1), reduced(20, 2), reduced(30, 1, "tp"), kernel("gemm", 1, 1)))
-    other = found_in(rank_of(tmp_path, 1, reduced(1010, 1), reduced(1020, 2), reduced(1005, 1, "tp")))
+    first = found_in(rank_of(tmp_path, 0, reduced(10, 1), reduced(20, 2), reduced(30, 1, "tp"), kernel("gemm", 1, 1)))
+    second = found_in(rank_of(tmp_path, 1, reduced(1010, 1), reduced(1020, 2), reduced(1005, 1, "tp")))
 
-    assert one.keys() == other.keys()
-    assert sorted(one.values()) == [15_000, 25_000, 35_000]
-    assert other[("seq", "tp", "1", "allreduce")] == 1_010_000
+    assert first.keys() == second.keys()
+    assert sorted(first.values()) == [15_000, 25_000, 35_000]
+    assert second[("seq", "tp", "1", "allreduce")] == 1_010_000
 
 
 def test_collectives_without_a_number_match_by_name_and_order(tmp_path: Path) -> None:
@@ -165,16 +168,16 @@ def test_event_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("align", "expected", "apart"),
+    ("align", "expected", "residual"),
     [("none", [0, 0], 500_000), ("base", [0, 3_000_000_000], 1_500_500_000), ("collectives", [0, -1_000_000], 0)],
 )
 def test_merge_shifts_times_by_the_requested_alignment(
-    align: Align, expected: list[int], apart: int, tmp_path: Path
+    align: Align, expected: list[int], residual: int, tmp_path: Path
 ) -> None:
-    here = {"ph": "i", "pid": 1, "tid": 1, "name": "mark", "ts": 40}
+    mark = {"ph": "i", "pid": 1, "tid": 1, "name": "mark", "ts": 40}
     ranks = [
-        rank_of(tmp_path, 0, reduced(10, 1), reduced(20, 2), here),
-        rank_of(tmp_path, 1, reduced(1010, 1), reduced(1020, 2), here, base=BASE + 3_000_000_000),
+        rank_of(tmp_path, 0, reduced(10, 1), reduced(20, 2), mark),
+        rank_of(tmp_path, 1, reduced(1010, 1), reduced(1020, 2), mark, base=BASE + 3_000_000_000),
     ]
 
     child = merge(ranks, tmp_path / "merged", name="merged", align=align, on_written=lambda *_: None)
@@ -184,7 +187,9 @@ def test_merge_shifts_times_by_the_requested_alignment(
     assert [rank["base_ns"] for rank in merged_ranks] == [BASE, BASE + 3_000_000_000]
     assert child.summary["base_ns"] == (BASE if align != "none" else None)
     assert [rank["collectives"] for rank in merged_ranks] == [2, 2]
-    assert [rank["residual_ns"] for rank in merged_ranks] == [{"median": apart, "p95": apart, "max": apart}] * 2
+    assert [rank["residual_ns"] for rank in merged_ranks] == [
+        {"median": residual, "p95": residual, "max": residual}
+    ] * 2
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
     assert envelope["tracedock"]["merged"] == merged_ranks
     assert envelope.get("baseTimeNanoseconds") == child.summary["base_ns"]
@@ -199,5 +204,5 @@ def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:
 
     child = merge(ranks, tmp_path / "merged", name="merged", align="base", on_written=lambda *_: None)
 
-    assert [one["shift_ns"] for one in child.summary["ranks"]] == [0, -BASE]
+    assert [rank["shift_ns"] for rank in child.summary["ranks"]] == [0, -BASE]
     assert child.summary["bounds"] == {"start_ns": 10_000, "end_ns": 15_000}

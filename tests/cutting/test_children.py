@@ -42,20 +42,20 @@ def split(
 
 def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path) -> None:
     """Check that each child has the events of its selection, and the summary of its own document."""
-    document, came = brute.Document(text), lines(text)
+    document, events = brute.Document(text), lines(text)
     for number, (selection, child) in enumerate(children):
         own = document_of(child)
-        kept = brute.kept(document, selection)
+        positions = brute.kept(document, selection)
         if selection.get("straddle") != "clip":
-            assert lines(own) == [came[at] for at in by_time(document, kept)], selection
+            assert lines(own) == [events[at] for at in by_time(document, positions)], selection
         again = ingested(own, folder / f"again{number}", child.name)
-        same = {key: value for key, value in child.summary.items() if key not in ("format", "health")}
-        assert {key: again.summary[key] for key in same} == same, selection
+        comparable = {key: value for key, value in child.summary.items() if key not in ("format", "health")}
+        assert {key: again.summary[key] for key in comparable} == comparable, selection
         assert again.envelope == child.envelope
         table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(again.columns / EVENTS)
         assert table.schema.metadata[b"tracedock.columns"] == b"1"
         assert table.schema.equals(anew.schema)
-        texts = ["position", "args", "rest"]  # whose line breaks become spaces
+        texts = ["position", "args", "rest"]  # line breaks in these become spaces
         assert table.drop(texts).to_pylist() == anew.drop(texts).to_pylist()
 
 

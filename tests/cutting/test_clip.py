@@ -31,7 +31,11 @@ def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, 
     if event.ph != "X" or event.start is None:
         return None
     if event.lasts:
-        met = [one for one in brute.time_of(document, selection) if event.start < one[1] and event.end > one[0]]
+        met = [
+            interval
+            for interval in brute.time_of(document, selection)
+            if event.start < interval[1] and event.end > interval[0]
+        ]
     else:
         met = []
     if not met:
@@ -40,17 +44,17 @@ def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, 
     return None if (start, end) == (event.start, event.end) else (start, end)
 
 
-def plainly(event: Object, cut: tuple[int, int] | None) -> str:
+def plainly(event: Object, span: tuple[int, int] | None) -> str:
     """Return an event with numeric times, and, if it is clipped, with the expected times and mark."""
-    members = [(key, value) for key, value in unordered(event) if key not in ("ts", "dur") or cut is None]
-    if cut:
+    members = [(key, value) for key, value in unordered(event) if key not in ("ts", "dur") or span is None]
+    if span:
         original = Object(sorted((key, value) for key, value in event if key in ("ts", "dur"))[::-1])
         args = dict(event).get("args", Object())
         if isinstance(args, Object):
             members = [(key, value) for key, value in members if key != "args"]
             members.append(("args", Object((*args, ("clipped", original)))))
-        members += [("ts", Decimal(cut[0]) / 1000), ("dur", Decimal(cut[1] - cut[0]) / 1000)]
-    return repr(sorted(((key, _plain(key, value)) for key, value in members), key=lambda one: one[0]))
+        members += [("ts", Decimal(span[0]) / 1000), ("dur", Decimal(span[1] - span[0]) / 1000)]
+    return repr(sorted(((key, _plain(key, value)) for key, value in members), key=lambda member: member[0]))
 
 
 def _plain(key: str, value: Any) -> Any:
@@ -60,7 +64,7 @@ def _plain(key: str, value: Any) -> Any:
 
 def check(text: str | bytes, source: Any, selection: Chosen) -> int:
     """Check the clipped slices, and return their number."""
-    document, came = brute.Document(text), events_of(parsed(text))
+    document, events = brute.Document(text), events_of(parsed(text))
     oracle = kept_of(document, selection)
     if not oracle:
         with pytest.raises(SelectionError):
@@ -68,9 +72,9 @@ def check(text: str | bytes, source: Any, selection: Chosen) -> int:
         return 0
     result = cut_text(source, selection)
     cuts = {at: clipped(document, at, selection) for at in oracle}
-    expected = Counter(plainly(came[at], cuts[at]) for at in oracle)
-    assert Counter(plainly(one, None) for one in events_of(parsed(result))) == expected, selection
-    starts = [one.start for one in brute.Document(result).events if one.start is not None]
+    expected = Counter(plainly(events[at], cuts[at]) for at in oracle)
+    assert Counter(plainly(event, None) for event in events_of(parsed(result))) == expected, selection
+    starts = [event.start for event in brute.Document(result).events if event.start is not None]
     assert starts == sorted(starts)
     return sum(cut is not None for cut in cuts.values())
 
@@ -80,15 +84,15 @@ def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: P
     text, random = plain(path), Random(path.name)
     source = ingested(text, tmp_path / "whole")
     start, end = source.summary["bounds"].values()
-    cut = 0
+    count = 0
     for _ in range(2):
         window = dict(zip(("start_ns", "end_ns"), sorted(random.sample(range(start, end), 2)), strict=True))
         out = random.randrange(window["start_ns"], window["end_ns"])
         hole = {"start_ns": out, "end_ns": out + (window["end_ns"] - out) // 3 + 1}
-        cut += check(text, source, {"window": window, "straddle": "clip"})
-        cut += check(text, source, {"window": window, "straddle": "clip", "exclude": {"window": hole}})
+        count += check(text, source, {"window": window, "straddle": "clip"})
+        count += check(text, source, {"window": window, "straddle": "clip", "exclude": {"window": hole}})
 
-    assert cut
+    assert count
 
 
 @pytest.mark.parametrize("era", ["us_int", "us_float", "us_decimal", "relative"])
@@ -122,7 +126,7 @@ def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("times", "cut"),
+    ("times", "span"),
     [
         ('"ts": 1, "dur": 9', ("2.500", "3.250")),
         ('"ts": 1.0, "dur": 9.00', ("2.500", "3.250")),
@@ -134,20 +138,20 @@ def first_of(event: str, start: int, end: int, tmp_path: Path) -> Any:
 )
 @pytest.mark.parametrize("args", ["", ', "args": {"a": 1, "a": 2}', ', "args": [1]'])
 def test_mark_has_the_original_text_of_the_times(
-    times: str, cut: tuple[str, str] | None, args: str, tmp_path: Path
+    times: str, span: tuple[str, str] | None, args: str, tmp_path: Path
 ) -> None:
-    came = json.loads(f"{{{times}{args}}}", parse_int=str, parse_float=str)
+    members = json.loads(f"{{{times}{args}}}", parse_int=str, parse_float=str)
 
     event = first_of(f'{{"ph": "X", "pid": 1, "tid": 1, {times}{args}}}', 2500, 5750, tmp_path)
 
-    if cut is None:
-        assert event == {"ph": "X", "pid": "1", "tid": "1", **came}
+    if span is None:
+        assert event == {"ph": "X", "pid": "1", "tid": "1", **members}
         return
-    assert (Decimal(event["ts"]), Decimal(event["dur"])) == (Decimal(cut[0]), Decimal(cut[1]))
-    if isinstance(came.get("args", {}), dict):
-        assert event["args"] == {**came.get("args", {}), "clipped": {"ts": came["ts"], "dur": came["dur"]}}
+    assert (Decimal(event["ts"]), Decimal(event["dur"])) == (Decimal(span[0]), Decimal(span[1]))
+    if isinstance(members.get("args", {}), dict):
+        assert event["args"] == {**members.get("args", {}), "clipped": {"ts": members["ts"], "dur": members["dur"]}}
     else:
-        assert event["args"] == came["args"]
+        assert event["args"] == members["args"]
 
 
 def test_slice_that_begins_far_before_the_edge_is_clipped_in_order_of_time(tmp_path: Path) -> None:

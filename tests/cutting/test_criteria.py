@@ -59,7 +59,11 @@ def test_interval_set_meets_spans_that_share_a_moment(intervals: list[Interval],
 
 
 def _clipped(intervals: list[Interval], start: int, end: int) -> Interval:
-    met = [one for one in intervals if (start < one[1] and end > one[0] if end > start else one[0] <= start < one[1])]
+    met = [
+        interval
+        for interval in intervals
+        if (start < interval[1] and end > interval[0] if end > start else interval[0] <= start < interval[1])
+    ]
     return max(start, met[0][0]), min(end, met[-1][1])
 
 
@@ -102,11 +106,11 @@ def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: l
     assert [at for at in kept({"window": window}) if at > 1] == expected
 
 
-# -- what the trace does not have -------------------------------------------------------------------------------
+# -- unknown values ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("selection", "known"),
+    ("selection", "choices"),
     [
         ({"steps": [3, 5]}, [3, 4]),
         ({"ranks": [0]}, [3]),
@@ -119,13 +123,13 @@ def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: l
         ({"phases": ["B"]}, ["M", "X", "i"]),
     ],
 )
-def test_error_for_an_unknown_value_lists_the_known_ones(selection: Chosen, known: list[Any]) -> None:
+def test_error_for_an_unknown_value_lists_the_known_ones(selection: Chosen, choices: list[Any]) -> None:
     (name,) = selection
     error = refused(selection)
 
     assert isinstance(error, UnknownChoice)
-    assert error.extra == {f"known_{name}": known}
-    assert str(known[0]) in error.detail
+    assert error.extra == {f"known_{name}": choices}
+    assert str(choices[0]) in error.detail
 
 
 def test_error_for_an_unknown_value_says_that_none_exist() -> None:
@@ -138,12 +142,12 @@ def test_error_for_an_unknown_value_says_that_none_exist() -> None:
 
 
 def test_error_for_an_unknown_value_lists_the_closest_of_many() -> None:
-    many = text_of(*({"ph": "i", "cat": f"category {number}", "ts": number} for number in range(300)))
+    text = text_of(*({"ph": "i", "cat": f"category {number}", "ts": number} for number in range(300)))
 
-    known = refused({"categories": ["category 2999"]}, many).extra["known_categories"]
+    choices = refused({"categories": ["category 2999"]}, text).extra["known_categories"]
 
-    assert len(known) == SHOWN_MAX
-    assert "category 299" in known
+    assert len(choices) == SHOWN_MAX
+    assert "category 299" in choices
 
 
 @pytest.mark.parametrize("word", ["from", "to"])
@@ -167,7 +171,7 @@ def test_exclusion_may_name_unknown_values(name: str) -> None:
     assert kept({"exclude": {name: [absent]}}) == list(range(7))
 
 
-# -- what is none -----------------------------------------------------------------------------------------------
+# -- malformed input --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

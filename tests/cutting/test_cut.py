@@ -60,7 +60,7 @@ def line(event: Object) -> str:
 
 
 def lines(text: str | bytes) -> list[str]:
-    """Return the events of a document as such texts."""
+    """Return the lines of all events of a document."""
     return [*map(line, events_of(parsed(text)))]
 
 
@@ -74,9 +74,9 @@ def cut_text(source: Source, selection: Chosen, *, redact: bool = False) -> byte
     return b"".join(cut_document(source.columns, parsed_selection, source.summary, source=source.source, redact=redact))
 
 
-def by_time(document: brute.Document, kept: Iterable[int]) -> list[int]:
+def by_time(document: brute.Document, positions: Iterable[int]) -> list[int]:
     """Return events in the order of columns: by time, then by position, untimed events last."""
-    starts = {at: document.events[at].start for at in kept}
+    starts = {at: document.events[at].start for at in positions}
     return sorted(starts, key=lambda at: (starts[at] is None, starts[at] or 0, at))
 
 
@@ -87,7 +87,7 @@ def kept_of(document: brute.Document, selection: Chosen) -> list[int] | None:
 
 
 def check(text: str | bytes, source: Source, random: Random, count: int) -> None:
-    document, came, whole = brute.Document(text), lines(text), envelope_of(parsed(text))
+    document, events, envelope = brute.Document(text), lines(text), envelope_of(parsed(text))
     cuts = 0
     for _ in range(count):
         selection = selection_of(document, random)
@@ -100,14 +100,14 @@ def check(text: str | bytes, source: Source, random: Random, count: int) -> None
             continue
         cuts += 1
         result = cut_text(source, selection)
-        assert lines(result) == [came[at] for at in oracle], selection
-        check_envelope(envelope_of(parsed(result)), whole, source, selection)
+        assert lines(result) == [events[at] for at in oracle], selection
+        check_envelope(envelope_of(parsed(result)), envelope, source, selection)
     assert cuts or count < 6
 
 
-def check_envelope(result: str, whole: str, source: Source, selection: Chosen) -> None:
-    (key, facts), *others = parsed(result)
-    assert written(Object(others)) == whole
+def check_envelope(result: str, envelope: str, source: Source, selection: Chosen) -> None:
+    (key, facts), *members = parsed(result)
+    assert written(Object(members)) == envelope
     provenance = json.loads(written(facts))
     assert key == "tracedock"
     assert provenance["part"].keys() == {"of", "selection", "external_ids"}
@@ -170,7 +170,7 @@ def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: 
     assert json.loads(second)["tracedock"] == {"part": facts}
     assert next(iter(parsed(second)))[0] == "tracedock"
     assert envelope_of(Object(parsed(second)[1:])) == envelope_of(parsed(text))
-    assert lines(cut_text(part, half)) == lines(first)  # and cut again likewise, it is the same
+    assert lines(cut_text(part, half)) == lines(first)  # a second cut by the same selection changes nothing
     assert lines(document_of(part)) == lines(first)
 
 
@@ -180,9 +180,9 @@ def test_cut_document_can_be_redacted(tmp_path: Path) -> None:
     source = ingested(text_of(event, event, api_key=secret), tmp_path / "whole")
 
     assert cut_text(source, {"phases": ["X"]}).decode().count(secret) == 3
-    hidden = cut_text(source, {"phases": ["X"]}, redact=True).decode()
-    assert secret not in hidden
-    assert len(json.loads(hidden)["traceEvents"]) == 2
+    redacted = cut_text(source, {"phases": ["X"]}, redact=True).decode()
+    assert secret not in redacted
+    assert len(json.loads(redacted)["traceEvents"]) == 2
 
 
 def test_empty_selection_is_refused_before_the_first_byte(tmp_path: Path) -> None:

@@ -35,17 +35,17 @@ def test_facts_can_be_added_replaced_and_removed(
 ) -> None:
     text = json.dumps(envelope, indent=indent).encode()
 
-    once = with_facts(text, first)
-    twice = with_facts(once, second)
+    added = with_facts(text, first)
+    updated = with_facts(added, second)
 
-    assert json.loads(once) == {"tracedock": first, **envelope}
-    assert json.loads(twice) == {"tracedock": first | second, **envelope}
-    assert provenance(twice) == first | second
-    left = twice
+    assert json.loads(added) == {"tracedock": first, **envelope}
+    assert json.loads(updated) == {"tracedock": first | second, **envelope}
+    assert provenance(updated) == first | second
+    remaining = updated
     for fact in first | second:
-        left = without_fact(left, fact)
-    assert json.loads(left) == envelope
-    assert provenance(left) == {}
+        remaining = without_fact(remaining, fact)
+    assert json.loads(remaining) == envelope
+    assert provenance(remaining) == {}
 
 
 @pytest.mark.parametrize("value", [b"null", b"[1]", b'"part"', b"{}"])

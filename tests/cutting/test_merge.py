@@ -43,7 +43,7 @@ ALL_OF_IT: dict[str, Chosen] = {
 
 
 def merged(sources: list[Source], folder: Path, *, align: Align = "none") -> Source:
-    """Return the merged trace of several."""
+    """Merge traces, and return the result."""
     progress: list[tuple[int, int]] = []
     target = folder / f"merged{next(numbers)}"
 
@@ -59,8 +59,8 @@ def check_same(result: Source, whole: Source, text: str | bytes) -> None:
     """Check that a trace is the same as the whole."""
     document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
-    same = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
-    assert {key: result.summary[key] for key in same} == same
+    comparable = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
+    assert {key: result.summary[key] for key in comparable} == comparable
     assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
@@ -77,8 +77,10 @@ def test_merged_parts_of_a_real_trace_are_the_trace(path: Path, selection: str, 
     ]
 
     if selection == "start":
-        apart = Counter(line for child in children for line in lines(document_of(child)) if '"ph": "M"' not in line)
-        assert apart == Counter(line for line in lines(text) if '"ph": "M"' not in line)
+        child_lines = Counter(
+            line for child in children for line in lines(document_of(child)) if '"ph": "M"' not in line
+        )
+        assert child_lines == Counter(line for line in lines(text) if '"ph": "M"' not in line)
     Random(path.name).shuffle(children)
     check_same(merged(children, tmp_path), whole, text)
 
@@ -101,7 +103,9 @@ def test_merged_parts_of_a_hostile_document_are_the_document(
             assume(False)
         children = [child for _, child in pairs]
         if anew:
-            children = [ingested(cut_text(whole, one), folder / f"anew{at}") for at, (one, _) in enumerate(pairs)]
+            children = [
+                ingested(cut_text(whole, selection), folder / f"anew{at}") for at, (selection, _) in enumerate(pairs)
+            ]
         result = merged(children, folder)
         assert Counter(lines(document_of(result))) == Counter(lines(text))
         assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
@@ -117,9 +121,9 @@ def test_merged_parts_with_the_default_closure_lack_only_arrows_across_parts(str
 
     missing = Counter(lines(text)) - result
     assert not result - Counter(lines(text))
-    ends = [json.loads(one) for one in missing.elements()]
-    assert {one["cat"] for one in ends} <= {"fwdbwd"}
-    assert {*Counter(one["id"] for one in ends).values()} <= {2}
+    ends = [json.loads(line) for line in missing.elements()]
+    assert {end["cat"] for end in ends} <= {"fwdbwd"}
+    assert {*Counter(end["id"] for end in ends).values()} <= {2}
 
 
 # -- ranks ------------------------------------------------------------------------------------------------------
@@ -142,18 +146,18 @@ def id_of(row: dict[str, Any]) -> Any:
     return row["id"] if row["id"] is not None else row["id_text"]
 
 
-class Told:
+class IdMapping:
     """Mapping of the ids of a rank to new ones."""
 
     def __init__(self) -> None:
         self.forth: dict[Any, Any] = {}
         self.back: dict[Any, Any] = {}
 
-    def note(self, was: Any, now: Any) -> None:
-        assert (was is None) == (now is None)
-        if was is not None:
-            assert self.forth.setdefault(was, now) == now
-            assert self.back.setdefault(now, was) == was
+    def note(self, old: Any, new: Any) -> None:
+        assert (old is None) == (new is None)
+        if old is not None:
+            assert self.forth.setdefault(old, new) == new
+            assert self.back.setdefault(new, old) == old
 
 
 def check_ranks(result: Source, ranks: list[Source]) -> None:
@@ -161,7 +165,7 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
     merged = rows_of(result)
     document = events_of(parsed(document_of(result)))
     assert len(document) == len(merged)
-    seen: Counter[Any] = Counter()
+    owners: Counter[Any] = Counter()
     assert [rank["rank"] for rank in result.summary["ranks"]] == sorted(
         rank["rank"] for rank in result.summary["ranks"]
     )
@@ -170,52 +174,52 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
         number = rank.rank if rank.rank is not None else rank.summary["rank"]
         pids = dict(provenance[number]["pids"])
         assert len(pids) == len({*pids.values()})
-        mine = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
-        came = events_of(parsed(document_of(rank)))
+        merged_pairs = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
+        events = events_of(parsed(document_of(rank)))
         own = rows_of(rank)
-        assert len(mine) >= len(own)
-        assert all(row["name"] == "process_name" for row, _ in mine[len(own) :])
-        ids = {key: Told() for key in ("id", "correlation", "external_id")}
-        for was, before, (now, event) in zip(own, came, mine, strict=False):
-            assert {key: now[key] for key in SAME} == {key: was[key] for key in SAME}
-            assert (now["ts_ns"] is None) == (was["ts_ns"] is None)
-            if was["ts_ns"] is not None:
-                assert now["ts_ns"] - was["ts_ns"] == provenance[number]["shift_ns"]
-            pid = was["pid"] if was["pid"] is not None else json.loads(was["pid_text"] or '""')
-            assert pids[now["pid"]] == (pid if isinstance(pid, str | int) else was["pid_text"])
-            assert now["pid_text"] is None
+        assert len(merged_pairs) >= len(own)
+        assert all(row["name"] == "process_name" for row, _ in merged_pairs[len(own) :])
+        ids = {key: IdMapping() for key in ("id", "correlation", "external_id")}
+        for old, original, (new, event) in zip(own, events, merged_pairs, strict=False):
+            assert {key: new[key] for key in SAME} == {key: old[key] for key in SAME}
+            assert (new["ts_ns"] is None) == (old["ts_ns"] is None)
+            if old["ts_ns"] is not None:
+                assert new["ts_ns"] - old["ts_ns"] == provenance[number]["shift_ns"]
+            pid = old["pid"] if old["pid"] is not None else json.loads(old["pid_text"] or '""')
+            assert pids[new["pid"]] == (pid if isinstance(pid, str | int) else old["pid_text"])
+            assert new["pid_text"] is None
             for key in ("correlation", "external_id"):
-                if now[key] is not None or not is_large(was[key]):
-                    ids[key].note(was[key], now[key])
-            ids["id"].note(id_of(was), id_of(now))
-            check_event(before, event, now, ids, number)
-        for key, kept in ids.items():
-            seen.update((key, one) for one in kept.back)
-        seen.update(("pid", pid) for pid in pids)
-        rest = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
-        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
-        assert counts == rest
+                if new[key] is not None or not is_large(old[key]):
+                    ids[key].note(old[key], new[key])
+            ids["id"].note(id_of(old), id_of(new))
+            check_event(original, event, new, ids, number)
+        for key, mapping in ids.items():
+            owners.update((key, id_) for id_ in mapping.back)
+        owners.update(("pid", pid) for pid in pids)
+        counts_of_rank = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
+        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in merged_pairs if row["ph"] != "M")
+        assert counts == counts_of_rank
         assert json.loads(result.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
-    assert {*seen.values()} <= {1}
+    assert {*owners.values()} <= {1}
     names = {process["pid"]: process["name"] for process in result.summary["processes"]}
     assert all(any(f"rank {number} · " in (names[pid] or "") for number in provenance) for pid in names)
 
 
-def check_event(before: Object, event: Object, row: dict[str, Any], ids: dict[str, Told], rank: int) -> None:
-    assert len(dict(event)) == len(event) or len(dict(before)) < len(before)
-    was, now = (
-        [(key, value) for key, value in unordered(one) if key not in ("pid", "ts", "id", "args")]
-        for one in (before, event)
+def check_event(original: Object, event: Object, row: dict[str, Any], ids: dict[str, IdMapping], rank: int) -> None:
+    assert len(dict(event)) == len(event) or len(dict(original)) < len(original)
+    old_members, new_members = (
+        [(key, value) for key, value in unordered(item) if key not in ("pid", "ts", "id", "args")]
+        for item in (original, event)
     )
-    assert now == was
+    assert new_members == old_members
     assert dict(event)["pid"] == Number(str(row["pid"]))
     if row["id"] is not None:
         assert dict(event)["id"] == Number(str(row["id"]))
     elif row["id_text"] is None:
-        assert dict(event).get("id") == dict(before).get("id")
+        assert dict(event).get("id") == dict(original).get("id")
     if row["ts_ns"] is not None:
         assert Decimal(dict(event)["ts"].text) * 1000 // 1 == row["ts_ns"]
-    args, old = dict(event).get("args"), dict(before).get("args")
+    args, old = dict(event).get("args"), dict(original).get("args")
     if row["ph"] == "M" and row["name"] == "process_name":
         assert isinstance(args, Object)
         assert dict(args)["name"].startswith(f"rank {rank} · ")
@@ -267,13 +271,13 @@ SOME: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def three(folder: Path, *more: dict[str, Any] | str) -> list[Source]:
+def three(folder: Path, *extra: dict[str, Any] | str) -> list[Source]:
     """Return three identical ranks, the last one first, with further events."""
     ranks = []
     for rank in (2, 0, 1):
-        text = rank_text(rank, *SOME, *(one for one in more if isinstance(one, dict)))
-        for one in more:
-            text = text.replace('"traceEvents": [', f'"traceEvents": [{one}, ') if isinstance(one, str) else text
+        text = rank_text(rank, *SOME, *(event for event in extra if isinstance(event, dict)))
+        for entry in extra:
+            text = text.replace('"traceEvents": [', f'"traceEvents": [{entry}, ') if isinstance(entry, str) else text
         ranks.append(ingested(text, folder / f"rank{rank}"))
     return ranks
 
@@ -315,11 +319,12 @@ def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
 def check_anew(result: Source, folder: Path) -> Source:
     """Check that the document of a merged trace has the same summary when it is ingested again."""
     anew = ingested(document_of(result), folder / "anew", result.name)
-    same = {key: value for key, value in result.summary.items() if key not in ("format", "health")}
-    assert {key: anew.summary[key] for key in same} == same
-    left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
-    assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
-        {key: value for key, value in row.items() if key not in left} for row in rows_of(result)
+    comparable = {key: value for key, value in result.summary.items() if key not in ("format", "health")}
+    assert {key: anew.summary[key] for key in comparable} == comparable
+    # times lose their original spelling
+    changed = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}
+    assert [{key: value for key, value in row.items() if key not in changed} for row in rows_of(anew)] == [
+        {key: value for key, value in row.items() if key not in changed} for row in rows_of(result)
     ]
     return anew
 
@@ -343,12 +348,14 @@ def test_merged_trace_round_trips_through_its_document(align: Align, tmp_path: P
         children = split(trace, tmp_path / trace.source, {}, "rank")
         assert [selection["ranks"] for selection, _ in children] == [[0], [1], [2]]
         for (rank,), child in ((selection["ranks"], child) for selection, child in children):
-            mine = [row for row in rows_of(trace) if row["rank"] == rank]
+            expected = [row for row in rows_of(trace) if row["rank"] == rank]
             own = [{key: value for key, value in row.items() if key != "position"} for row in rows_of(child)]
-            left = [row for row in mine if {key: value for key, value in row.items() if key != "position"} not in own]
-            # names of what has no events of any rank stay in all pieces
+            missing = [
+                row for row in expected if {key: value for key, value in row.items() if key != "position"} not in own
+            ]
+            # names of processes and threads without events of any rank stay in all pieces
             assert {row["rank"] for row in rows_of(child) if row["ph"] != "M"} == {rank}
-            assert {row["ph"] for row in left} <= {"s", "f"}  # arrows that stand on nothing, by their ids alone
+            assert {row["ph"] for row in missing} <= {"s", "f"}  # arrows without slices, matched by their ids alone
             assert json.loads(child.envelope)["tracedock"]["merged"]
 
 
@@ -362,33 +369,33 @@ def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
     table = pq.read_table(result.columns / EVENTS)
     times = table["ts_ns"].drop_null().to_numpy()
     assert (times[1:] >= times[:-1]).all()
-    seen: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
+    used_ids: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
     for number, rank in enumerate(ranks):
-        mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
-        mine, added = mine.slice(0, len(own)), mine.slice(len(own))
-        assert {*added["name"].to_pylist()} <= {"process_name"}
+        merged_part, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
+        merged_part, added_events = merged_part.slice(0, len(own)), merged_part.slice(len(own))
+        assert {*added_events["name"].to_pylist()} <= {"process_name"}
         provenance = result.summary["ranks"][number]
         assert (provenance["rank"], provenance["name"]) == (number, rank.name)
         assert provenance["collectives"] > 0
         for name in ("ph", "cat", "name", "tid", "dur_ns", "device", "stream", "bytes"):
-            assert mine[name].to_pylist() == own[name].to_pylist()
-        assert {*pc.subtract(mine["ts_ns"], own["ts_ns"]).to_pylist()} <= {provenance["shift_ns"], None}
-        for key, before in seen.items():
-            came, now = own[key].to_pylist(), mine[key].to_pylist()
-            pairs = {*zip(came, now, strict=True)} if key != "pid" else {(one, one) for one in now}
-            assert len({one for one, _ in pairs}) == len({one for _, one in pairs}) == len(pairs)
-            here = {one for _, one in pairs} - {None}
-            assert not here & before
-            before.update(here)
-        told_ids = zip(*(mine[name].to_pylist() for name in ("args", "correlation", "external_id")), strict=True)
-        for args, correlation, external in islice(told_ids, 0, None, 7):
+            assert merged_part[name].to_pylist() == own[name].to_pylist()
+        assert {*pc.subtract(merged_part["ts_ns"], own["ts_ns"]).to_pylist()} <= {provenance["shift_ns"], None}
+        for key, earlier_ids in used_ids.items():
+            old_ids, new_ids = own[key].to_pylist(), merged_part[key].to_pylist()
+            pairs = {*zip(old_ids, new_ids, strict=True)} if key != "pid" else {(pid, pid) for pid in new_ids}
+            assert len({old for old, _ in pairs}) == len({new for _, new in pairs}) == len(pairs)
+            ids = {new for _, new in pairs} - {None}
+            assert not ids & earlier_ids
+            earlier_ids.update(ids)
+        id_rows = zip(*(merged_part[name].to_pylist() for name in ("args", "correlation", "external_id")), strict=True)
+        for args, correlation, external in islice(id_rows, 0, None, 7):
             if correlation is not None or external is not None:
                 members = json.loads(args)
                 assert members.get("correlation") == correlation
                 assert members.get("External id", members.get("external id")) == external
     flows = [row for row in table.select(["ph", "id", "rank"]).to_pylist() if row["ph"] in "sf"]
-    begun, ended = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
-    assert len(begun & ended) == sum(_whole_arrows(rank) for rank in ranks)
+    starts, finishes = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
+    assert len(starts & finishes) == sum(_whole_arrows(rank) for rank in ranks)
     check_anew(result, tmp_path)
     envelopes = json.loads(result.envelope)["envelopes"]
     assert envelopes == {str(number): json.loads(rank.envelope) for number, rank in enumerate(ranks)}
@@ -396,8 +403,8 @@ def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
 
 def _whole_arrows(rank: Source) -> int:
     flows = pq.read_table(rank.columns / EVENTS, columns=["ph", "id"]).to_pylist()
-    begun, ended = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
-    return len(begun & ended)
+    starts, finishes = ({row["id"] for row in flows if row["ph"] == ph} for ph in "sf")
+    return len(starts & finishes)
 
 
 def gloo(folder: Path) -> list[Source]:
@@ -423,18 +430,18 @@ def test_engine_loads_all_slices_and_process_names_of_a_merged_trace(
                 session,
                 "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'",
             )
-            named = await query_rows(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
-        return int(str(count)) + int(str(dropped)), [str(name) for (name,) in named]
+            name_rows = await query_rows(session, "SELECT name FROM process WHERE name LIKE 'rank %' ORDER BY name")
+        return int(str(count)) + int(str(dropped)), [str(name) for (name,) in name_rows]
 
     together, names = asyncio.run(slices(result))
-    apart = [asyncio.run(slices(rank))[0] for rank in ranks]
+    counts = [asyncio.run(slices(rank))[0] for rank in ranks]
 
-    assert together == sum(apart) > 0
+    assert together == sum(counts) > 0
     assert {name.split(" · ")[0] for name in names} == {"rank 0", "rank 1"}
     assert len(names) >= sum(bool(process["events"]) for process in result.summary["processes"])
 
 
-# -- what can't be merged ---------------------------------------------------------------------------------------
+# -- refused merges ---------------------------------------------------------------------------------------------
 
 
 def refused(*sources: Source, folder: Path) -> CannotMerge:
@@ -446,23 +453,26 @@ def refused(*sources: Source, folder: Path) -> CannotMerge:
 
 def test_merge_names_two_traces_of_the_same_rank_unless_ranks_are_given(tmp_path: Path) -> None:
     texts = [rank_text(1, *SOME), rank_text(1, *SOME[:-1])]
-    one, other = (ingested(text, tmp_path / f"{at}", f"trace {at}") for at, text in enumerate(texts))
+    first, second = (ingested(text, tmp_path / f"{at}", f"trace {at}") for at, text in enumerate(texts))
 
-    error = refused(one, other, folder=tmp_path)
+    error = refused(first, second, folder=tmp_path)
 
     assert "trace 0 and trace 1 are both of rank 1" in str(error)
     assert error.as_dict()["traces"] == ["trace 0", "trace 1"]
-    ranks = [replace(one, rank=5), replace(other, rank=2)]
+    ranks = [replace(first, rank=5), replace(second, rank=2)]
     result = merged(ranks, tmp_path)
     check_ranks(result, ranks)
     assert [rank["rank"] for rank in result.summary["ranks"]] == [2, 5]
 
 
 def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
-    one, other = ingested(rank_text(1, *SOME), tmp_path / "1"), ingested(text_of(*SOME), tmp_path / "2", "unknown.json")
+    first, second = (
+        ingested(rank_text(1, *SOME), tmp_path / "1"),
+        ingested(text_of(*SOME), tmp_path / "2", "unknown.json"),
+    )
 
-    assert "unknown.json" in str(refused(one, other, folder=tmp_path))
-    assert len(merged([one, replace(other, rank=0)], tmp_path).summary["ranks"]) == 2
+    assert "unknown.json" in str(refused(first, second, folder=tmp_path))
+    assert len(merged([first, replace(second, rank=0)], tmp_path).summary["ranks"]) == 2
 
 
 def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:
@@ -498,8 +508,8 @@ def test_merged_parts_of_ranks_are_the_merged_ranks(tmp_path: Path) -> None:
 @settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), documents(), st.sampled_from(["none", "base"]))
 @example('{"traceEvents": [{"ts": 2.0015, "pid": 1, "ph": "M", "name": "process_name"}]}', "[]", "none")
-def test_merge_keeps_hostile_ranks_apart(one: str, other: str, align: Align) -> None:
+def test_merge_keeps_hostile_ranks_apart(first: str, second: str, align: Align) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        ranks = [replace(ingested(text, folder / f"{at}"), rank=at) for at, text in enumerate((one, other))]
+        ranks = [replace(ingested(text, folder / f"{at}"), rank=at) for at, text in enumerate((first, second))]
         check_ranks(merged(ranks, folder, align=align), ranks)

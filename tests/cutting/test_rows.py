@@ -40,22 +40,22 @@ def check(text: str | bytes, seed: str, row_group: int) -> None:
     cases = chosen(document, random, OF_LARGE if len(document.events) > 10_000 else OF_SMALL)
     selections = [selection for selection, _ in cases]
     with cut(text, row_group=row_group) as columns:
-        kept = columns.kept(*selections)
-    for (selection, oracle), positions in zip(cases, kept, strict=True):
+        kept_positions = columns.kept(*selections)
+    for (selection, oracle), positions in zip(cases, kept_positions, strict=True):
         assert positions == oracle, selection
         check_whole(document, selection, positions)
-    assert sum(map(bool, kept)) > len(kept) / 2
+    assert sum(map(bool, kept_positions)) > len(kept_positions) / 2
 
 
 def check_whole(document: Document, selection: Chosen, positions: list[int]) -> None:
     """Check that every arrow has all its ends, and every thread with events its names."""
-    closure, here = selection.get("closure", {}), set(positions)
+    closure, kept_positions = selection.get("closure", {}), set(positions)
     if closure.get("flows", True):
         for ends in document.flows.values():
-            assert len({end.index in here for end in ends}) == 1
+            assert len({end.index in kept_positions for end in ends}) == 1
     if closure.get("metadata", True):
         tracks = {document.events[at].track for at in positions if document.events[at].ph != "M"}
-        assert {one.index for one in document.events if one.ph == "M" and one.track in tracks} <= here
+        assert {event.index for event in document.events if event.ph == "M" and event.track in tracks} <= kept_positions
 
 
 @pytest.mark.parametrize("path", few_of(TRACES), ids=lambda path: path.name.partition(".")[0])
@@ -72,7 +72,7 @@ def test_selections_of_a_synthetic_trace_match_the_oracle(era: Any) -> None:
     check(b"".join(trace_chunks(shape)), era, 37)
 
 
-@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink one takes minutes
+@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
 def test_selections_of_a_hostile_document_match_the_oracle(
     text: str, row_group: int, untimed_apart: bool, random: Random
@@ -95,10 +95,10 @@ def test_selections_in_one_pass_keep_the_same_as_one_by_one(count: int) -> None:
     cases = chosen(Document(text), Random(count), count)
     with cut(text, row_group=50) as columns:
         together = columns.kept(*(selection for selection, _ in cases))
-        alone = [columns.kept(selection)[0] for selection, _ in cases]
+        separately = [columns.kept(selection)[0] for selection, _ in cases]
 
     assert len(cases) == count
-    assert together == alone == [positions for _, positions in cases]
+    assert together == separately == [positions for _, positions in cases]
 
 
 @pytest.mark.parametrize("selection", [{}, {"window": {}}, {"exclude": {}}, {"exclude": {"names": ["no such"]}}])
@@ -106,12 +106,12 @@ def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
     shape = TraceShape()
     with cut(b"".join(trace_chunks(shape)), row_group=100) as columns:
         assert columns.kept(selection) == [list(range(expected(shape).events))]
-        events, named = columns.summary["events"]["kept"], columns.summary["counts"]["M|"]
+        events, name_count = columns.summary["events"]["kept"], columns.summary["counts"]["M|"]
         (unnamed,) = columns.kept({**selection, "closure": {"metadata": False}})
-        assert len(unnamed) == events - named
+        assert len(unnamed) == events - name_count
 
 
-# -- what belongs together --------------------------------------------------------------------------------------
+# -- connected events -------------------------------------------------------------------------------------------
 
 HERE, THERE = {"pid": 1, "tid": 1}, {"pid": 0, "tid": 7}
 LINKED = {"correlation": 5, "External id": 9}
