@@ -1,1 +1,1 @@
-"""``make bench``: what each step costs on one trace, beside the same file's bare limits, in one run."""
+"""``make bench``: the cost of each step on one trace, next to the lower limits for the same file, in one run."""

@@ -1,4 +1,4 @@
-"""Each row is one step, alone on the machine: wall time, megabytes of JSON and events a second, and memory."""
+"""Wall time, megabytes of JSON and events per second, and memory of each step, which runs alone on the machine."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from tests.bench.uploads import measure_uploads
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-STREAMS = tuple(range(7, 17))  # of the trace that is made
+STREAMS = tuple(range(7, 17))  # of the generated trace
 LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
 INGEST = "ingest: PUT to ready"
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
@@ -29,7 +29,7 @@ _IJSON = (
 
 
 def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, int]:
-    """All rows, or those of one part, the number of events, and the bytes of the columns."""
+    """Measure all rows, or those of one part; return them with the number of events and the bytes of the columns."""
     engine = engine_path(Settings())
     rows = [] if only == "analyses" else [run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)])]
     if only is None:
@@ -39,21 +39,21 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
     server.api.timeout = 3600
     try:
         with timed(INGEST, server, rows):
-            one = server.upload(trace, wait=3600)
-        columns = sum(path.stat().st_size for path in (data / "columns" / str(one["id"])).iterdir())
+            ingested = server.upload(trace, wait=3600)
+        columns = sum(path.stat().st_size for path in (data / "columns" / str(ingested["id"])).iterdir())
         if only is None:
-            rows += measure_cutting(server, one, trace, data / "out.json.gz")
+            rows += measure_cutting(server, ingested, trace, data / "out.json.gz")
         if only in {None, "analyses"}:
-            rows += measure_analyses(server, one, data.parent)
+            rows += measure_analyses(server, ingested, data.parent)
         if only in {None, "engine"}:
-            rows += measure_engine(server, one, trace, engine)
+            rows += measure_engine(server, ingested, trace, engine)
     finally:
         server.stop()
-    return rows, one["events"]["in"], columns
+    return rows, ingested["events"]["in"], columns
 
 
 def main() -> None:
-    """Measure a trace, or one that is made."""
+    """Measure a trace, or a generated one."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("trace", nargs="?", type=Path)
     options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
@@ -93,9 +93,9 @@ def main() -> None:
         "|---|---:|---:|---:|---:|---|\n"
     )
     for row in rows:
-        whole = not row.step.startswith(("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS))
-        rate = f"{size / 1e6 / row.wall_s:,.0f}" if whole else ""
-        event_rate = f"{events / row.wall_s:,.0f}" if whole else ""
+        reads_all = not row.step.startswith(("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS))
+        rate = f"{size / 1e6 / row.wall_s:,.0f}" if reads_all else ""
+        event_rate = f"{events / row.wall_s:,.0f}" if reads_all else ""
         peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(row.peak_mb.items()))
         figures = (
             f"{row.wall_s:8.{4 if row.wall_s < 0.1 else 2}f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
@@ -116,11 +116,11 @@ def main() -> None:
         sys.stdout.write(f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, from the file on.\n")
     if SESSION not in wall:
         return
-    alone = peak[ENGINE]["process"]
+    memory = peak[ENGINE]["process"]
     for step in (SESSION, ESSENTIAL):
         sys.stdout.write(
             f"{step}: {wall[step] / wall[ENGINE]:.2f} x the time of trace_processor alone,"
-            f" {peak[step]['engine'] / alone:.2f} x its memory.\n"
+            f" {peak[step]['engine'] / memory:.2f} x its memory.\n"
         )
     sys.stdout.write(f"{WINDOWED}: {wall[WINDOWED] - wall[IDLE]:.2f} s more than an idle engine's start.\n")
     sys.stdout.write(f"{ARROW}: {wall[ROWS] / wall[ARROW]:.1f} x faster than the rows of perfetto's client.\n")

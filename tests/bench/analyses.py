@@ -1,4 +1,4 @@
-"""Answers to what is often asked, of one trace and of many ranks; beside Holistic Trace Analysis, where that is."""
+"""Built-in analyses of one trace and of many ranks, next to Holistic Trace Analysis where it is installed."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,27 +28,27 @@ _HTA = (
 
 
 def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> list[Row]:
-    """Each answer by itself, from a process that has not read the trace; and all of them at once from another one."""
-    where, rows = f"/traces/{trace['id']}/analysis", list[Row]()
+    """Measure each answer from a process that has not read the trace, and then all answers at once from another one."""
+    path, rows = f"/traces/{trace['id']}/analysis", list[Row]()
     small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)
-    listed = server.api.get(where).json()["analyses"]
-    names = [one["name"] for one in listed if one["applies"] or one["name"] == "compare"]
-    others = {one["name"] for one in listed} - {*names}
-    sys.stdout.write(f"analyses that do not apply: {', '.join(sorted(others)) or 'none'}\n")
+    listed = server.api.get(path).json()["analyses"]
+    names = [analysis["name"] for analysis in listed if analysis["applies"] or analysis["name"] == "compare"]
+    excluded = {analysis["name"] for analysis in listed} - {*names}
+    sys.stdout.write(f"analyses that do not apply: {', '.join(sorted(excluded)) or 'none'}\n")
     settle(server)
     for name in names:
         _forget(server, small)
         with timed(ANALYSIS + name, server, rows):
-            drain(server, f"{where}/{name}{_other(name, trace)}")
+            drain(server, f"{path}/{name}{_query(name, trace)}")
     names.remove("compare")
     _forget(server, small)
     with timed(ALL, server, rows), ThreadPoolExecutor(len(names)) as clients:
-        list(clients.map(lambda name: drain(server, f"{where}/{name}"), names))
+        list(clients.map(lambda name: drain(server, f"{path}/{name}"), names))
     return rows
 
 
 def _forget(server: Server, small: dict[str, Any]) -> None:
-    """Let the process that answers be another one, which has read nothing but a small trace."""
+    """Replace the process that answers by one that has read only a small trace."""
     for process in psutil.Process(server.pid).children():
         if "service.jobs.children analysis" in " ".join(process.cmdline()):
             process.kill()
@@ -58,13 +58,13 @@ def _forget(server: Server, small: dict[str, Any]) -> None:
             pass  # the server has not noticed yet
 
 
-def _other(name: str, trace: dict[str, Any]) -> str:
-    """What a question is asked besides: to compare takes two."""
+def _query(name: str, trace: dict[str, Any]) -> str:
+    """Return the query of a question: a comparison needs a second trace."""
     return f"?traces={trace['id']}" if name == "compare" else ""
 
 
 def measure_hta(folder: Path, path: Path | None) -> list[Row]:
-    """The headlines of HTA, by HTA and here, each from the file on; of a trace of 108 MB where none is named."""
+    """Measure HTA's main analyses, by HTA and here, each from the file; of a trace of 108 MB if none is given."""
     if not HTA_PYTHON.exists():
         sys.stdout.write(f"{HTA_PYTHON} is not there: `make hta` installs Holistic Trace Analysis beside\n")
         return []
@@ -75,13 +75,14 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
     server = Server(folder / "headlines", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     try:
-        small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)  # it has run a while
+        small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)  # warms up the server
         drain(server, f"/traces/{small['id']}/analysis/operators")
         settle(server)
         with timed(OURS, server, rows):
             trace = server.upload(path, wait=3600)["id"]
             answers = [server.api.get(f"/traces/{trace}/analysis/{name}") for name in HEADLINES]
-        if odd := [one for one in answers if one.status_code not in {200, 422}]:  # 422: it does not apply
+        # 422: the analysis does not apply
+        if odd := [answer for answer in answers if answer.status_code not in {200, 422}]:
             sys.exit(f"{odd[0].url}: {odd[0].text}")
     finally:
         server.stop()
@@ -89,7 +90,7 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
 
 
 def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
-    """One question to many ranks."""
+    """Measure one question to many ranks."""
     server = Server(folder / "many", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
@@ -100,12 +101,12 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
             path = write_trace(folder / f"rank{rank}.json.gz", shape, compress="gzip")
             traces.append(str(server.upload(path, wait=3600)["id"]))
             path.unlink()
-        others = "&".join(f"traces={one}" for one in traces[1:])
-        where = f"/traces/{traces[0]}/analysis/temporal_breakdown?{others}"
-        drain(server, where)  # so that the process is there
+        parameters = "&".join(f"traces={trace_id}" for trace_id in traces[1:])
+        question = f"/traces/{traces[0]}/analysis/temporal_breakdown?{parameters}"
+        drain(server, question)  # starts the process
         settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
-            drain(server, where)
+            drain(server, question)
     finally:
         server.stop()
     return rows[0]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.figures import Row, done, drain, run_alone, timed
+from tests.bench.figures import Row, drain, run_alone, run_job, timed
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -22,7 +22,7 @@ _FILTER = (
 
 
 def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
-    """The merge of some ranks of that size."""
+    """Measure the merge of some ranks, each of the given size."""
     server = Server(folder / "ranks", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
@@ -34,29 +34,29 @@ def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
             traces.append(server.upload(path, wait=3600)["id"])
             path.unlink()
         with timed(f"{MERGE}: {ranks} of {megabytes} MB", server, rows):
-            done(server, "/traces/merge", traces=traces)
+            run_job(server, "/traces/merge", traces=traces)
     finally:
         server.stop()
     return rows[0]
 
 
-def measure_cutting(server: Server, one: dict[str, Any], trace: Path, out: Path) -> list[Row]:
-    """What is written of a trace that is ready, and made of its parts."""
+def measure_cutting(server: Server, source: dict[str, Any], trace: Path, out: Path) -> list[Row]:
+    """Measure downloads, cuts and splits of a ready trace."""
     rows: list[Row] = []
     with timed("download as JSON, by time", server, rows):
-        drain(server, f"/traces/{one['id']}/download?format=json")
+        drain(server, f"/traces/{source['id']}/download?format=json")
     with timed("download as JSON, original order", server, rows):
-        drain(server, f"/traces/{one['id']}/download?format=json&order=original")
-    where, bounds = f"/traces/{one['id']}", one["bounds"]
+        drain(server, f"/traces/{source['id']}/download?format=json&order=original")
+    path, bounds = f"/traces/{source['id']}", source["bounds"]
     middle, hundredth = (bounds["start_ns"] + bounds["end_ns"]) // 2, (bounds["end_ns"] - bounds["start_ns"]) // 100
     window = {"start_ns": middle, "end_ns": middle + hundredth}
     rows.append(run_alone(FILTER, [sys.executable, "-c", _FILTER, str(trace), *map(str, window.values()), str(out)]))
     with timed(WINDOW, server, rows):
-        drain(server, f"{where}/download", out, **window)
-    if one["streams"]:
+        drain(server, f"{path}/download", out, **window)
+    if source["streams"]:
         with timed(STREAM, server, rows):
-            drain(server, f"{where}/download", out, streams=one["streams"][0])
-    few = 0 < len({step["number"] for step in one["steps"]}) <= 100
-    with timed(STEPS if few else PARTS, server, rows):
-        done(server, f"{where}/split", **({"by": "step"} if few else {"by": "parts", "value": 5}))
+            drain(server, f"{path}/download", out, streams=source["streams"][0])
+    by_step = 0 < len({step["number"] for step in source["steps"]}) <= 100
+    with timed(STEPS if by_step else PARTS, server, rows):
+        run_job(server, f"{path}/split", **({"by": "step"} if by_step else {"by": "parts", "value": 5}))
     return rows

@@ -32,12 +32,12 @@ _ROWS = (
 
 
 def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Path) -> list[Row]:
-    """Sessions on a trace that is ready, and questions to them."""
+    """Measure sessions on a ready trace, and their queries."""
     rows = [run_alone(IDLE, [sys.executable, "-c", _IDLE, str(engine)])]
-    where = f"/traces/{trace['id']}/session"
+    path = f"/traces/{trace['id']}/session"
 
-    def opened(**params: str | int) -> dict[str, Any]:
-        answer = server.api.post(where, params={"wait": 3600, **params})
+    def open_session(**params: str | int) -> dict[str, Any]:
+        answer = server.api.post(path, params={"wait": 3600, **params})
         answer.raise_for_status()
         account = answer.json()["account"]
         if not account["complete"]:
@@ -47,13 +47,13 @@ def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Pa
     start, end = trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]
     window = {"start_ns": (start + end) // 2, "end_ns": (start + end) // 2 + (end - start) // 100}
     with timed(WINDOWED, server, rows):
-        opened(**window)
-    server.api.delete(where, params=window)
+        open_session(**window)
+    server.api.delete(path, params=window)
     with timed(ESSENTIAL, server, rows):
-        opened(args="essential")
-    server.api.delete(where, params={"args": "essential"})
+        open_session(args="essential")
+    server.api.delete(path, params={"args": "essential"})
     with timed(SESSION, server, rows):
-        slices = opened()
+        slices = open_session()
     sys.stdout.write(f"slices: {slices['expected']:,} in the trace, {slices['engine']:,} in the engine\n")
     with timed("SQL: select count(*) from slice", server, rows):
         server.rows(trace["id"], "select count(*) from slice")
@@ -65,15 +65,15 @@ def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Pa
             json={"sql": MILLION, "limit": None},
             headers={"accept": "application/vnd.apache.arrow.stream"},
         ).raise_for_status()
-    took = []
+    seconds = []
     for _ in range(ASKED):
         started = time.perf_counter()
         server.rows(trace["id"], "select 1")
-        took.append(time.perf_counter() - started)
-    rows.append(Row(SELECT_1, statistics.median(took)))
-    server.api.delete(where)
-    said = subprocess.run(
+        seconds.append(time.perf_counter() - started)
+    rows.append(Row(SELECT_1, statistics.median(seconds)))
+    server.api.delete(path)
+    output = subprocess.run(
         [sys.executable, "-c", _ROWS, str(file), str(engine), MILLION], stdout=subprocess.PIPE, check=True
     ).stdout
-    rows.append(Row(ROWS, float(said)))
+    rows.append(Row(ROWS, float(output)))
     return rows

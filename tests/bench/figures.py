@@ -1,6 +1,6 @@
 """Figures of a step: wall time, and the memory of all processes that take part.
 
-Peaks are the kernel's own high-water marks; ``together`` is the largest sum of what all of them had at one time.
+Peaks are the kernel's own high-water marks; ``together`` is the largest sum of all processes at one time.
 """
 
 import os
@@ -17,7 +17,7 @@ import psutil
 
 from tests.server import Server
 
-SAMPLE_EVERY_S = 0.25  # a look takes some milliseconds, of a processor that the step may need
+SAMPLE_EVERY_S = 0.25  # a sample takes some milliseconds of processor time that the step may need
 QUIET_S, BUSY_S = 5, 0.1
 
 
@@ -32,7 +32,7 @@ class Row:
 
 
 class Memory:
-    """The memory of a process and its children, by role and together, for as long as the block runs."""
+    """The memory of a process and its children, by role and together, while the block runs."""
 
     def __init__(self, pid: int, role: Callable[[psutil.Process], str]) -> None:
         self._pid = pid
@@ -53,12 +53,12 @@ class Memory:
     def _watch(self) -> None:
         while True:
             over = self._over.is_set()
-            self._look()
+            self._sample()
             if over:
                 return
             self._over.wait(SAMPLE_EVERY_S)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         try:
             top = psutil.Process(self._pid)
             together = 0.0
@@ -66,32 +66,32 @@ class Memory:
                 status = dict(
                     line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
                 )
-                now, peak = (int(status.get(key, "0 kB").split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+                resident, peak = (int(status.get(key, "0 kB").split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
                 role = self._role(process)
                 self.peak_mb[role] = max(self.peak_mb.get(role, 0.0), peak)
-                together += now
+                together += resident
             self.together_mb = max(self.together_mb, together)
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            return  # it ended while it was looked at
+            return  # the process ended during the sample
 
 
 def settle(server: Server) -> None:
-    """Wait until a server and what it keeps ready have done nothing for a while: it starts others after a trace."""
-    quiet, before = 0, 0.0
+    """Wait until a server and its children are idle: after each trace it starts new warm processes."""
+    quiet, last_time = 0, 0.0
     while quiet < QUIET_S:
         time.sleep(1)
         top = psutil.Process(server.pid)
-        now = 0.0
+        cpu_time = 0.0
         for process in (top, *top.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                now += times.user + times.system
-        quiet = quiet + 1 if abs(now - before) < BUSY_S else 0
-        before = now
+                cpu_time += times.user + times.system
+        quiet = quiet + 1 if abs(cpu_time - last_time) < BUSY_S else 0
+        last_time = cpu_time
 
 
 def run_alone(step: str, command: list[str]) -> Row:
-    """A command's wall time and peak memory."""
+    """Run a command, and measure its wall time and peak memory."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with Memory(process.pid, lambda _: "process") as memory:
@@ -101,7 +101,7 @@ def run_alone(step: str, command: list[str]) -> Row:
 
 
 def role_of(process: psutil.Process) -> str:
-    """Which part of the service a process is."""
+    """Return the part of the service that a process runs."""
     words = " ".join(process.cmdline())
     roles = {
         "--stdiod": "engine",
@@ -124,16 +124,16 @@ def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
 
 
 def drain(server: Server, path: str, to: Path | None = None, **params: str | int) -> None:
-    """Read a response to its end, into a file if one is named."""
+    """Read a response to its end, into a file if one is given."""
     with server.api.stream("GET", path, params=params or None) as response, (to or Path(os.devnull)).open("wb") as file:
         response.raise_for_status()
         for piece in response.iter_raw():
             file.write(piece)
 
 
-def done(server: Server, path: str, **asked: object) -> None:
-    """Do a job to its end."""
-    answer = server.api.post(path, params={"wait": 3600}, json=asked)
+def run_job(server: Server, path: str, **body: object) -> None:
+    """Run a job to its end."""
+    answer = server.api.post(path, params={"wait": 3600}, json=body)
     answer.raise_for_status()
     if (job := answer.json())["state"] != "done":
         sys.exit(f"{path} failed: {job['error']}")

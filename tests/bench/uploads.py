@@ -1,4 +1,4 @@
-"""Uploads over loopback, beside nginx's DAV PUT of the same file, and what they cost the server and others."""
+"""Uploads over loopback, next to nginx's DAV PUT of the same file, and their cost to the server and other clients."""
 
 import shutil
 import socket
@@ -35,9 +35,9 @@ http {{
 
 
 def measure_uploads() -> str:
-    """All rows, and what they come to."""
+    """Measure all uploads, and return their rows with a summary as text."""
     with tempfile.TemporaryDirectory() as folder:
-        return _told(*_measured(Path(folder)))
+        return _report(*_measured(Path(folder)))
 
 
 def _measured(folder: Path) -> tuple[list[Row], list[float]]:
@@ -50,12 +50,12 @@ def _measured(folder: Path) -> tuple[list[Row], list[float]]:
             ways[PUT] = lambda: put(f"{server.url}/api/v1/traces/a.json", path)
             ways[TUS] = lambda: tus(server, path)
             rows = _in_turns(ways, lambda: _forget(server))
-        either: list[Callable[[], object]] = [
+        clients: list[Callable[[], object]] = [
             lambda: put(f"{server.url}/api/v1/traces/a.json", path),
             lambda: tus(server, path),
         ]
         with timed(MANY, server, rows):
-            _at_once(either * (AT_ONCE // 2))
+            _at_once(clients * (AT_ONCE // 2))
         _forget(server)
         put(f"{server.url}/api/v1/traces/a.json", path)
         latencies = _latencies(server, [lambda: tus(server, path)] * BESIDE)
@@ -64,16 +64,16 @@ def _measured(folder: Path) -> tuple[list[Row], list[float]]:
     return rows, latencies
 
 
-def _told(rows: list[Row], latencies: list[float]) -> str:
+def _report(rows: list[Row], latencies: list[float]) -> str:
     wall = {row.step: row.wall_s for row in rows}
-    told = [
+    lines = [
         f"{step}: {wall[NGINX] / wall[step]:.2f} x the throughput of nginx.\n" for step in (PUT, TUS) if NGINX in wall
     ]
     peak = next(row.peak_mb["server"] for row in rows if row.step == MANY)
     return "".join(
         [
             *(f"| {row.step:37} | {row.wall_s:8.2f} |\n" for row in rows),
-            *(told or ["nginx is not here: `apt-get install nginx-light`.\n"]),
+            *(lines or ["nginx is not here: `apt-get install nginx-light`.\n"]),
             f"{MANY}: the server took {peak:.0f} MB at most.\n",
             f"{BUSY}: {statistics.median(latencies) * 1e3:.1f} ms in the median of {len(latencies)}.\n",
         ]
@@ -81,19 +81,19 @@ def _told(rows: list[Row], latencies: list[float]) -> str:
 
 
 def _in_turns(ways: Mapping[str, Callable[[], object]], afterwards: Callable[[], object]) -> list[Row]:
-    """The median of some rounds of each, one after the other: the machine may have other things to do, too."""
-    took = defaultdict[str, list[float]](list)
+    """Measure the median of each over rounds in turn, so that other load on the machine affects all alike."""
+    seconds = defaultdict[str, list[float]](list)
     for _ in range(ROUNDS):
         for step, upload in ways.items():
             started = time.perf_counter()
             upload()
-            took[step].append(time.perf_counter() - started)
+            seconds[step].append(time.perf_counter() - started)
             afterwards()
-    return [Row(step, statistics.median(each)) for step, each in took.items()]
+    return [Row(step, statistics.median(times)) for step, times in seconds.items()]
 
 
 def _forget(server: Server) -> None:
-    """Wait until all is read, and delete it: of equal bytes, the second would not be read."""
+    """Wait until all traces are ingested, and delete them: a second trace of the same bytes would not be ingested."""
     for trace in server.api.get("/traces").json()["traces"]:
         server.api.get(f"/traces/{trace['id']}", params={"wait": 3600})
         server.api.delete(f"/traces/{trace['id']}")
@@ -108,25 +108,25 @@ def _at_once(uploads: list[Callable[[], object]]) -> None:
 
 
 def _latencies(server: Server, uploads: list[Callable[[], object]]) -> list[float]:
-    """Seconds that it takes to list traces while something else goes on."""
-    took = []
+    """Measure the seconds of each listing of traces during uploads."""
+    latencies = []
     with httpx.Client(trust_env=False) as client:
-        others = threading.Thread(target=_at_once, args=[uploads])
-        others.start()
-        while others.is_alive():
+        load = threading.Thread(target=_at_once, args=[uploads])
+        load.start()
+        while load.is_alive():
             started = time.perf_counter()
             client.get(f"{server.url}/api/v1/traces").raise_for_status()
-            took.append(time.perf_counter() - started)
+            latencies.append(time.perf_counter() - started)
             time.sleep(0.01)
-        others.join()
-    return took
+        load.join()
+    return latencies
 
 
-# -- clients that cost little ------------------------------------------------------------------------------------------
+# -- cheap clients -----------------------------------------------------------------------------------------------------
 
 
 def put(url: str, path: Path) -> None:
-    """The whole file in one request."""
+    """Send the whole file in one request."""
     parts, size = urlsplit(url), path.stat().st_size
     with socket.create_connection((str(parts.hostname), parts.port or 80)) as wire, path.open("rb") as file:
         wire.sendall(f"PUT {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {size}\r\n\r\n".encode())
@@ -135,7 +135,7 @@ def put(url: str, path: Path) -> None:
 
 
 def tus(server: Server, path: Path) -> None:
-    """Chunk after chunk, each once the one before is acknowledged."""
+    """Send chunk after chunk, each once its predecessor is acknowledged."""
     upload, size = begin(server, path.stat().st_size), path.stat().st_size
     parts = urlsplit(upload)
     with socket.create_connection((str(parts.hostname), parts.port or 80)) as wire, path.open("rb") as file:
@@ -156,7 +156,7 @@ def _check(wire: socket.socket) -> None:
 
 @contextmanager
 def _nginx(folder: Path) -> Iterator[str]:
-    """The URL of an nginx that takes files; nothing if there is none here."""
+    """Yield the URL of an nginx that accepts files; an empty text if nginx is not installed."""
     command = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if command is None:
         yield ""
@@ -164,7 +164,7 @@ def _nginx(folder: Path) -> Iterator[str]:
     place = folder / "nginx"
     for part in (folder, place, place / "incoming", place / "kept"):
         part.mkdir(exist_ok=True)
-        part.chmod(0o777)  # its workers are somebody else where it is started by root
+        part.chmod(0o777)  # its workers run as another user if root starts it
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (place / "nginx.conf").write_text(_CONFIG.format(folder=place, port=port))
