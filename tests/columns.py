@@ -1,7 +1,7 @@
-"""Columns as the format describes them, made from a document by plain Python: what ingest and export are held to.
+"""Columns as the format describes them, made from a document in plain Python: the oracle of ingest and export.
 
-Nothing here is shared with the service. Objects are pairs and numbers are their text, so that doubled keys and
-`1.50` are seen as they stand.
+Nothing here is shared with the service. Objects are pairs and numbers are their text, so that duplicate keys and
+`1.50` stay as they are written.
 """
 
 import json
@@ -39,7 +39,7 @@ class Number:
 
 
 class Object(tuple[tuple[str, Any], ...]):
-    """An object's members as they stand."""
+    """An object's members in their order, with duplicate keys."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def written(value: Any) -> str:
-    """The JSON text of such a value."""
+    """The JSON text of a value that `parsed` has returned."""
     match value:
         case Object():
             return "{" + ", ".join(f"{json.dumps(key)}: {written(item)}" for key, item in value) + "}"
@@ -84,19 +84,19 @@ def row(position: int, event: Object) -> dict[str, Any]:
     """One event as a row."""
     cells: dict[str, Any] = dict.fromkeys(SCHEMA.names) | {"position": position, "verbatim": False}
     keys = {key for key, _ in event}
-    rest = [(key, value) for key, value in event if key not in KEYS or not _fill(cells, key, value)]
+    rest_members = [(key, value) for key, value in event if key not in KEYS or not _fill(cells, key, value)]
     if cells["ph"] == "M":
         cells |= {"ts_ns": None, "ts_digits": None}
-        rest += [member for member in event if member[0] == "ts" and member not in rest]
+        rest_members += [member for member in event if member[0] == "ts" and member not in rest_members]
     if cells["verbatim"] or len(keys) < len(event):
         cells |= {"verbatim": True, "rest": written(event)}
-    elif rest:
-        cells["rest"] = written(Object(rest))
+    elif rest_members:
+        cells["rest"] = written(Object(rest_members))
     return cells
 
 
 def _fill(cells: dict[str, Any], key: str, value: Any) -> bool:
-    """Fill the columns of a key; False where they can't hold the value, so that it stays in the rest."""
+    """Fill the columns of a key; return False if they cannot hold the value, which then goes to `rest`."""
     if key == "args":
         cells[key] = written(value)
     elif key in ("ts", "dur"):
@@ -116,9 +116,9 @@ def _fill(cells: dict[str, Any], key: str, value: Any) -> bool:
 
 
 def _fill_time(cells: dict[str, Any], key: str, value: Number) -> bool:
-    found = _TIME.fullmatch(value.text)
-    if found and not _MINUS_ZERO.fullmatch(value.text):
-        cells[f"{key}_digits"] = len(found[1] or "")
+    match = _TIME.fullmatch(value.text)
+    if match and not _MINUS_ZERO.fullmatch(value.text):
+        cells[f"{key}_digits"] = len(match[1] or "")
     elif abs(Decimal(value.text)) > 10**15:
         return False
     cells[f"{key}_ns"] = int((Decimal(value.text) * 1000).to_integral_value(ROUND_FLOOR))
@@ -128,8 +128,8 @@ def _fill_time(cells: dict[str, Any], key: str, value: Number) -> bool:
 
 def rows(events: Iterable[Object]) -> Iterator[dict[str, Any]]:
     """The rows of events, sorted as columns are."""
-    made = [row(position, event) for position, event in enumerate(events)]
-    yield from sorted(made, key=lambda one: (one["ts_ns"] is None, one["ts_ns"] or 0))
+    table = [row(position, event) for position, event in enumerate(events)]
+    yield from sorted(table, key=lambda cells: (cells["ts_ns"] is None, cells["ts_ns"] or 0))
 
 
 def write_columns(folder: Path, text: str | bytes, *, row_group: int = 1000) -> Path:

@@ -1,4 +1,4 @@
-"""Events as the columns give them back: the format's rule in plain Python, and what ijson makes of the same text."""
+"""Events restored from columns by the format's rule in plain Python, and ijson's reading of the same text."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from tests.columns import Number, Object, parsed
 
 def written_back(row: dict[str, Any]) -> Object:
     """The event of one row, as the format says: `rest` alone where it is verbatim, else the columns and `rest`."""
-    rest: Object = parsed(row["rest"]) if row["rest"] else Object()
+    rest_members: Object = parsed(row["rest"]) if row["rest"] else Object()
     if row["verbatim"]:
-        return rest
+        return rest_members
     members = [(key, row[key]) for key in ("ph", "cat", "name") if row[key] is not None]
     for key in ("pid", "tid", "id"):
         assert row[key] is None or row[f"{key}_text"] is None
@@ -29,14 +29,14 @@ def written_back(row: dict[str, Any]) -> Object:
     ]
     if row["args"] is not None:
         members.append(("args", parsed(row["args"])))
-    return Object([*members, *rest])
+    return Object([*members, *rest_members])
 
 
 def _time(ns: int, digits: int) -> Number:
-    whole, part = divmod(abs(ns), 1000)
+    microseconds, part = divmod(abs(ns), 1000)
     assert part % 10 ** (3 - digits) == 0
     decimals = f".{part:03}"[: digits + 1] if digits else ""
-    return Number(f"{'-' if ns < 0 else ''}{whole}{decimals}")
+    return Number(f"{'-' if ns < 0 else ''}{microseconds}{decimals}")
 
 
 def rows_of(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[dict[str, Any]]:
@@ -46,7 +46,7 @@ def rows_of(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[dict[str, 
 
 
 def plain(value: Any) -> Any:
-    """A parsed JSON value as ijson gives it: of a key that comes twice the last counts."""
+    """A parsed JSON value as ijson returns it: of duplicate keys, the last counts."""
     match value:
         case Object():
             return {key: plain(item) for key, item in value}
@@ -59,16 +59,16 @@ def plain(value: Any) -> Any:
 
 
 def by_ijson(document: bytes) -> tuple[list[Any], Any]:
-    """What ijson finds in a document: the events, which are the objects in its array, and what stands around them."""
-    (whole,) = ijson.items(document, "")
-    elements = whole if isinstance(whole, list) else whole["traceEvents"]
-    around: Any = [] if isinstance(whole, list) else whole | {"traceEvents": []}
-    return [element for element in elements if isinstance(element, dict)], around
+    """Read a document with ijson: its events, which are the objects in its array, and its envelope."""
+    (root,) = ijson.items(document, "")
+    elements = root if isinstance(root, list) else root["traceEvents"]
+    envelope: Any = [] if isinstance(root, list) else root | {"traceEvents": []}
+    return [element for element in elements if isinstance(element, dict)], envelope
 
 
 @dataclass
 class Reading:
-    """What the service read of a document."""
+    """The service's reading of a document."""
 
     events: list[Object]
     envelope: bytes
@@ -79,22 +79,22 @@ class Reading:
 
     @property
     def notes(self) -> dict[str, int]:
-        """How often each thing was found."""
+        """The count of each note."""
         return {note["code"]: note["count"] for note in self.health["notes"]}
 
     @property
     def offsets(self) -> dict[str, list[int]]:
-        """Where each thing was found, as far as the examples tell."""
+        """The offsets of each note's examples."""
         return {note["code"]: [example["offset"] for example in note["examples"]] for note in self.health["notes"]}
 
 
 def read(text: bytes, *, chunk: int = 1 << 18) -> Reading:
-    """Read a document that comes in chunks of so many bytes."""
+    """Read a document in chunks of the given number of bytes."""
     return read_chunks(text[at : at + chunk] for at in range(0, len(text), chunk))
 
 
 def read_chunks(chunks: Iterable[bytes]) -> Reading:
-    """Read a document to its end; what the report says is checked against what came."""
+    """Read a document to its end, and check its report against its events."""
     document = Document(chunks, threads=2)
     rows = [row for events in document.events() for row in rows_of(events.batches)]
     envelope, members = document.envelope()

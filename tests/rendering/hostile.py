@@ -126,9 +126,9 @@ def _damaged(random: Random, members: list[Member]) -> list[Member]:
         members[at][0] if members else random.choice(("args", "dur", "id", "stack", "tts", "sf", "bp", "id2", "scope"))
     )
     match random.randrange(6):
-        case 0:  # it is missing
+        case 0:  # a member is missing
             return members[:at] + members[at + 1 :]
-        case 1:  # it comes twice
+        case 1:  # a member is duplicated
             return [*members, (key, _any(random))]
         case 2:
             key = random.choice(("args", "dur", "id", "stack", "tts", "sf", "bp", "id2", "scope", "bind_id", "flow_in"))
@@ -138,11 +138,11 @@ def _damaged(random: Random, members: list[Member]) -> list[Member]:
             return [*(member for member in members if member[0] != "args"), ("args", args)]
         case 4:
             return [(key, random.choice(TIMES) if key in ("ts", "dur") else value) for key, value in members]
-        case _:  # it is something else
+        case _:  # a member has another value
             return [*members[:at], (key, _any(random)), *members[at + 1 :]]
 
 
-# -- crowds: many events of one kind ----------------------------------------------------------------------------------
+# -- many events of one kind ------------------------------------------------------------------------------------------
 
 Crowd = Callable[[Random, int], Iterator[list[Member]]]
 

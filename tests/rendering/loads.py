@@ -82,7 +82,7 @@ async def _load(
     return LoadResult(b"".join(pieces), rendered, reports[0], answers)
 
 
-# -- expectations -- --------------------------------------------------------------------------------------------
+# -- expectations -----------------------------------------------------------------------------------------------
 
 
 def nanoseconds(microseconds: Decimal | int) -> int:
@@ -98,7 +98,7 @@ def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
             str(event["tid"]),
             nanoseconds(event["ts"]),
             nanoseconds(event["dur"]),
-            event["name"] or "[No name]",  # as the engine calls it
+            event["name"] or "[No name]",  # the engine's name for it
         )
         for event in events
         if event["ph"] == "X"

@@ -19,8 +19,10 @@ ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")
 
 def batches() -> list[object]:
     """Return seeds of documents; most of them are slow tests."""
-    few = range(0, FEW, BATCH)
-    return [pytest.param(first, marks=() if first in few else pytest.mark.slow) for first in range(0, MANY, BATCH)]
+    fast_seeds = range(0, FEW, BATCH)
+    return [
+        pytest.param(first, marks=() if first in fast_seeds else pytest.mark.slow) for first in range(0, MANY, BATCH)
+    ]
 
 
 def check(result: LoadResult, name: object) -> None:

@@ -89,7 +89,7 @@ def test_slices_of_a_lane_never_overlap_without_nesting(events: list[Event]) -> 
 
 
 @given(EVENTS)
-@example([(0, 0, 2, SLICE), (0, 1, 2, SLICE), (0, 1, 3, SLICE), (0, 3, 0, FLOW)])  # a slice below one that has ended
+@example([(0, 0, 2, SLICE), (0, 1, 2, SLICE), (0, 1, 3, SLICE), (0, 3, 0, FLOW)])  # a slice below an ended one
 def test_arrow_ends_on_the_lane_of_a_slice_that_begins_then_or_is_open(events: list[Event]) -> None:
     events = by_time(events)
     assigned = assigned_lanes(events)
@@ -125,12 +125,12 @@ def test_lanes_are_numbered_in_order_of_their_first_slice() -> None:
 def test_lanes_of_a_million_slices_do_not_depend_on_the_pieces() -> None:
     starts = np.sort(np.random.default_rng(1).integers(0, 3_000_000, 1_000_000))
     ends, track, kind = starts + 3, np.zeros(len(starts), np.int64), np.full(len(starts), SLICE)
-    whole, parts = LaneAssigner(), LaneAssigner()
-    at_once, _ = whole.assign(track, starts, ends, kind)
+    single, parts = LaneAssigner(), LaneAssigner()
+    at_once, _ = single.assign(track, starts, ends, kind)
     edges = [0, *np.searchsorted(starts, [700_000, 1_500_000]), len(starts)]
     pieces = [
         parts.assign(*(column[begin:end] for column in (track, starts, ends, kind)))[0]
         for begin, end in pairwise(edges)
     ]
     assert np.array_equal(at_once, np.concatenate(pieces))
-    assert len(whole) == len(parts) < 20
+    assert len(single) == len(parts) < 20

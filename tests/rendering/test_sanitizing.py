@@ -132,7 +132,7 @@ def test_surrogate_pair_becomes_its_character() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kept", "numbers", "others"),
+    ("args", "expected", "numbers", "omitted"),
     [
         (None, {}, 0, 0),
         ("{}", {}, 0, 0),
@@ -145,10 +145,10 @@ def test_surrogate_pair_becomes_its_character() -> None:
         (r'{"a\u0000\ud83d":1}', {"a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}": 1}, 1, 0),
     ],
 )
-def test_counter_args_keep_only_numbers(args: str | None, kept: Any, numbers: int, others: int) -> None:
+def test_counter_args_keep_only_numbers(args: str | None, expected: Any, numbers: int, omitted: int) -> None:
     text, count, left_out = counter_args(args)
-    assert json.loads(text) == kept
-    assert (count, left_out) == (numbers, others)
+    assert json.loads(text) == expected
+    assert (count, left_out) == (numbers, omitted)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=5), st.binary(min_size=1, max_size=2))

@@ -91,8 +91,8 @@ def expected(event: dict[str, Any]) -> dict[str, Any]:
     if event["mode"] == COPIED:
         members["args"] = event["args"]
     elif event["mode"] == ESSENTIAL:
-        kept = {KEYS[key]: value for key, value in event["essential"].items() if value is not None}
-        members["args"] = kept or None
+        arguments = {KEYS[key]: value for key, value in event["essential"].items() if value is not None}
+        members["args"] = arguments or None
     members |= json.loads(f"{{{(event['rest'] or '')[1:]}}}")
     return {key: value for key, value in members.items() if value is not None}
 

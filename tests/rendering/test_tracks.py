@@ -62,8 +62,8 @@ def test_tracks_have_distinct_threads_for_all_numbers(tmp_path: Path) -> None:
 
 def test_numbers_that_the_engine_accepts_are_kept(tmp_path: Path) -> None:
     result = complete_load(tmp_path, op("a", 4194304, 17), op("b", 0, 1), op("c", 4194304, 1_999_999_999))
-    kept = {(track.pid, track.tid) for track in result.rendered.tracks}
-    assert kept == {(4194304, 17), (0, 1), (4194304, 1_999_999_999)}
+    tracks = {(track.pid, track.tid) for track in result.rendered.tracks}
+    assert tracks == {(4194304, 17), (0, 1), (4194304, 1_999_999_999)}
 
 
 def test_process_and_device_of_one_number_are_distinct(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Ca
 
 
 def test_pages_are_newest_first_and_meet_without_gap_or_overlap(catalog: Catalog) -> None:
-    added = [add(catalog).id for _ in range(11)]
+    ids = [add(catalog).id for _ in range(11)]
     traces: list[Trace] = []
     after = None
     while page := catalog.page(limit=3, after=after):
@@ -104,7 +104,7 @@ def test_pages_are_newest_first_and_meet_without_gap_or_overlap(catalog: Catalog
         traces += page
         after = page[-1].created_ns, page[-1].id
 
-    assert [trace.id for trace in traces] == added[::-1]
+    assert [trace.id for trace in traces] == ids[::-1]
 
 
 def test_traces_of_one_instant_are_paged_by_id(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_page_is_filtered_by_literal_text_in_names(catalog: Catalog, part: str, 
 def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -> None:
     catalog = Catalog(Path(":memory:"))
     names = [name.replace("\0", "") for name in names]
-    part = part.replace("\0", "")  # no plain name has one
+    part = part.replace("\0", "")  # no plain name contains NUL
     for name in names:
         add(catalog, name=name)
 
@@ -160,7 +160,7 @@ def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -
     assert listed == [name for name in reversed(names) if part.casefold() in name.casefold()]
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------------
 
 
 OLD_SCHEMA = """
@@ -209,17 +209,19 @@ def of_version(path: Path, version: int, schema: str = OLD_SCHEMA) -> Catalog:
 
 
 def test_traces_of_the_first_version_are_ingested_again(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 1)) as now:
-        assert [(now.get(trace_id).state, now.get(trace_id).error) for trace_id in "abc"] == [(State.QUEUED, None)] * 3
-        jobs = [Jobs(now.connection).claim([INGEST]) for _ in range(4)]
+    with closing(of_version(tmp_path / "c", 1)) as catalog:
+        traces = [catalog.get(trace_id) for trace_id in "abc"]
+        assert [(trace.state, trace.error) for trace in traces] == [(State.QUEUED, None)] * 3
+        jobs = [Jobs(catalog.connection).claim([INGEST]) for _ in range(4)]
         assert [job.trace if job else None for job in jobs] == ["a", "b", "c", None]
 
 
 def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 2)) as now:
-        assert [now.get(trace_id).state for trace_id in "abc"] == [State.READY, State.FAILED, State.QUEUED]
-        assert (now.get("a").parent, now.get("a").selection, now.get("a").has_original) == (None, None, True)
-        jobs = Jobs(now.connection)
+    with closing(of_version(tmp_path / "c", 2)) as catalog:
+        assert [catalog.get(trace_id).state for trace_id in "abc"] == [State.READY, State.FAILED, State.QUEUED]
+        trace = catalog.get("a")
+        assert (trace.parent, trace.selection, trace.has_original) == (None, None, True)
+        jobs = Jobs(catalog.connection)
         job = jobs.claim([INGEST])
         assert job
         assert (job.id, job.trace, job.attempts) == (7, "c", 2)
@@ -228,9 +230,9 @@ def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
 
 
 def test_traces_and_jobs_of_the_third_version_stay(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 3, THIRD_SCHEMA)) as now:
-        jobs = Jobs(now.connection)
-        trace, job = now.get("a"), jobs.get(8)
+    with closing(of_version(tmp_path / "c", 3, THIRD_SCHEMA)) as catalog:
+        jobs = Jobs(catalog.connection)
+        trace, job = catalog.get("a"), jobs.get(8)
         assert (trace.state, trace.group_id, trace.pinned, trace.path) == (State.READY, None, False, None)
         assert (job.state, job.result, job.priority, job.created_ns, job.ended_ns) == (
             "done",

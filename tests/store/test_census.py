@@ -240,9 +240,9 @@ def test_track_may_show_device_work_host_work_or_both(census: Census) -> None:
 
 
 def test_the_last_name_of_a_process_counts(census: Census) -> None:
-    named = [{"ph": "M", "name": "process_name", "pid": 42, "args": {"name": name}} for name in ("first", "last")]
+    names = [{"ph": "M", "name": "process_name", "pid": 42, "args": {"name": name}} for name in ("first", "last")]
 
-    assert census(*named, op()).processes[0]["name"] == "last"
+    assert census(*names, op()).processes[0]["name"] == "last"
 
 
 def test_the_name_of_a_process_is_not_that_of_its_events_without_a_thread(census: Census) -> None:
@@ -325,7 +325,7 @@ def test_lookalike_of_a_step_is_no_step(census: Census, name: Any) -> None:
     assert census(op(cat="user_annotation", name=name)).steps == []
 
 
-# -- what the envelope tells ----------------------------------------------------------------------------------
+# -- facts from the envelope ----------------------------------------------------------------------------------
 
 
 def test_host_group_and_clock_are_read_from_the_envelope(census: Census) -> None:

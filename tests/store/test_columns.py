@@ -37,7 +37,7 @@ def _ts(time: int | None) -> str:
     return "" if time is None else f',"ts":{"-" if time < 0 else ""}{abs(time) // 1000}.{abs(time) % 1000:03}'
 
 
-def many(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
+def copies(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
     """Return a batch of copies of one event at different times."""
     (single,) = READER.read(b'{"ph":"X","ts":1.5}]', 0, ELEMENT_OR_CLOSE, last=True).batches
     batch = single.take(pa.array(np.zeros(len(times), np.int64)))
@@ -112,9 +112,9 @@ def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -
     count = 1_000_000
     random = np.random.default_rng(0)
     original = random.integers(0, 10**10, count)
-    halves = [np.sort(original[: count // 2]), original[count // 2 :]]  # host work in order, then the rest in none
+    halves = [np.sort(original[: count // 2]), original[count // 2 :]]  # host work is in order, all other work is not
 
-    write(tmp_path, [many(part) for half in halves for part in np.array_split(half, 8)])
+    write(tmp_path, [copies(part) for half in halves for part in np.array_split(half, 8)])
 
     file = pq.ParquetFile(tmp_path / EVENTS).metadata
     column = SCHEMA.get_field_index("ts_ns")
@@ -166,7 +166,7 @@ def test_trace_without_events_has_columns(tmp_path: Path) -> None:
 def test_aborted_writer_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "RUN_ROWS", 10)
 
-    with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - what comes before it counts
+    with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - the batches are part of the test
         for _ in range(10):
             writer.add(batch_of(range(20)))
         raise KeyError

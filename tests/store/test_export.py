@@ -36,11 +36,11 @@ def same_events(actual: Any, expected: Any) -> bool:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a document, in an order of their own."""
+    """Return the sorted lines of a document."""
     return sorted(line.removesuffix(",") for line in text.split("\n"))
 
 
-# -- whatever an event may be --------------------------------------------------------------------------------------
+# -- events of any content -----------------------------------------------------------------------------------------
 
 strings = st.text(st.characters(codec=None, categories=None), max_size=8)
 numbers = st.builds(
@@ -69,11 +69,11 @@ envelopes = st.lists(st.tuples(strings.filter(lambda key: key != "traceEvents"),
 
 @st.composite
 def documents(draw: st.DrawFn) -> str:
-    kept = draw(st.lists(events, max_size=6))
+    elements = draw(st.lists(events, max_size=6))
     if draw(st.booleans()):
-        return written(kept)
+        return written(elements)
     around = draw(envelopes)
-    around.insert(draw(st.integers(0, len(around))), ("traceEvents", kept))
+    around.insert(draw(st.integers(0, len(around))), ("traceEvents", elements))
     return written(Object(around))
 
 
@@ -91,9 +91,9 @@ def test_any_document_is_exported_unchanged_in_either_order(text: str) -> None:
 @given(st.integers(-(2**62), 2**62), st.sampled_from([0, 1, 2, 3]))
 def test_time_of_any_size_keeps_its_text(ns: int, digits: int) -> None:
     unit = 10 ** (3 - digits)
-    whole, part = divmod(abs(ns // unit), 10**digits)
+    integer, part = divmod(abs(ns // unit), 10**digits)
     sign = "-" if ns // unit < 0 else ""
-    written_time = f"{sign}{whole}.{part:0{digits}}" if digits else f"{sign}{whole}"
+    written_time = f"{sign}{integer}.{part:0{digits}}" if digits else f"{sign}{integer}"
     sql = f"SELECT {_time('ts')} FROM (SELECT {ns // unit * unit} AS ts_ns, {digits} AS ts_digits)"
     assert duckdb.execute(sql).fetchall() == [(written_time,)]
 
@@ -144,15 +144,15 @@ def test_a_redacted_document_hides_secrets_in_envelope_and_events_and_nothing_el
         {{"name": "plain", "args": {{"api_key": "open sesame", "n": 1.0}}}},
         {{"name": "num_tokens", "args": {{"num_tokens": 5}}}}]}}"""
     folder = columns(text)
-    hidden = text.replace(HF, "[redacted]").replace("open sesame", "[redacted]")
-    hidden = hidden.replace('"/home/me"', '"[redacted]"').replace('"N": 1', '"N": "[redacted]"')
-    assert same_events(parsed(exported(folder, order="original", redact=True)), parsed(hidden))
+    expected = text.replace(HF, "[redacted]").replace("open sesame", "[redacted]")
+    expected = expected.replace('"/home/me"', '"[redacted]"').replace('"N": 1', '"N": "[redacted]"')
+    assert same_events(parsed(exported(folder, order="original", redact=True)), parsed(expected))
     assert json.loads(envelope(folder, redact=True))["metadata"] == {"env": {"HOME": "[redacted]", "N": "[redacted]"}}
     assert b"[1.50, 1e5, 1180591620717411303424]" in envelope(folder, redact=True)
     assert HF in exported(folder)
 
 
-# -- what can't be read --------------------------------------------------------------------------------------------
+# -- unreadable columns --------------------------------------------------------------------------------------------
 
 
 def test_missing_or_damaged_columns_are_reported(columns: WriteColumns) -> None:

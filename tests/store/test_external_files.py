@@ -69,11 +69,11 @@ def test_mark_changes_when_the_file_grows(file: Path) -> None:
 
 
 def test_refusals_leave_no_file_open(file: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    handles = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for path in (file.parent, file / "x", file.with_name("none")):
         with pytest.raises(OSError, match=r"plain|directory"):
             open_external(path)
     with pytest.raises(OriginalChanged):
         open_unchanged(file, "other")
 
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) == handles  # noqa: PTH208

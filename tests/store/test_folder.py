@@ -46,9 +46,9 @@ def test_second_server_is_refused_with_the_path(folder: Folder) -> None:
 def test_the_lock_is_free_again_after_close(folder: Folder) -> None:
     folder.close()
 
-    again = Folder(folder.root)
-    again.open()
-    again.close()
+    second = Folder(folder.root)
+    second.open()
+    second.close()
 
 
 def test_the_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -73,19 +73,19 @@ def test_a_child_process_does_not_keep_the_lock(folder: Folder) -> None:
         assert child.stdout.readline() == b"up\n"
         folder.close()
 
-        again = Folder(folder.root)
-        again.open()
-        again.close()
+        second = Folder(folder.root)
+        second.open()
+        second.close()
         child.kill()
 
 
 def test_a_failed_open_leaves_no_handle_behind(folder: Folder) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    handles = len(list(Path("/proc/self/fd").iterdir()))
 
     with pytest.raises(CatalogInUse):
         Folder(folder.root).open()
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == handles
 
 
 def test_sweep_removes_the_spill_of_a_killed_analysis(folder: Folder) -> None:

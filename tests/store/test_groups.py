@@ -90,10 +90,10 @@ def test_pages_of_groups_are_complete_and_in_order(groups: Groups) -> None:
     for name in names:
         groups.add(name)
 
-    listed, after = [], None
-    while page := groups.page(limit=3, after=after):
+    listed, position = [], None
+    while page := groups.page(limit=3, after=position):
         listed += [group.name for group in page]
-        after = page[-1].created_ns, page[-1].id
+        position = page[-1].created_ns, page[-1].id
 
     assert listed == names[::-1]
     assert [group.name for group in groups.page(limit=9, name="RUN 3")] == ["run 3"]

@@ -32,11 +32,11 @@ def test_each_caller_has_its_own_keys(keys: Idempotency) -> None:
 
 def test_created_resource_is_recorded_with_its_key(catalog: Catalog, keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
-    other = Jobs(catalog.connection).add("merge", {})  # of a request without a key
+    unkeyed_job = Jobs(catalog.connection).add("merge", {})  # of a request without a key
     mark = CURRENT_KEY.set(KEY)
     job = Jobs(catalog.connection).add("merge", {})
     CURRENT_KEY.reset(mark)
-    assert job.id != other.id
+    assert job.id != unkeyed_job.id
     assert keys.find(KEY) == StoredRequest("digest", None, f"job/{job.id}")
     keys.forget(KEY, refused=False)
     assert keys.find(KEY)
@@ -66,13 +66,13 @@ def test_later_resources_do_not_change_the_response(catalog: Catalog, keys: Idem
 
 
 def test_key_is_new_after_a_day(keys: Idempotency, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 10**18
-    monkeypatch.setattr("service.store.idempotency.time.time_ns", lambda: now)
+    time_ns = 10**18
+    monkeypatch.setattr("service.store.idempotency.time.time_ns", lambda: time_ns)
     keys.begin(KEY, "digest")
     keys.complete(KEY, ANSWER)
-    now += KEPT_S * 10**9 - 1
+    time_ns += KEPT_S * 10**9 - 1
     assert keys.find(KEY)
-    now += 1
+    time_ns += 1
     assert keys.find(KEY) is None
     keys.begin(Key("other", ""), "digest")
     assert len(keys._rows("SELECT * FROM idempotency")) == 1

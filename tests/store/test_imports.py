@@ -56,7 +56,7 @@ def test_oldest_ended_orders_are_deleted_with_their_files(tmp_path: Path, monkey
         orders.set_job(old.id, job.id)
         for _ in range(3):
             orders.add(REQUEST, watch=False)
-        assert orders.get(old.id).job == job.id  # which is not over
+        assert orders.get(old.id).job == job.id  # the order is not finished
         jobs.finish(job, {"traces": []})
         orders.add(REQUEST, watch=False)
 

@@ -31,19 +31,19 @@ def child(trace_id: str, parent: str | None = "p") -> Trace:
     return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", asdict(SUMMARY), parent, selection)
 
 
-# -- whose turn it is -------------------------------------------------------------------------------------------
+# -- scheduling -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Clock in nanoseconds, which a test may set."""
+    """Clock in nanoseconds that a test can set."""
     clock = [1_700_000_000_000_000_000]
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
     return clock
 
 
 def sized(catalog: Catalog, trace_id: str, size: int, priority: Priority = Priority.INTERACTIVE) -> int:
-    """Add a trace of that size in bytes, and return the id of its job."""
+    """Add a trace of the given size in bytes, and return the id of its job."""
     trace = catalog.add(trace_id, name="t.json", size=size, sha256="00", priority=priority)
     assert trace.job
     return trace.job
@@ -175,16 +175,16 @@ def test_only_ready_and_failed_are_final_states(state: State, settled: bool) -> 
 
 
 def test_restart_requeues_running_jobs_without_counting_the_attempt(tmp_path: Path) -> None:
-    first = Catalog(tmp_path / "c")
-    jobs = Jobs(first.connection)
+    catalog = Catalog(tmp_path / "c")
+    jobs = Jobs(catalog.connection)
     for trace_id in ("ready", "failed", "running", "queued"):
-        add(first, trace_id)
+        add(catalog, trace_id)
     jobs.finish_ingest(take(jobs), SUMMARY)
     jobs.fail(take(jobs), {})
     take(jobs)
-    split = jobs.add("split", {})
+    child = jobs.add("split", {})
     take(jobs, "split")
-    first.close()
+    catalog.close()
 
     second = Catalog(tmp_path / "c")
     jobs = Jobs(second.connection)
@@ -194,7 +194,7 @@ def test_restart_requeues_running_jobs_without_counting_the_attempt(tmp_path: Pa
         "ready": "ready", "failed": "failed", "running": "queued", "queued": "queued",
     }  # fmt: skip
     assert [(job.trace, job.attempts) for job in (take(jobs), take(jobs))] == [("running", 1), ("queued", 1)]
-    assert (jobs.get(split.id).state, jobs.get(split.id).attempts) == (JobState.QUEUED, 0)
+    assert (jobs.get(child.id).state, jobs.get(child.id).attempts) == (JobState.QUEUED, 0)
     second.close()
 
 
@@ -289,12 +289,12 @@ def test_missing_job_is_unknown(jobs: Jobs, job_id: int) -> None:
 
 
 def test_pages_are_newest_first_and_meet_without_gap_or_overlap(jobs: Jobs) -> None:
-    added = [jobs.add("merge", {}).id for _ in range(11)]
+    ids = [jobs.add("merge", {}).id for _ in range(11)]
     listed: list[int] = []
     while page := jobs.page(limit=3, before=listed[-1] if listed else None):
         assert len(page) <= 3
         listed += [job.id for job in page]
-    assert listed == added[::-1]
+    assert listed == ids[::-1]
 
 
 def test_page_is_filtered_by_state_kind_and_trace(catalog: Catalog, jobs: Jobs) -> None:

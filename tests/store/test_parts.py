@@ -103,13 +103,13 @@ def test_words_and_tracks_have_the_same_numbers_in_all_parts() -> None:
     events = [{"ph": "X", "cat": str(tid), "pid": pid, "tid": tid, "ts": at} for at, (pid, tid) in enumerate(ids)]
     words, tracks = Words(), Tracks()
     with cut(text_of(*events), row_group=3) as columns:
-        read = list(columns.parts.read(["cat", *TRACK]))
-        categories = [number for part in read for number in words.of(part, "cat").tolist()]
-        keys = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
-        again = [tracks.keys[number] for part in read for number in tracks.of(part).tolist()]
-        on_first = [flag for part in read for flag in tracks.where(part, (1, 1).__eq__).tolist()]
+        parts = list(columns.parts.read(["cat", *TRACK]))
+        categories = [number for part in parts for number in words.of(part, "cat").tolist()]
+        keys = [tracks.keys[number] for part in parts for number in tracks.of(part).tolist()]
+        keys_again = [tracks.keys[number] for part in parts for number in tracks.of(part).tolist()]
+        on_first = [flag for part in parts for flag in tracks.where(part, (1, 1).__eq__).tolist()]
 
-    assert keys == again == ids
+    assert keys == keys_again == ids
     assert on_first == [track == (1, 1) for track in ids]
     assert [categories.index(number) for number in categories] == [
         [str(tid) for _, tid in ids].index(str(tid)) for _, tid in ids

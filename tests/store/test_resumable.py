@@ -17,7 +17,7 @@ ID = "9f2c41d07a3b"
 LIMIT = 1 << 30
 
 
-def begun(folder: Folder, length: int | None = None) -> Resumable:
+def begin(folder: Folder, length: int | None = None) -> Resumable:
     return Resumable.create(folder, Announced(ID, "a.json", length))
 
 
@@ -38,7 +38,7 @@ def test_digest_is_that_of_the_kept_bytes_for_any_chunks(
 ) -> None:
     folder = Folder(tmp_path_factory.mktemp("data"))
     folder.open()
-    upload, counted = begun(folder), b""
+    upload, counted = begin(folder), b""
 
     for content, how in [*steps, (b"end", "plain")]:
         if how == "restart":
@@ -58,7 +58,7 @@ def test_digest_is_that_of_the_kept_bytes_for_any_chunks(
 
 
 def test_upload_is_whole_once_all_bytes_are_received(folder: Folder) -> None:
-    upload = begun(folder)
+    upload = begin(folder)
     add(folder, upload, b"0123")
     assert not upload.whole
     upload.announce(6)
@@ -68,7 +68,7 @@ def test_upload_is_whole_once_all_bytes_are_received(folder: Folder) -> None:
 
 
 def test_bytes_beyond_the_announced_length_are_refused(folder: Folder) -> None:
-    upload = begun(folder, 6)
+    upload = begin(folder, 6)
     add(folder, upload, b"0123")
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
     chunk.check_size(2)
@@ -82,7 +82,7 @@ def test_bytes_beyond_the_announced_length_are_refused(folder: Folder) -> None:
 
 
 def test_chunk_that_ends_early_counts_unless_it_must_be_verified(folder: Folder) -> None:
-    upload = begun(folder)
+    upload = begin(folder)
     for checksum, counts in ((None, 4), (("md5", b""), 4)):
         chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
         chunk.write(b"0123")
@@ -91,11 +91,11 @@ def test_chunk_that_ends_early_counts_unless_it_must_be_verified(folder: Folder)
 
 
 def test_chunk_unverified_at_a_crash_does_not_count(folder: Folder) -> None:
-    upload = begun(folder)
+    upload = begin(folder)
     add(folder, upload, b"0123")
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=("md5", b""))
     chunk.write(b"45678")
-    chunk._file.close()  # all that is left when a process dies
+    chunk._file.close()  # the only file that a killed process leaves
 
     folder.sweep([])
 
@@ -104,7 +104,7 @@ def test_chunk_unverified_at_a_crash_does_not_count(folder: Folder) -> None:
 
 
 def test_full_disk_keeps_received_bytes(folder: Folder) -> None:
-    upload, content = begun(folder), os.urandom(1 << 17)
+    upload, content = begin(folder), os.urandom(1 << 17)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel's own refusal to write more
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
@@ -123,11 +123,11 @@ def test_full_disk_keeps_received_bytes(folder: Folder) -> None:
 
 def test_empty_upload_does_not_become_a_trace(folder: Folder) -> None:
     with pytest.raises(EmptyBody):
-        begun(folder).keep()
+        begin(folder).keep()
 
 
 def test_upload_that_could_not_be_recorded_is_restored(folder: Folder) -> None:
-    upload = begun(folder, 4)
+    upload = begin(folder, 4)
     add(folder, upload, b"0123")
     first = upload.keep()
     upload.undo_keep()
@@ -135,11 +135,11 @@ def test_upload_that_could_not_be_recorded_is_restored(folder: Folder) -> None:
     assert upload.keep() == first
 
 
-# -- from start to start -----------------------------------------------------------------------------------------------
+# -- restarts ----------------------------------------------------------------------------------------------------------
 
 
 def test_sweep_keeps_resumable_uploads(folder: Folder) -> None:
-    add(folder, begun(folder, 10), b"0123")
+    add(folder, begin(folder, 10), b"0123")
     (folder.incoming / "aaaaaaaaaaaa").write_bytes(b"of a PUT")
     (folder.incoming / f".{ID}.upload.partial").write_bytes(b"half a note")
     folder.sweep([])
@@ -148,7 +148,7 @@ def test_sweep_keeps_resumable_uploads(folder: Folder) -> None:
 
 
 def test_sweep_distinguishes_recorded_and_unrecorded_uploads(folder: Folder) -> None:
-    upload = begun(folder, 4)
+    upload = begin(folder, 4)
     add(folder, upload, b"0123")
     upload.keep()
 
@@ -164,7 +164,7 @@ def test_sweep_distinguishes_recorded_and_unrecorded_uploads(folder: Folder) -> 
 
 
 def test_finished_upload_is_known_for_a_while(folder: Folder) -> None:
-    upload = begun(folder, 4)
+    upload = begin(folder, 4)
     add(folder, upload, b"0123")
     upload.keep()
     upload.done()
@@ -180,7 +180,7 @@ def test_finished_upload_is_known_for_a_while(folder: Folder) -> None:
 
 
 def test_expired_upload_is_reported_as_gone_for_a_while(folder: Folder) -> None:
-    begun(folder, 4).expire()
+    begin(folder, 4).expire()
     forget_old(folder, 60)
     with pytest.raises(UploadGone):
         Resumable.reopen(folder, ID)
@@ -195,7 +195,7 @@ def test_expired_upload_is_reported_as_gone_for_a_while(folder: Folder) -> None:
 
 
 def test_removed_upload_leaves_nothing(folder: Folder) -> None:
-    upload = begun(folder, 4)
+    upload = begin(folder, 4)
     add(folder, upload, b"0123")
     upload.remove()
     assert list(folder.incoming.iterdir()) == []

@@ -24,7 +24,7 @@ def files(folder: Folder) -> list[Path]:
     return [*folder.incoming.iterdir(), *folder.originals.iterdir()]
 
 
-# -- the bytes --------------------------------------------------------------------------------------------------
+# -- content ----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1).filter(any))
@@ -37,9 +37,9 @@ def test_original_equals_the_received_bytes(tmp_path_factory: pytest.TempPathFac
             upload.write(bytearray(piece))
         received = upload.keep()
 
-    whole = b"".join(pieces)
-    assert folder.original(ID).read_bytes() == whole
-    assert (received.size, received.sha256) == (len(whole), hashlib.sha256(whole).hexdigest())
+    content = b"".join(pieces)
+    assert folder.original(ID).read_bytes() == content
+    assert (received.size, received.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert list(folder.incoming.iterdir()) == []
     folder.close()
 
@@ -203,7 +203,7 @@ def test_a_name_that_is_a_path_or_cannot_be_shown_is_refused(name: str) -> None:
     with pytest.raises(BadName) as caught:
         plain_name(name)
 
-    caught.value.detail.encode()  # the refusal itself can be sent
+    caught.value.detail.encode()  # the refusal can be encoded
 
 
 @given(st.text(max_size=300) | st.text("./\\a\0\n", max_size=5))

@@ -57,7 +57,7 @@ each_compression = pytest.mark.parametrize("packed", PACKERS)
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[[bytes], bytes]:
-    """Reads a file of those bytes."""
+    """Reads a file of the given bytes."""
 
     def read_file(content: bytes) -> bytes:
         path = tmp_path / "a name that tells nothing"
@@ -173,7 +173,7 @@ def test_file_name_does_not_matter(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "name"),
     [
         (b"PK\x03\x04\x14\x00", "zip"),
         (bz2.compress(TEXT), "bzip2"),
@@ -184,8 +184,8 @@ def test_file_name_does_not_matter(tmp_path: Path, name: str) -> None:
         ("\ufeff{}".encode("utf-16-be"), "UTF-16"),
     ],
 )
-def test_known_foreign_format_is_refused_and_named(read: Read, content: bytes, what: str) -> None:
-    with pytest.raises(NotJson, match=what) as caught:
+def test_known_foreign_format_is_refused_and_named(read: Read, content: bytes, name: str) -> None:
+    with pytest.raises(NotJson, match=name) as caught:
         read(content)
 
     assert caught.value.extra == {"offset": 0}
@@ -198,9 +198,9 @@ def test_known_foreign_format_is_refused_and_named(read: Read, content: bytes, w
 @pytest.mark.parametrize("members", [1, 2])
 def test_every_cut_is_reported(packed: Compression, members: int) -> None:
     content = PACKERS[packed](TEXT) * members
-    whole = len(content) // members
+    size = len(content) // members
     for end in range(1, len(content)):
-        if end % whole == 0:  # between two members nothing is missing that can be known
+        if end % size == 0:  # a cut between two members cannot be detected
             continue
         with pytest.raises(Truncated) as caught:
             decoded(MAKERS[packed](), iter([content[:end]]))
@@ -214,7 +214,7 @@ def test_bytes_before_a_cut_are_yielded(packed: Compression) -> None:
     content = PACKERS[packed](plain)
     decoder, plain_part = MAKERS[packed](), bytearray()
 
-    with pytest.raises(Truncated):  # noqa: PT012 - the loop is what the reader does
+    with pytest.raises(Truncated):  # noqa: PT012 - the loop reads as the reader does
         for chunk in cut(content[: len(content) // 2], 1 << 16):
             for piece in decoder.decode(chunk):
                 plain_part += piece
@@ -226,12 +226,12 @@ def test_bytes_before_a_cut_are_yielded(packed: Compression) -> None:
 
 @each_compression
 def test_flipped_bit_is_reported_or_changes_nothing(tmp_path: Path, packed: Compression) -> None:
-    whole = PACKERS[packed](TEXT)
+    packed_text = PACKERS[packed](TEXT)
     path = tmp_path / "t"
     reported = 0
-    for at in range(len(whole)):
+    for at in range(len(packed_text)):
         for bit in range(8):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            path.write_bytes(packed_text[:at] + bytes([packed_text[at] ^ 1 << bit]) + packed_text[at + 1 :])
             try:
                 reading = read_chunks([plain(path)])
             except IngestError:
@@ -239,7 +239,7 @@ def test_flipped_bit_is_reported_or_changes_nothing(tmp_path: Path, packed: Comp
                 continue
             assert reading.events == events_of(parsed(TEXT))
             assert reading.members == {"schemaVersion": 1}
-    assert reported > len(whole) * 7  # only fields that carry no content may change: times, flags, window size
+    assert reported > len(packed_text) * 7  # only fields that carry no content may change: times, flags, window size
 
 
 @each_compression
@@ -263,7 +263,7 @@ def test_damage_in_the_middle_is_reported_near_its_offset() -> None:
     assert caught.value.extra["offset"] <= len(content)
 
 
-# -- bounded --------------------------------------------------------------------------------------------------
+# -- bounds ---------------------------------------------------------------------------------------------------
 
 
 def zeros_gzip() -> bytes:

@@ -307,7 +307,7 @@ UNQUOTED = [
 
 @pytest.mark.parametrize("start", [b"", b'{"a":', b'["C:\\x '])
 def test_time_is_proportional_to_length_for_any_piece(start: bytes) -> None:
-    """This takes seconds; in more than proportional time it would take hours."""
+    """Proportional time takes seconds here; quadratic time would take hours."""
     for pattern in QUOTED + UNQUOTED:
         piece = start + (pattern * MEGABYTE)[: MEGABYTE // 4]
         for end in (b"", b'"]'):
@@ -329,7 +329,7 @@ objects = st.dictionaries(texts, values, max_size=6)
 
 @st.composite
 def dumped(draw: st.DrawFn, wanted: st.SearchStrategy[Any] = values) -> bytes:
-    """JSON text of a value as any writer may write it."""
+    """JSON text of a value in any writer's style."""
     indent, separators = draw(st.sampled_from([(None, None), (2, None), (None, (",", ":")), (None, (" ,\n", "\t: "))]))
     return json.dumps(draw(wanted), ensure_ascii=draw(st.booleans()), indent=indent, separators=separators).encode()
 
@@ -375,7 +375,7 @@ def test_raw_control_characters_keep_the_value(value: Any) -> None:
 @given(values)
 def test_escapes_of_nothing_keep_their_text_and_other_escapes_their_meaning(value: Any) -> None:
     def written(text: str) -> str:
-        return json.dumps(text.replace(":", ";"))[:-1] + '\\q\\U\\x0"'  # in a path of Windows it is otherwise
+        return json.dumps(text.replace(":", ";"))[:-1] + '\\q\\U\\x0"'  # not so in a Windows path
 
     def meant(value: Any) -> Any:
         if isinstance(value, dict):
@@ -400,14 +400,14 @@ def test_lost_commas_keep_the_value(value: Any, chance: random.Random) -> None:
 
 
 @given(values, st.integers(0, 20))
-def test_lost_closing_brackets_keep_the_value(value: Any, lost: int) -> None:
+def test_lost_closing_brackets_keep_the_value(value: Any, count: int) -> None:
     piece = json.dumps(value).encode()
     ends = len(piece) - len(piece.rstrip(b"]}"))
-    cut = piece[: len(piece) - min(lost, ends)]
+    truncated = piece[: len(piece) - min(count, ends)]
     try:
-        repaired = only_value(cut)
+        repaired = only_value(truncated)
     except Unrepairable:
-        assert cut.endswith((b"[", b"{"))
+        assert truncated.endswith((b"[", b"{"))
     else:
         assert repaired == piece
 
@@ -462,7 +462,7 @@ def test_any_bytes_are_refused_or_become_valid_json(piece: bytes, at_end: bool) 
     assert all(0 <= offset <= len(piece) for offset in offsets)
 
 
-# What torch really wrote.
+# Metadata that torch has written.
 
 OTHERS = [
     "backslash",

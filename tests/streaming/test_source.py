@@ -13,7 +13,7 @@ from service.streaming.codec import plain_chunks
 from service.streaming.source import HEAD_SIZE, GrowingFile
 from tests.traces import Compression, TraceShape, write_trace
 
-WAITS_S = 0.05  # a read that has not ended by then waits
+WAITS_S = 0.05  # a read that has not returned by then is waiting
 ENDS_S = 20
 
 
@@ -44,9 +44,9 @@ class Growing:
 
 @pytest.fixture
 def growing(tmp_path: Path) -> Iterator[Growing]:
-    one = Growing(tmp_path / "growing")
-    yield one
-    one.close()
+    growing = Growing(tmp_path / "growing")
+    yield growing
+    growing.close()
 
 
 def waits(reading: "Future[bytes]") -> bool:

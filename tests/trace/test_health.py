@@ -55,14 +55,14 @@ def test_note_without_a_place_or_text_has_no_example() -> None:
 
 
 def test_reports_of_pieces_join_in_order() -> None:
-    whole = Health()
+    joined = Health()
     for start in (0, 100):
         piece = Health()
         piece.add("bad_escape", count=2, offset=start)
         piece.add("bad_escape", offset=start + 1)
-        whole.join(piece)
+        joined.join(piece)
 
-    (note,) = whole.as_dict(refused=0)["notes"]
+    (note,) = joined.as_dict(refused=0)["notes"]
 
     assert note["count"] == 6
     assert [example["offset"] for example in note["examples"]] == [0, 1, 100]

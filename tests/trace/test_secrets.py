@@ -50,14 +50,14 @@ def test_secret_forms_are_redacted_anywhere(secret: str) -> None:
     assert redacted_text(secret) == REDACTED
     assert redacted_text(f"push with {secret}, please") == f"push with {REDACTED}, please"
     value = {"a": [f"({secret})", 1, None], secret: None}
-    hidden = {"a": [f"({REDACTED})", 1, None], REDACTED: None}
-    assert redacted(value) == hidden
-    assert json.loads(redacted_json(json.dumps(value))) == hidden
-    assert json.loads(redacted_json(json.dumps([json.dumps(value)]))) == [json.dumps(hidden)]
+    expected = {"a": [f"({REDACTED})", 1, None], REDACTED: None}
+    assert redacted(value) == expected
+    assert json.loads(redacted_json(json.dumps(value))) == expected
+    assert json.loads(redacted_json(json.dumps([json.dumps(value)]))) == [json.dumps(expected)]
 
 
 @pytest.mark.parametrize(
-    ("text", "hidden"),
+    ("text", "expected"),
     [
         ("Authorization: Bearer abcdefghijkl.mn", "Authorization: Bearer [redacted]"),
         ("authorization: basic dXNlcjpwYXNz", "authorization: basic [redacted]"),
@@ -77,9 +77,9 @@ def test_secret_forms_are_redacted_anywhere(secret: str) -> None:
         ('"env": {"HOME": "/home/me", "US', '"env": {"HOME": "[redacted]", "[redacted]"'),
     ],
 )
-def test_only_the_secret_in_a_text_is_redacted(text: str, hidden: str) -> None:
-    assert redacted_text(text) == hidden
-    assert redacted_text(hidden) == hidden
+def test_only_the_secret_in_a_text_is_redacted(text: str, expected: str) -> None:
+    assert redacted_text(text) == expected
+    assert redacted_text(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_value_of_a_secret_key_is_redacted(key: str) -> None:
     value = {key: "open sesame", "n": {key: ["a", {"b": "c"}], "d": "e"}, "none": {key: None}}
-    hidden = {key: REDACTED, "n": {key: [REDACTED, {"b": REDACTED}], "d": "e"}, "none": {key: None}}
-    assert redacted(value) == hidden
-    assert json.loads(redacted_json(json.dumps(value))) == hidden
+    expected = {key: REDACTED, "n": {key: [REDACTED, {"b": REDACTED}], "d": "e"}, "none": {key: None}}
+    assert redacted(value) == expected
+    assert json.loads(redacted_json(json.dumps(value))) == expected
 
 
 @pytest.mark.parametrize("key", [*OTHER_KEYS, "env", "environ"])
@@ -113,7 +113,7 @@ def test_value_of_another_key_is_unchanged(key: str) -> None:
 
 @pytest.mark.parametrize("key", ENVIRONMENTS)
 @pytest.mark.parametrize(
-    ("dump", "hidden"),
+    ("dump", "expected"),
     [
         ({"HOME": "/me", "N": 1, "x": {"y": [None]}}, {"HOME": REDACTED, "N": REDACTED, "x": {"y": [REDACTED]}}),
         (["HOME=/me"], [REDACTED]),
@@ -121,9 +121,9 @@ def test_value_of_another_key_is_unchanged(key: str) -> None:
         ('{"HOME": "/me"}', REDACTED),
     ],
 )
-def test_every_value_of_an_environment_is_redacted(key: str, dump: Any, hidden: Any) -> None:
-    assert redacted({"a": {key: dump}, "b": "c"}) == {"a": {key: hidden}, "b": "c"}
-    assert json.loads(redacted_json(json.dumps({"a": {key: dump}, "b": "c"}))) == {"a": {key: hidden}, "b": "c"}
+def test_every_value_of_an_environment_is_redacted(key: str, dump: Any, expected: Any) -> None:
+    assert redacted({"a": {key: dump}, "b": "c"}) == {"a": {key: expected}, "b": "c"}
+    assert json.loads(redacted_json(json.dumps({"a": {key: dump}, "b": "c"}))) == {"a": {key: expected}, "b": "c"}
 
 
 def test_number_is_redacted_as_a_password_but_not_as_a_token() -> None:
@@ -154,10 +154,10 @@ values = st.recursive(
 @given(values, st.booleans())
 def test_text_and_value_are_redacted_alike_and_suspect_matches_changes(value: Any, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped)
-    hidden = redacted_json(text)
-    assert json.loads(hidden) == json.loads(json.dumps(redacted(value)))
-    assert redacted_json(hidden) == hidden
-    if hidden != text:
+    result = redacted_json(text)
+    assert json.loads(result) == json.loads(json.dumps(redacted(value)))
+    assert redacted_json(result) == result
+    if result != text:
         assert re.search(SUSPECT, text)
         assert duckdb.execute("SELECT regexp_matches(?, ?)", [text, SUSPECT]).fetchall() == [(True,)]
 
@@ -175,15 +175,15 @@ def test_redaction_accepts_any_text(text: str) -> None:
 def test_redaction_takes_linear_time(piece: str) -> None:
     began = time.process_time()
     redacted_text(f'"k": ://{piece * (200_000 // len(piece))}')
-    assert time.process_time() - began < 10  # what grows with the square takes minutes
+    assert time.process_time() - began < 10  # quadratic time would take minutes
 
 
 @pytest.mark.parametrize("flag", ["--token", "--hf-token", "-password", "--api_key", "--s3.key", "--db-pass"])
 def test_value_after_a_secret_flag_is_redacted(flag: str) -> None:
     value = {"argv": ["train.py", flag, "open sesame", "--lr", "0.1", ["x"]]}
-    hidden = {"argv": ["train.py", flag, REDACTED, "--lr", "0.1", ["x"]]}
-    assert redacted(value) == hidden
-    assert json.loads(redacted_json(json.dumps(value))) == hidden
+    expected = {"argv": ["train.py", flag, REDACTED, "--lr", "0.1", ["x"]]}
+    assert redacted(value) == expected
+    assert json.loads(redacted_json(json.dumps(value))) == expected
     assert re.search(SUSPECT, json.dumps(value))
 
 

@@ -71,10 +71,10 @@ def test_intersection_has_the_moments_of_both(first: list[Interval], second: lis
 
 @given(intervals, intervals)
 def test_difference_has_the_moments_of_the_first_alone(first: list[Interval], second: list[Interval]) -> None:
-    rest = difference(union(first), union(second))
+    remainder = difference(union(first), union(second))
 
-    assert is_union(rest)
-    assert moments(rest) == moments(first) - moments(second)
+    assert is_union(remainder)
+    assert moments(remainder) == moments(first) - moments(second)
 
 
 def test_difference_from_all_time_has_open_ends() -> None:

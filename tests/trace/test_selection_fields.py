@@ -55,7 +55,7 @@ def model_paths(model: type[BaseModel]) -> dict[tuple[str, ...], Any]:
 def query_parameters(fields: tuple[SelectionField, ...]) -> dict[str, str]:
     """Return the query parameters that a route with a selection shows in its OpenAPI document, with their texts."""
     app = FastAPI()
-    app.get("/")(lambda selection=Depends(selection_reader(fields)): None)  # noqa: B008 - as FastAPI takes it
+    app.get("/")(lambda selection=Depends(selection_reader(fields)): None)  # noqa: B008 - FastAPI's idiom
     parameters = app.openapi()["paths"]["/"]["get"]["parameters"]
     return {parameter["name"]: parameter["description"] for parameter in parameters}
 
@@ -67,7 +67,7 @@ def options(fields: tuple[SelectionField, ...]) -> dict[str, str]:
     def command(**_: Any) -> None:
         pass
 
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # as `selecting` does
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # `selecting` does the same
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False)
     app.command()(command)

@@ -21,9 +21,9 @@ def number(text: str) -> int | Decimal:
 @st.composite
 def texts(draw: st.DrawFn, largest: int = LARGEST_US - 1) -> str:
     """Draw decimal text with any number of decimals."""
-    whole = draw(st.integers(0, largest))
+    integer = draw(st.integers(0, largest))
     digits = draw(st.text("0123456789", max_size=60))
-    return draw(st.sampled_from(["", "-"])) + str(whole) + ("." + digits if digits else "")
+    return draw(st.sampled_from(["", "-"])) + str(integer) + ("." + digits if digits else "")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def texts(draw: st.DrawFn, largest: int = LARGEST_US - 1) -> str:
         ("1623142623529248", 1_623_142_623_529_248_000),  # to April 2024: whole µs since the epoch
         ("1712195495406752.8", 1_712_195_495_406_752_800),  # April and May 2024: one decimal
         ("1712195495505582.988", 1_712_195_495_505_582_988),
-        ("4458676416431.397", 4_458_676_416_431_397),  # since: three decimals after baseTimeNanoseconds
+        ("4458676416431.397", 4_458_676_416_431_397),  # since May 2024: three decimals after baseTimeNanoseconds
         ("0.001", 1),
         ("0", 0),
         ("-0.001", -1),

@@ -1,6 +1,6 @@
-"""A document, in any layout and any chunking, gives the events and the envelope that ijson finds in it.
+"""A document in any layout and any chunking yields the events and the envelope that ijson reads.
 
-What ijson can't read is damaged: the damage is mended or the smallest piece left out, and the report tells which.
+Text that ijson can't read is damaged: it is repaired or its smallest piece is left out, and the report says which.
 """
 
 import gzip
@@ -35,7 +35,7 @@ def refusal(text: bytes, chunk: int = 1 << 18) -> IngestError:
     return caught.value
 
 
-# -- what ijson finds -----------------------------------------------------------------------------------------------
+# -- equality with ijson --------------------------------------------------------------------------------------------
 
 BLANKS = ["", " ", "\n", "\n  ", " \t\r\n", " " * 17]
 NUMBERS = ["-0", "-0.0", "0.10", "-0.5", "1.50", "1e5", "1E-3", "1e400", str(2**63), str(-(2**63)), str(2**64), "1e3"]
@@ -64,7 +64,7 @@ around = st.lists(st.tuples(names, values), max_size=3, unique_by=lambda member:
 
 
 def is_array_of_events(value: Any) -> bool:
-    """Return whether a value among the events is read as events: their array seems to have a surplus bracket."""
+    """Return whether an element is read as an array of events: its bracket seems to be a surplus one of their array."""
     match value:
         case [Object() as first, *_]:
             return [key for key, _ in first[:1]] == ["ph"]
@@ -100,13 +100,13 @@ def rendered(value: Any, blank: str, escapes: str) -> str:
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
     """Text of a trace document: an object with its events at any place, or the bare array."""
-    whole: Any = draw(elements)
+    root: Any = draw(elements)
     if draw(st.integers(0, 3)):
-        before = draw(around)
-        behind = [member for member in draw(around) if member[0] not in dict(before)]
-        whole = Object([*before, ("traceEvents", whole), *behind])
+        members_before = draw(around)
+        members_behind = [member for member in draw(around) if member[0] not in dict(members_before)]
+        root = Object([*members_before, ("traceEvents", root), *members_behind])
     blank, escapes = draw(st.sampled_from(BLANKS)), draw(st.sampled_from(["few", "some", "all"]))
-    return f"{blank}{rendered(whole, blank, escapes)}{blank}".encode()
+    return f"{blank}{rendered(root, blank, escapes)}{blank}".encode()
 
 
 sizes = st.sampled_from([1, 2, 7, 30, 1 << 18])
@@ -114,14 +114,14 @@ frame_sizes = st.sampled_from([1, 20, 50, 130, 1000, 8 << 20])
 
 
 def read_in(text: bytes, chunk: int, frame: int) -> Reading:
-    """Read in frames of that size in bytes."""
+    """Read a document in frames of the given size in bytes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(frames, "FRAME_SIZE", frame)
         return read(text, chunk=chunk)
 
 
-def elements_of(whole: Any) -> list[Any]:
-    elements: list[Any] = whole if isinstance(whole, list) else dict(whole)["traceEvents"]
+def elements_of(document: Any) -> list[Any]:
+    elements: list[Any] = document if isinstance(document, list) else dict(document)["traceEvents"]
     return elements
 
 
@@ -136,8 +136,8 @@ def elements_of(whole: Any) -> list[Any]:
 @example(b'[{"ph":"X","name":"},{\\"ph\\":"}, {"ph":"X","name":"},{"}, {"ph":"X","args":[{"ph":1},{"ph":1}]}]', 9, 30)
 def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame: int) -> None:
     events, envelope = by_ijson(text)
-    came = elements_of(parsed(text))
-    if came and not events:
+    elements = elements_of(parsed(text))
+    if elements and not events:
         with pytest.raises(NotATrace):
             read_in(text, chunk, frame)
         return
@@ -146,8 +146,8 @@ def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame
 
     assert [*map(plain, reading.events)] == events
     assert plain(parsed(reading.envelope)) == envelope
-    assert [*map(unordered, reading.events)] == [unordered(event) for event in came if isinstance(event, Object)]
-    assert reading.refused == len(came) - len(events)
+    assert [*map(unordered, reading.events)] == [unordered(event) for event in elements if isinstance(event, Object)]
+    assert reading.refused == len(elements) - len(events)
     assert reading.notes == ({"not_an_event": reading.refused} if reading.refused else {})
     assert list(reading.members) == ([] if envelope == [] else [key for key in envelope if key != "traceEvents"])
 
@@ -156,10 +156,9 @@ def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_chunk_and_frame_sizes_do_not_change_the_reading(text: bytes) -> None:
     def facts(reading: Reading) -> Any:
-        first = {
-            code: offsets[0] for code, offsets in reading.offsets.items()
-        }  # later frames may add their own first offset
-        return reading.events, reading.envelope, reading.notes, first
+        # only the first offset of each: later frames may add their own
+        first_offsets = {code: offsets[0] for code, offsets in reading.offsets.items()}
+        return reading.events, reading.envelope, reading.notes, first_offsets
 
     whole = read(text)
 
@@ -239,7 +238,7 @@ def test_values_nested_too_deep_are_left_out_and_reported() -> None:
     assert reading.members == {}
 
 
-# -- what is damaged ------------------------------------------------------------------------------------------------
+# -- damage ---------------------------------------------------------------------------------------------------------
 
 EVENT = (
     b'  {\n    "ph": "X", "cat": "cpu_op", "name": "aten::add \xc3\xa9", "pid": %d,'
@@ -249,7 +248,7 @@ WROTE = [EVENT % number for number in range(40)]
 SOUND = b'{\n "schemaVersion": 1,\n "traceEvents": [\n' + b",\n".join(WROTE) + b'\n],\n "traceName": "t"\n}\n'
 WHOLE = read(SOUND)
 SPOILT: dict[str, tuple[bytes, bytes, bytes, str, Any]] = {
-    # in an event: text, its replacement, marker of the reported offset, code; the event that is left
+    # text in an event, its replacement, marker of the reported offset, code; changed members, None for a lost event
     "an unescaped quote": (b"aten::add", b'aten::"add', b'"', "unescaped_quote", {"name": 'aten::"add é'}),
     "code in a name": (b"aten::add", b'f("a", {"b"})', b'"', "unescaped_quote", {"name": 'f("a", {"b"}) é'}),
     "a control character": (b"aten::add", b"a\x01dd", b"\x01", "control_character", {"name": "a\x01dd é"}),
@@ -283,9 +282,9 @@ SPOILT: dict[str, tuple[bytes, bytes, bytes, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILT)
-def test_damage_in_an_event_is_reported_with_its_offset_and_loses_no_other(what: str) -> None:
-    old, new, mark, code, left = SPOILT[what]
+@pytest.mark.parametrize("damage", SPOILT)
+def test_damage_in_an_event_is_reported_with_its_offset_and_loses_no_other(damage: str) -> None:
+    old, new, mark, code, change = SPOILT[damage]
     for number, frame in product((0, 1, 20, 38, 39), (300, 8 << 20)):
         start = SOUND.index(WROTE[number])
         place = start + WROTE[number].index(old)
@@ -295,13 +294,13 @@ def test_damage_in_an_event_is_reported_with_its_offset_and_loses_no_other(what:
         assert reading.notes == {code: reading.notes[code]}
         assert (reading.envelope, reading.members) == (WHOLE.envelope, WHOLE.members)
         expected = [plain(event) for event in WHOLE.events]
-        if left is None:
+        if change is None:
             assert (reading.kept, reading.refused, reading.notes[code]) == (39, 1, 1)
             assert reading.offsets[code] == [start + 2]
             del expected[number]
         else:
             assert (reading.kept, reading.refused) == (40, 0)
-            expected[number] |= left
+            expected[number] |= change
             offset = reading.offsets[code][0]
             assert offset == place + new.index(mark) or (
                 code in ("extra_comma", "missing_comma", "unclosed") and offset
@@ -446,7 +445,7 @@ def test_arrays_of_events_in_one_document_are_read_as_one(text: bytes) -> None:
         assert reading.offsets == {"several_arrays": [text.index(b'"traceEvents"', 30)]}
 
 
-# -- what is cut ----------------------------------------------------------------------------------------------------
+# -- cuts -----------------------------------------------------------------------------------------------------------
 
 SMALL = b'{"schemaVersion": 1, "traceEvents": [\n' + b",\n".join(WROTE[:4]) + b'\n], "traceName": "t"}'
 ENDS = [SMALL.index(event) + len(event) for event in WROTE[:4]]
@@ -454,10 +453,10 @@ ENDS = [SMALL.index(event) + len(event) for event in WROTE[:4]]
 
 def check_cut(reading: Reading | IngestError, plain_bytes: int) -> None:
     """Check that all events before a cut were read, and no others."""
-    kept = sum(end <= plain_bytes for end in ENDS)
-    if kept:
+    count = sum(end <= plain_bytes for end in ENDS)
+    if count:
         assert isinstance(reading, Reading)
-        assert reading.events == WHOLE.events[:kept]
+        assert reading.events == WHOLE.events[:count]
         assert reading.refused <= 1
         assert reading.notes["cut"] == 1
         assert parsed(reading.envelope)
@@ -498,7 +497,7 @@ def test_damaged_compression_is_reported_and_events_before_it_are_kept() -> None
     reading = read_chunks(plain_chunks(BufferedReader(BytesIO(bytes(packed)))))
 
     sound = list(takewhile(lambda pair: eq(*pair), zip(reading.events, WHOLE.events * 200, strict=False)))
-    assert len(sound) > 3500  # what it unpacks to before the damage is known may look like events
+    assert len(sound) > 3500  # bytes that are unpacked before the damage is detected may look like events
     assert reading.notes["bad_compression"] == 1
     assert len(packed) // 2 - (1 << 16) < reading.offsets["bad_compression"][0] <= len(packed)
 
@@ -510,7 +509,7 @@ def test_damaged_compression_before_the_first_event_is_refused() -> None:
     assert isinstance(outcome(plain_chunks(BufferedReader(BytesIO(bytes(packed))))), BadCompression)
 
 
-# -- what is no trace -----------------------------------------------------------------------------------------------
+# -- other documents ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [b"", b" \n", BOM, BOM + b" "])

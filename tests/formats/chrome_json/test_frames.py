@@ -1,4 +1,4 @@
-"""Frames are cut by guesses that are proven or revised, and read by several threads in order."""
+"""Frames are cut at guessed borders, which are confirmed or revised, and read by several threads in order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from service.trace.errors import BadCompression, Truncated
 from tests.columns import parsed
 from tests.events import rows_of, written_back
 
-# Each event looks like a border between two, in a string, an object or an array.
+# Each event contains a false border between events: in a string, an object or an array.
 TRAPS = [
     '{"ph": "X", "name": "plain"}',
     '{"ph": "X", "name": "}, {\\"ph\\": 1}, {\\"ph\\""}',

@@ -1,4 +1,4 @@
-"""The members of a document are passed one by one, up to its events, and further only when they are whole."""
+"""Members of a document are passed one by one up to its events, and only complete ones are passed."""
 
 import pytest
 
@@ -42,9 +42,9 @@ def test_cut_members_are_resumed_at_the_end_of_a_member() -> None:
         step = read_members(text[:end], fresh=True)
         assert step.landmark is Landmark.UNFINISHED
 
-        again = read_members(text[step.at :], fresh=step.fresh)
-        assert (again.landmark, step.at + again.at) == (Landmark.ARRAY, len(text))
-        assert text[step.at + again.key :].startswith(EVENTS)
+        next_step = read_members(text[step.at :], fresh=step.fresh)
+        assert (next_step.landmark, step.at + next_step.at) == (Landmark.ARRAY, len(text))
+        assert text[step.at + next_step.key :].startswith(EVENTS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each column holds what its key says, in every way that profilers have written it."""
+"""Each column holds the value of its key in every form that profilers have written."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ READER = Reader()
 
 
 def row_of(event: str) -> dict[str, Any]:
-    """The one row of an event; what it gives back is checked."""
+    """Return the row of an event, and check that it restores the event."""
     events = READER.read(f"{event}]".encode(), 0, ELEMENT_OR_CLOSE, last=True)
     assert not events.refused
     (batch,) = events.batches
@@ -35,7 +35,7 @@ def typed(event: str) -> dict[str, Any]:
     [
         ("1712195495406752", 1712195495406752000, 0),  # to April 2024
         ("1712195495406752.8", 1712195495406752800, 1),  # April and May 2024
-        ("4458676416.397", 4458676416397, 3),  # since
+        ("4458676416.397", 4458676416397, 3),  # since May 2024
         ("0", 0, 0),
         ("0.0", 0, 1),
         ("-5", -5000, 0),

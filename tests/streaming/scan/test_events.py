@@ -1,4 +1,4 @@
-"""The scan finds each member where it stands, and reads its number exactly or leaves it as text."""
+"""The scan records the span of each member, and reads its number exactly or leaves it as text."""
 
 from decimal import ROUND_FLOOR, Decimal
 
@@ -31,7 +31,7 @@ SCRATCH = new_scratch(room=100, rest=100)
 
 
 def scan_one(event: str) -> dict[int, int]:
-    """The numbers of an event by their column."""
+    """Scan an event, and return its numbers by column."""
     text = event.encode()
     result = scan_elements(padded(text), 0, len(text), ELEMENT, SCRATCH)
     assert (result.events, result.verdict, result.at) == (1, MORE, len(text))
@@ -57,9 +57,9 @@ def test_time_is_exact_or_left_as_text(text: str) -> None:
 
     row = SCRATCH.events[0]
     assert result.get(TS_NS) == result.get(DUR_NS)
-    whole, _, decimals = text.lstrip("-").partition(".")
+    integer, _, decimals = text.lstrip("-").partition(".")
     simple = "e" not in text.lower() and len(decimals) <= 3 and (Decimal(text) != 0 or text[0] != "-")
-    if simple and (len(whole) < 16 or (len(whole) == 16 and whole[0] != "9")):
+    if simple and (len(integer) < 16 or (len(integer) == 16 and integer[0] != "9")):
         assert result[TS_NS] == int((Decimal(text) * 1000).to_integral_value(ROUND_FLOOR))
         assert row[TS_DECIMALS] == len(decimals)
         assert not row[VERBATIM]

@@ -1,4 +1,4 @@
-"""The grammar takes what json takes, and nothing else; and a text that ends too early is no broken one."""
+"""The grammar accepts exactly the texts that json accepts, and distinguishes incomplete texts from invalid ones."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ STACK = new_stack()
 
 
 def read(text: bytes) -> tuple[int, int]:
-    """Where the first value ends, and the verdict."""
+    """Return the end of the first value, and the verdict."""
     return value_end(padded(text), 0, len(text), STACK)
 
 

@@ -1,4 +1,4 @@
-"""Machine code has a folder that changes with the sources which compiled functions share."""
+"""The folder of machine code changes with the sources that compiled functions share."""
 
 import subprocess
 import sys
@@ -15,14 +15,14 @@ def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None
 
     def folder() -> Path:
         code = f"import runpy; print(runpy.run_path({str(package / 'machine_code.py')!r})['folder']().path)"
-        asked = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        return Path(asked.stdout.strip())
+        process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        return Path(process.stdout.strip())
 
-    before = folder()
+    first_folder = folder()
     place = machine_code.folder()
     assert place
-    assert before == place.path
+    assert first_folder == place.path
     (package / "grammar.py").write_text("changed")
-    after = folder()
-    after.rmdir()
-    assert after != before
+    second_folder = folder()
+    second_folder.rmdir()
+    assert second_folder != first_folder

@@ -1,4 +1,4 @@
-"""Slices that don't nest are counted as one would by hand."""
+"""The count of slices that don't nest equals that of plain Python."""
 
 from typing import Any
 
@@ -25,16 +25,16 @@ def table_of(slices: list[Slice]) -> pa.Table:
 
 
 def by_hand(slices: list[Slice]) -> tuple[int, int]:
-    """Overlaps and ties; a slice that overlaps is no parent of later ones."""
+    """Return the numbers of overlaps and ties; an overlapping slice is no parent of later slices."""
     overlaps = ties = 0
-    kept: list[Slice] = []
-    for tid, start, end in sorted(slices, key=lambda one: one[1]):
-        around = [(s, e) for t, s, e in kept if t == tid and e > start]
+    nested: list[Slice] = []
+    for tid, start, end in sorted(slices, key=lambda slice_: slice_[1]):
+        around = [(s, e) for t, s, e in nested if t == tid and e > start]
         if any(s < start and e < end for s, e in around):
             overlaps += 1
             continue
         ties += any(s == start and e < end for s, e in around)
-        kept.append((tid, start, end))
+        nested.append((tid, start, end))
     return overlaps, ties
 
 
@@ -59,12 +59,13 @@ def test_slices_that_do_not_nest_are_counted(slices: list[Any], overlaps: int, t
 
 moments = st.integers(0, 12)
 tracks = st.sampled_from(["1", "2", '"a"', '"b"', "null"])
-some = st.lists(
-    st.tuples(tracks, moments, st.integers(1, 12)).map(lambda one: (one[0], one[1], one[1] + one[2])), max_size=20
+slice_lists = st.lists(
+    st.tuples(tracks, moments, st.integers(1, 12)).map(lambda fields: (fields[0], fields[1], fields[1] + fields[2])),
+    max_size=20,
 )
 
 
-@given(some.filter(bool), st.integers(1, 20))
+@given(slice_lists.filter(bool), st.integers(1, 20))
 @settings(max_examples=150)
 def test_counts_equal_a_plain_count_for_any_slices_and_batches(slices: list[Slice], size: int) -> None:
     table, nesting = table_of(slices), Nesting()

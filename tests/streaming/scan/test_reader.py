@@ -1,4 +1,4 @@
-"""A frame gives its events; of a damaged one what is mended, and where the damage stood in the document."""
+"""A frame yields its events; a damaged one yields repaired events and the offsets of the damage."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ def test_frame_may_end_within_or_after_an_element() -> None:
     for end in range(len(text.encode())):
         read_events = read(text.encode()[:end], last=False)
 
-        rest = text.encode()[read_events.at :].decode()
+        unread = text.encode()[read_events.at :].decode()
         events = events_of(read_events)
         assert events == parsed(f"[{', '.join(SOUND[: len(events)])}]")
-        again = read(rest + "]", state=read_events.state)
-        assert events + events_of(again) == parsed(f"[{text}]")
-        assert again.closed
+        second_read = read(unread + "]", state=read_events.state)
+        assert events + events_of(second_read) == parsed(f"[{text}]")
+        assert second_read.closed
 
 
 def test_damage_at_the_end_of_a_frame_is_left_to_the_next() -> None:
