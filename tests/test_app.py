@@ -28,7 +28,7 @@ def page(server: Server, path: str, **more: Any) -> httpx.Response:
 
 
 def refused_start(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A server that can't start."""
+    """Run a server that must refuse to start."""
     return subprocess.run(
         [sys.executable, "-m", "service", "serve", *map(str, arguments)], env=environment,
         capture_output=True, text=True, timeout=30, check=False,
@@ -162,27 +162,27 @@ def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, s
     trace = server.upload(step_trace)["id"]
     process = psutil.Process(server.pid)
 
-    where = f"/traces/{trace}"
+    path = f"/traces/{trace}"
 
     def work(queries: int, sessions: int) -> None:
         for number in range(queries):
             question = {"sql": ["SELECT * FROM slice", "SELECT nope", ENDLESS_ROWS][number % 3], "limit": 1000}
-            server.api.post(f"{where}/query", json=question, headers={"Accept": FORMS[number % 4]})
+            server.api.post(f"{path}/query", json=question, headers={"Accept": FORMS[number % 4]})
         for _ in range(sessions):
-            server.api.post(f"{where}/session", params={"wait": 30})
-            left = {"sql": ENDLESS_ROWS, "limit": None}
-            with server.api.stream("POST", f"{where}/query", json=left, headers={"Accept": "text/csv"}) as rows:
+            server.api.post(f"{path}/session", params={"wait": 30})
+            query = {"sql": ENDLESS_ROWS, "limit": None}
+            with server.api.stream("POST", f"{path}/query", json=query, headers={"Accept": "text/csv"}) as rows:
                 next(rows.iter_raw())
-            server.api.delete(f"{where}/session")
+            server.api.delete(f"{path}/session")
 
     work(8, 2)
     kept_ready = ["--stdiod", *(f"service.jobs.children {kind}" for kind in ("analysis", "export", "render", "ingest"))]
-    until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
-    before, threads = process.num_fds(), process.num_threads()
+    until(server, lambda: [len(server.children(kind)) for kind in kept_ready] == [1] * len(kept_ready))
+    files, threads = process.num_fds(), process.num_threads()
     work(40, 3)
-    until(server, lambda: process.num_fds() <= before)
-    assert process.num_threads() <= threads + 4  # the pool of threads grows to its size, whatever is asked
-    until(server, lambda: [len(server.children(one)) for one in kept_ready] == [1] * len(kept_ready))
+    until(server, lambda: process.num_fds() <= files)
+    assert process.num_threads() <= threads + 4  # the thread pool may grow to its full size
+    until(server, lambda: [len(server.children(kind)) for kind in kept_ready] == [1] * len(kept_ready))
     assert len(server.children()) == len(kept_ready)
     log = server.log_text()
     for complaint in ("never awaited", "never retrieved", "was destroyed", "Traceback", "ResourceWarning"):

@@ -1,4 +1,4 @@
-"""The captured traces are what their README says, and tell nothing of the machine behind them."""
+"""The captured traces match their README, and reveal nothing about the machine that wrote them."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Ingest follows the upload: a trace is read while it is received, and whatever becomes of either, nothing is lost."""
+"""Ingest follows the upload: a trace is read while it is received, and no failure of either loses data."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from tests.tus import begin, id_of, send
 
 StartServer = Callable[..., Server]
 SHAPE = sized(TraceShape(kernels=300), 15 * 10**6)
-BLOCK = 1 << 20  # of an upload, after each of which the worker hears of it
+BLOCK = 1 << 20  # of an upload: the worker is notified after each
 TAIL = 1000
 
 
@@ -32,12 +32,12 @@ def server(start_server: StartServer) -> Server:
 
 
 class Sender:
-    """An upload that comes in pieces, each when the test wants it."""
+    """An upload whose pieces the test sends one by one."""
 
     def __init__(self, server: Server, body: bytes, *, wait: float = 0, digest: str = "") -> None:
         host, port = urlsplit(server.url).netloc.split(":")
-        before = set(incoming(server))
-        self._rest = body
+        earlier = set(incoming(server))
+        self._unsent = body
         self.sent = 0
         self.wire = socket.create_connection((host, int(port)), timeout=60)
         head = f"PUT /api/v1/traces/slow.json?wait={wait} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
@@ -45,19 +45,19 @@ class Sender:
         head += f"Repr-Digest: sha-256=:{digest}:\r\n" if digest else ""
         self.wire.sendall(f"{head}\r\n".encode())
         assert self.wire.recv(100).startswith(b"HTTP/1.1 100 ")
-        (self.id,) = set(incoming(server)) - before
+        (self.id,) = set(incoming(server)) - earlier
 
     def send(self, count: int) -> None:
-        piece, self._rest = self._rest[:count], self._rest[count:]
+        piece, self._unsent = self._unsent[:count], self._unsent[count:]
         self.wire.sendall(piece)
         self.sent += len(piece)
 
     def send_all_but_the_end(self) -> None:
-        self.send(len(self._rest) - TAIL)
+        self.send(len(self._unsent) - TAIL)
 
     def answer(self) -> tuple[int, dict[str, object]]:
-        """Send the rest, and return the status and the content of the answer."""
-        self.send(len(self._rest))
+        """Send all unsent bytes, and return the status and the content of the answer."""
+        self.send(len(self._unsent))
         head, _, content = b"".join(iter(lambda: self.wire.recv(1 << 16), b"")).partition(b"\r\n\r\n")
         self.wire.close()
         return int(head.split()[1]), json.loads(content)
@@ -74,7 +74,7 @@ def incoming(server: Server) -> list[str]:
 
 
 def files(server: Server) -> set[str]:
-    """All that lies in the data folder of traces, whole or not."""
+    """The names of all traces in the data folder, complete or not."""
     return {path.name for room in ("incoming", "originals", "columns") for path in (server.data / room).iterdir()}
 
 
@@ -83,13 +83,13 @@ def workers(server: Server) -> list[psutil.Process]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds; the test's own time limit is the limit."""
+    """Return once the condition holds; the test's own timeout is the only limit."""
     while not condition():
         pass
 
 
 def following(server: Server, *uploads: Sender) -> psutil.Process:
-    """The worker that reads one of these uploads, once it has read all that it may know of."""
+    """Return the worker that reads one of these uploads, once it has read all bytes announced to it."""
 
     def caught_up() -> Iterator[psutil.Process]:
         return (
@@ -113,7 +113,7 @@ def test_a_trace_is_read_while_it_is_received_and_ready_right_after(server: Serv
         upload.send(3 * BLOCK)
         worker = following(server, upload)
         upload.send_all_but_the_end()
-        assert following(server, upload) == worker  # there is little left to do
+        assert following(server, upload) == worker  # little work is left after the answer
 
         status, trace = upload.answer()
 
@@ -165,7 +165,7 @@ def test_a_trace_that_comes_in_chunks_is_read_while_it_is_received(server: Serve
     assert files(server) == {id_of(upload), f"{id_of(upload)}.done"}
 
 
-# -- uploads that come to nothing ----------------------------------------------------------------------------------
+# -- uploads that fail ---------------------------------------------------------------------------------------------
 
 
 def test_other_bytes_than_were_promised_leave_nothing(server: Server, body: bytes) -> None:
@@ -191,7 +191,7 @@ def test_a_client_that_leaves_leaves_nothing(server: Server, body: bytes) -> Non
     assert server.api.get("/traces").json()["traces"] == []
 
 
-# -- traces that are damaged ---------------------------------------------------------------------------------------
+# -- damaged traces ------------------------------------------------------------------------------------------------
 
 
 def test_damage_at_the_beginning_lets_the_upload_end_and_is_told(server: Server, body: bytes) -> None:
@@ -199,7 +199,7 @@ def test_damage_at_the_beginning_lets_the_upload_end_and_is_told(server: Server,
     with Sender(server, damaged, wait=60) as upload:
         upload.send(3 * BLOCK)
         until(lambda: workers(server) != [])
-        until(lambda: workers(server) == [])  # it has its answer
+        until(lambda: workers(server) == [])  # the client has its answer
         upload.send_all_but_the_end()
 
         status, trace = upload.answer()
@@ -222,13 +222,13 @@ def test_a_trace_that_is_followed_is_read_like_one_that_is_whole(
         following(server, upload)
 
         followed = upload.answer()[1]
-    server.api.delete(f"/traces/{upload.id}").raise_for_status()  # of two equal ones, the second is not read
+    server.api.delete(f"/traces/{upload.id}").raise_for_status()  # a second trace of the same bytes would not be read
 
-    whole = server.upload(path)
-    assert {key for key in whole if followed[key] != whole[key]} == {"id", "created_at", "job"}
+    complete = server.upload(path)
+    assert {key for key in complete if followed[key] != complete[key]} == {"id", "created_at", "job"}
 
 
-# -- workers that are killed ---------------------------------------------------------------------------------------
+# -- killed workers ------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(start_server: StartServer, body: bytes) -> None:
@@ -298,18 +298,18 @@ def test_a_server_that_is_stopped_ends_within_its_deadline(start_server: StartSe
 
 def test_of_two_uploads_at_once_one_is_followed_and_both_are_ready(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_workers=1)
-    with Sender(server, body, wait=60) as one, Sender(server, body, wait=60) as other:
-        for upload in (one, other):
+    with Sender(server, body, wait=60) as first, Sender(server, body, wait=60) as second:
+        for upload in (first, second):
             upload.send(3 * BLOCK)
-        worker = following(server, one, other)
-        for upload in (one, other):
+        worker = following(server, first, second)
+        for upload in (first, second):
             upload.send_all_but_the_end()
         assert workers(server) == [worker]
 
-        answers = [upload.answer() for upload in (one, other)]
+        answers = [upload.answer() for upload in (first, second)]
 
     assert [(status, trace["state"]) for status, trace in answers] == [(201, "ready")] * 2
-    assert files(server) == {one.id, other.id}
+    assert files(server) == {first.id, second.id}
 
 
 def test_a_slow_upload_holds_up_no_other_trace(start_server: StartServer, body: bytes, step_trace: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_trace_can_be_deleted_right_after_its_last_byte(server: Server, body: 
     with Sender(server, body) as upload:
         upload.send(3 * BLOCK)
         worker = following(server, upload)
-        worker.suspend()  # it has not read the rest
+        worker.suspend()  # the worker has not read the remaining bytes
         assert upload.answer()[0] == 201
         assert described(server, upload.id, wait=0)["state"] == "ingesting"
 

@@ -1,4 +1,4 @@
-"""On a full disk whatever goes on fails clearly and leaves nothing, the server answers, and with room all goes on."""
+"""On a full disk, work fails clearly and leaves no files, the server answers, and work resumes once space is free."""
 
 import json
 import os
@@ -31,14 +31,14 @@ MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 300
 
 
 class Disk:
-    """A small disk at `root` with a file on it that leaves as little room as a test wants."""
+    """A small disk at `root`, with a file that fills it to the free space that a test sets."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ballast = root / "ballast"
 
     def leave(self, size: int) -> None:
-        """Fill the disk until so many bytes are free."""
+        """Fill the disk until the given number of bytes is free."""
         self.ballast.unlink(missing_ok=True)
         with self.ballast.open("wb", buffering=0) as file, suppress(OSError):  # the server may fill the disk first
             while shutil.disk_usage(self.root).free > size:
@@ -63,7 +63,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def server(disk: Disk, tmp_path: Path) -> Iterator[Server]:
-    """A server whose data lie on the small disk, and its log elsewhere; the log has no traceback at the end."""
+    """A server with its data on the small disk and its log elsewhere; the log has no traceback at the end."""
     data = tmp_path / "data"
     data.symlink_to(disk.root / "data")
     server = Server(data).start()
@@ -79,12 +79,12 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return write_trace(path, sized(TraceShape(), TRACE_BYTES)).read_bytes()
 
 
-def put(server: Server, content: bytes, name: str = "t.json", **asked: object) -> httpx.Response:
-    return server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S} | asked, content=content)  # type: ignore[arg-type]
+def put(server: Server, content: bytes, name: str = "t.json", **params: object) -> httpx.Response:
+    return server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S} | params, content=content)  # type: ignore[arg-type]
 
 
 def ready(server: Server, content: bytes, name: str = "t.json") -> str:
-    """The id of a trace that is ready."""
+    """Upload a trace, and return its id once it is ready."""
     trace = put(server, content, name).json()
     assert (trace["state"], trace["error"]) == ("ready", None)
     return str(trace["id"])
@@ -141,23 +141,23 @@ def test_split_and_merge_on_a_full_disk_fail_clearly_and_leave_their_sources(
     server: Server, disk: Disk, body: bytes, kind: str, share: float
 ) -> None:
     traces = [ready(server, body + b" " * rank, f"rank{rank}.json") for rank in range(2 if kind == "merge" else 1)]
-    needed = columns_bytes(server, traces[0]) * len(traces)
+    size = columns_bytes(server, traces[0]) * len(traces)
     path, request = {
         "split": (f"/traces/{traces[0]}/split", {}),
         "merge": ("/traces/merge", {"traces": traces, "ranks": [0, 1]}),
     }[kind]
-    disk.leave(needed + 200_000)  # what is asked for is checked; then the disk fills
+    disk.leave(size + 200_000)  # room for the request is checked before the disk fills
     server.api.get("/traces")
     accepted = server.api.post(path, json=request)
-    disk.leave(round(needed * share))
+    disk.leave(round(size * share))
     assert accepted.status_code == 202, accepted.text
 
     job = server.api.get(f"/jobs/{accepted.json()['id']}", params={"wait": PATIENCE_S}).json()
 
-    made = set(job["result"]["traces"]) if job["result"] else set()  # it was over before the disk was full
-    assert made or (job["state"], job["error"]["code"] in CODES) == ("failed", True), job
+    children = set(job["result"]["traces"]) if job["result"] else set()  # the job ended before the disk was full
+    assert children or (job["state"], job["error"]["code"] in CODES) == ("failed", True), job
     eventually(lambda: not names_below(server, "making"))
-    assert names_below(server, "columns") == {*traces, *made}
+    assert names_below(server, "columns") == {*traces, *children}
     assert server.api.get(f"/traces/{traces[0]}/download").content == body
     disk.empty()
     retried = server.api.post(path, params={"wait": PATIENCE_S}, json=request).json()
@@ -167,26 +167,26 @@ def test_split_and_merge_on_a_full_disk_fail_clearly_and_leave_their_sources(
 # -- downloads and results ------------------------------------------------------------------------------------------
 
 
-def whole_or_nothing(server: Server, method: str, path: str, **asked: Any) -> httpx.Response | None:
-    """The answer, or None where its transfer broke."""
+def whole_or_nothing(server: Server, method: str, path: str, **options: Any) -> httpx.Response | None:
+    """Return the response, or None if its transfer broke."""
     try:
-        return server.api.request(method, path, **asked)
+        return server.api.request(method, path, **options)
     except httpx.RemoteProtocolError:
         return None
 
 
-@pytest.mark.parametrize("left", [0, 300_000])
+@pytest.mark.parametrize("free", [0, 300_000])
 @pytest.mark.parametrize("cut", [False, True])
 def test_downloads_on_a_full_disk_are_whole_or_refused_or_broken(
-    server: Server, disk: Disk, body: bytes, left: int, cut: bool
+    server: Server, disk: Disk, body: bytes, free: int, cut: bool
 ) -> None:
     trace = ready(server, body)
-    asked: dict[str, Any] = {"format": "json"} | ({"steps": 10} if cut else {"order": "original"})
-    whole = server.api.get(f"/traces/{trace}/download", params=asked)
+    params: dict[str, Any] = {"format": "json"} | ({"steps": 10} if cut else {"order": "original"})
+    whole = server.api.get(f"/traces/{trace}/download", params=params)
     assert whole.status_code == 200, whole.text
-    disk.leave(left)
+    disk.leave(free)
 
-    answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=asked)
+    answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=params)
 
     assert answer is None or is_refused(answer) or answer.content == whole.content
     eventually(lambda: names_below(server, "columns", "incoming") == {trace})
@@ -259,10 +259,10 @@ def test_tokens_on_a_full_disk_are_made_or_refused(server: Server, disk: Disk) -
     disk.leave(0)
     statuses = set()
     for number in range(3):
-        added = add(f"t{number}")
-        statuses.add(added.returncode)
-        assert "Traceback" not in added.stderr
-        assert added.returncode == 0 or "room" in added.stderr, added.stderr
+        process = add(f"t{number}")
+        statuses.add(process.returncode)
+        assert "Traceback" not in process.stderr
+        assert process.returncode == 0 or "room" in process.stderr, process.stderr
     disk.empty()
     assert add("last").returncode == 0
 
@@ -276,18 +276,18 @@ def test_a_resumable_upload_on_a_full_disk_goes_on_once_there_is_room(server: Se
 
     assert is_refused(tus.send(server, upload, 0, body))
 
-    came = tus.offset(server, upload)
+    received = tus.offset(server, upload)
     disk.empty()
-    last = tus.send(server, upload, came, body[came:])
-    trace = server.api.get(f"/traces/{last.headers['Tracedock-Trace']}", params={"wait": PATIENCE_S}).json()
+    response = tus.send(server, upload, received, body[received:])
+    trace = server.api.get(f"/traces/{response.headers['Tracedock-Trace']}", params={"wait": PATIENCE_S}).json()
     assert (trace["state"], trace["size"]) == ("ready", len(body))
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: Disk, body: bytes, end: str) -> None:
-    kept, failed = ready(server, body, "a.json"), ready(server, body + b" ", "b.json")
+    trace_id, failed = ready(server, body, "a.json"), ready(server, body + b" ", "b.json")
     if end == "kill":
-        job = server.api.post(f"/traces/{kept}/split", json={"by": "step"}).json()
+        job = server.api.post(f"/traces/{trace_id}/split", json={"by": "step"}).json()
         disk.leave(0)
         server.kill()
     else:
@@ -298,15 +298,15 @@ def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: 
     server.start()
 
     assert server.api.get(f"{server.url}/healthz").status_code == 200
-    assert server.api.get(f"/traces/{kept}").json()["state"] == "ready"
-    assert server.api.get(f"/traces/{kept}/download").content == body
+    assert server.api.get(f"/traces/{trace_id}").json()["state"] == "ready"
+    assert server.api.get(f"/traces/{trace_id}/download").content == body
     assert server.api.delete(f"/traces/{failed}").status_code == 204
     assert json.loads((server.data / "audit.log").read_text().splitlines()[-1])["trace"] == failed
     disk.empty()
     if end == "kill":
         job = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
         assert job["state"] in ("done", "failed"), job
-    assert server.rows(kept, "SELECT 1") == [[1]]
+    assert server.rows(trace_id, "SELECT 1") == [[1]]
 
 
 # -- the budget while jobs write --------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
         (server.data / "columns" / f"{trace}.partial").mkdir(exist_ok=True)
         (server.data / "columns" / f"{trace}.partial" / "events.parquet").write_bytes(bytes(11_000_000))
 
-        told = server.api.get(f"/traces/{trace}", params={"wait": PATIENCE_S}).json()
+        state = server.api.get(f"/traces/{trace}", params={"wait": PATIENCE_S}).json()
 
-        assert (told["state"], told["error"]["code"], told["error"]["quota"]) == (
+        assert (state["state"], state["error"]["code"], state["error"]["quota"]) == (
             "failed",
             "no_room",
             len(body) + 10_000_000,

@@ -1,4 +1,4 @@
-"""An installation that is made in one place, moved to another and made read-only, as in the image, compiles nothing."""
+"""An installation that is moved and made read-only after it was compiled, as in the image, compiles nothing."""
 
 import shutil
 import subprocess
@@ -76,7 +76,7 @@ def run(prefix: Path, *arguments: str) -> None:
 
 
 def freeze(prefix: Path, *, writable: bool = False) -> None:
-    """Take the right to write from all folders and files, or give it back to their owner."""
+    """Remove write permission from all folders and files, or restore it for their owner."""
     for path in (prefix, *prefix.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & ~0o222 | (0o200 if writable else 0))
@@ -102,7 +102,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def files(prefix: Path) -> set[Path]:
-    """All files of an installation."""
+    """Return all files of an installation."""
     return {path for path in prefix.rglob("*") if path.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""An upload that is interrupted at random arrives as it is, and what was acknowledged is not sent again."""
+"""An upload that is interrupted at random arrives unchanged, and acknowledged bytes are not sent again."""
 
 import hashlib
 import random
@@ -24,7 +24,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Sending:
-    """A client in a process of its own, which may be killed."""
+    """A client in a separate process that a test can kill."""
 
     def __init__(self, upload: str, path: Path, log: Path) -> None:
         self._command = [sys.executable, "-m", "tests.tus", upload, str(path), str(log), str(CHUNK)]
@@ -41,16 +41,16 @@ class Sending:
 
 @contextmanager
 def sending(upload: str, path: Path, log: Path) -> Iterator[Sending]:
-    one = Sending(upload, path, log)
+    process = Sending(upload, path, log)
     try:
-        yield one
+        yield process
     finally:
-        one._process.kill()
-        one._process.wait()
+        process._process.kill()
+        process._process.wait()
 
 
-def came(server: Server, upload: str) -> int:
-    """How much of an upload lies on disk."""
+def received(server: Server, upload: str) -> int:
+    """Return the bytes of an upload on disk, or a huge number once the upload is complete."""
     try:
         return (server.data / "incoming" / id_of(upload)).stat().st_size
     except FileNotFoundError:
@@ -63,9 +63,9 @@ def survive(server: Server, path: Path, log: Path, kinds: Sequence[str], chance:
     with Link(server.url) as link, sending(f"{link.url}/api/v1/uploads/{id_of(upload)}", path, log) as client:
         moments = sorted(chance.randrange(size * 9 // 10) for _ in kinds)
         for at, kind in zip(moments, kinds, strict=True):
-            while came(server, upload) < at:
+            while received(server, upload) < at:
                 pass
-            assert came(server, upload) < size, "it was not interrupted as often as it should"
+            assert received(server, upload) < size, "it was not interrupted as often as it should"
             match kind:
                 case "client":
                     client.kill()
@@ -80,14 +80,14 @@ def survive(server: Server, path: Path, log: Path, kinds: Sequence[str], chance:
     assert (trace["state"], trace["size"]) == ("ready", size)
     assert trace["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (server.data / "originals" / trace["id"]).read_bytes() == path.read_bytes()
-    sent = acknowledged = 0
-    for what, offset, length in (line.split() for line in log.read_text().splitlines()):
-        if what == "kept":
+    sent_bytes = acknowledged = 0
+    for kind, offset, length in (line.split() for line in log.read_text().splitlines()):
+        if kind == "kept":
             acknowledged = int(offset)
         else:
             assert int(offset) >= acknowledged
-            sent += int(length)
-    assert sent <= size + times * CHUNK
+            sent_bytes += int(length)
+    assert sent_bytes <= size + times * CHUNK
 
 
 def test_an_upload_that_is_interrupted_four_times_arrives(

@@ -32,7 +32,7 @@ GONE_WITHIN_S = 20
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace that takes about a second to read: time enough to die in."""
+    """A trace that takes about a second to read: time enough to be killed in."""
     return write_trace(tmp_path_factory.mktemp("trace") / "a.json", sized(TraceShape(), 15 * 10**6))
 
 
@@ -42,14 +42,14 @@ def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_trace(tmp_path_factory.mktemp("small") / "a.json", sized(TraceShape(), 3 * 10**6))
 
 
-def put_part(server: Server, body: bytes, sent: int) -> socket.socket:
-    """Begin to upload `body`, and stop after `sent` bytes."""
+def put_part(server: Server, body: bytes, count: int) -> socket.socket:
+    """Begin to upload `body`, and stop after `count` bytes."""
     host, port = urlsplit(server.url).netloc.split(":")
     wire = socket.create_connection((host, int(port)))
     wire.sendall(
         f"PUT /api/v1/traces/cut.json HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     )
-    wire.sendall(body[:sent])
+    wire.sendall(body[:count])
     return wire
 
 
@@ -78,27 +78,27 @@ class Round:
         self.cleanup: list[Callable[[], object]] = []
 
     def upload(self) -> None:
-        """Stop in the middle of an upload, which is followed if more than a little of it has come."""
+        """Stop in the middle of an upload; ingest follows it once enough bytes are received."""
         part = put_part(self.server, self.body, self.chance.randrange(len(self.body)))
         self.cleanup.append(part.close)
 
     def ingest(self) -> None:
         """Stop in the middle of an ingest."""
-        one = self.server.upload(self.trace, wait=0)
-        self.acknowledged.add(str(one["id"]))
+        trace = self.server.upload(self.trace, wait=0)
+        self.acknowledged.add(str(trace["id"]))
         until = self.chance.random()
-        while one["state"] not in ("ready", "failed"):
-            progress = one["progress"]
+        while trace["state"] not in ("ready", "failed"):
+            progress = trace["progress"]
             assert isinstance(progress, dict)
             if progress["bytes"] >= until * progress["bytes_total"]:
                 break
-            one = self.server.api.get(f"/traces/{one['id']}", params={"wait": 0.02}).json()
+            trace = self.server.api.get(f"/traces/{trace['id']}", params={"wait": 0.02}).json()
 
     def split(self) -> None:
         """Stop in the middle of a split."""
-        one = self.server.upload(self.trace)
-        self.acknowledged.add(str(one["id"]))
-        self.begin(f"/traces/{one['id']}/split", {"by": "parts", "value": 3})
+        trace = self.server.upload(self.trace)
+        self.acknowledged.add(str(trace["id"]))
+        self.begin(f"/traces/{trace['id']}/split", {"by": "parts", "value": 3})
 
     def merge(self) -> None:
         """Stop in the middle of a merge."""
@@ -129,24 +129,24 @@ class Round:
         self.some_moment("service.jobs.children analysis")
 
     def deletion(self) -> None:
-        """Delete a trace while another is read, and stop at once: an acknowledged deletion is final."""
+        """Delete a trace while another is ingested, and stop at once: an acknowledged deletion is final."""
         trace_id = str(self.server.upload(self.trace)["id"])
         self.ingest()
         self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
 
     def some_moment(self, module: str) -> None:
-        """Return once a child of the server has worked for a random time, or is gone."""
+        """Return once a child of the server has worked for a random time or has ended."""
         until = self.chance.random() * 0.3
         for process in self.server.children(module):
             with suppress(psutil.NoSuchProcess):
-                begun = sum(process.cpu_times()[:2])
+                start = sum(process.cpu_times()[:2])
                 deadline = time.monotonic() + until
-                while sum(process.cpu_times()[:2]) < begun + until and time.monotonic() < deadline:
+                while sum(process.cpu_times()[:2]) < start + until and time.monotonic() < deadline:
                     pass
 
-    def begin(self, path: str, asked: dict[str, object]) -> None:
-        """Begin a job, and stop somewhere on its way."""
-        job = self.server.api.post(path, json=asked).raise_for_status().json()
+    def begin(self, path: str, body: dict[str, object]) -> None:
+        """Begin a job, and stop at a random point of its progress."""
+        job = self.server.api.post(path, json=body).raise_for_status().json()
         self.jobs.append(job["id"])
         until = self.chance.random()
         while job["state"] in ("queued", "running"):
@@ -156,15 +156,15 @@ class Round:
 
     def query(self) -> None:
         """Stop while an engine loads, or in the middle of a query."""
-        one = self.server.upload(self.trace)
-        self.acknowledged.add(str(one["id"]))
-        loaded = self.chance.choice([True, False])
-        self.server.api.post(f"/traces/{one['id']}/session", params={"wait": 30 if loaded else 0})
-        endless = in_thread(self.server, "POST", f"/traces/{one['id']}/query", {"sql": ENDLESS, "timeout_s": 2})
+        trace = self.server.upload(self.trace)
+        self.acknowledged.add(str(trace["id"]))
+        waits = self.chance.choice([True, False])
+        self.server.api.post(f"/traces/{trace['id']}/session", params={"wait": 30 if waits else 0})
+        endless = in_thread(self.server, "POST", f"/traces/{trace['id']}/query", {"sql": ENDLESS, "timeout_s": 2})
         self.cleanup.append(endless.join)
 
     def kill(self, target: str) -> None:
-        """`kill -9` the server, or a worker or engine if one is there."""
+        """`kill -9` the server, or its workers or engines if any run."""
         if target == "server":
             children = self.server.children()
             self.server.kill()
@@ -173,7 +173,7 @@ class Round:
             self.server.start()
             return
         for child in self.server.children(PROCESSES[target]):
-            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            with suppress(psutil.NoSuchProcess):  # the child has ended meanwhile
                 child.kill()
 
     def eventually(self, condition: Callable[[], bool]) -> None:
@@ -183,25 +183,25 @@ class Round:
             assert time.monotonic() < deadline
             self.server.api.get("/traces")
 
-    def check(self, what: str) -> None:
+    def check(self, label: str) -> None:
         """Check that all acknowledged work becomes ready, and that the data folder holds nothing else."""
-        made = set()
+        children = set()
         for job_id in self.jobs:
             job = self.server.api.get(f"/jobs/{job_id}", params={"wait": 60}).json()
-            assert (job["state"], job["error"]) == ("done", None), what
-            made |= set(job["result"]["traces"])
+            assert (job["state"], job["error"]) == ("done", None), label
+            children |= set(job["result"]["traces"])
         folder, digest = self.server.data, hashlib.sha256(self.body).hexdigest()
         listed = self.server.api.get("/traces", params={"limit": 500}).json()["traces"]
-        ids = {one["id"] for one in listed}
-        assert ids == self.acknowledged | made, what
+        ids = {trace["id"] for trace in listed}
+        assert ids == self.acknowledged | children, label
         assert list((folder / "making").iterdir()) == []
-        for trace_id in made:
+        for trace_id in children:
             assert self.server.api.get(f"/traces/{trace_id}/download").status_code == 200
             self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
-        ids -= made
+        ids -= children
         for trace_id in ids:
-            one = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
-            assert (one["state"], one["sha256"], one["error"]) == ("ready", digest, None), what
+            trace = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
+            assert (trace["state"], trace["sha256"], trace["error"]) == ("ready", digest, None), label
             assert (folder / "originals" / trace_id).stat().st_size == len(self.body)
         for close in self.cleanup:
             close()
@@ -216,25 +216,25 @@ class Round:
 
 def survive(server: Server, trace: Path, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
-    one = Round(server, trace, chance)
+    kill_round = Round(server, trace, chance)
     stages = [
-        one.upload,
-        one.ingest,
-        one.query,
-        one.split,
-        one.merge,
-        one.overlay,
-        one.export,
-        one.analysis,
-        one.deletion,
+        kill_round.upload,
+        kill_round.ingest,
+        kill_round.query,
+        kill_round.split,
+        kill_round.merge,
+        kill_round.overlay,
+        kill_round.export,
+        kill_round.analysis,
+        kill_round.deletion,
     ]
     for number in range(rounds):
         stage = chance.choice(stages)
         target = chance.choice(["server", *PROCESSES])
-        what = f"round {number}: the {target} killed during {stage.__name__}"
+        label = f"round {number}: the {target} killed during {stage.__name__}"
         stage()
-        one.kill(target)
-        one.check(what)
+        kill_round.kill(target)
+        kill_round.check(label)
     server.kill()
     server.start()
     assert list((server.data / "incoming").iterdir()) == []
@@ -254,10 +254,10 @@ def test_four_kills_at_random_moments_lose_nothing_and_leave_nothing(
 def test_kill_during_each_kind_of_job_loses_nothing_and_leaves_nothing(
     start_server: Callable[..., Server], trace: Path, stage: str, target: str
 ) -> None:
-    one = Round(start_server(ingest_attempts=5), trace, random.Random(3))
-    getattr(one, stage)()
-    one.kill("server" if target == "server" else "ingest" if stage == "ingest" else "derive")
-    one.check(f"{target} killed during {stage}")
+    kill_round = Round(start_server(ingest_attempts=5), trace, random.Random(3))
+    getattr(kill_round, stage)()
+    kill_round.kill("server" if target == "server" else "ingest" if stage == "ingest" else "derive")
+    kill_round.check(f"{target} killed during {stage}")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of a real trace, its sound events come through, and a report tells of the others."""
+"""Real traces with mutated bytes keep their sound events, and the report covers all others."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ from tests.events import rows_of
 
 CHANGES_IN_ALL = 6000
 EVENTS = 150  # of a part
-SPAN_MAX = 800  # bytes that are lost or come twice
+SPAN_MAX = 800  # bytes that are lost or duplicated
 SLOWEST_S = 10
 LOST_MAX = 3
 """Events that may be lost beside those that a change touches."""
@@ -32,19 +32,19 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """A document of some of a trace's events, as they stand there, with all that stands around them."""
+    """A document of consecutive events of a trace, with the text between them and the trace's envelope."""
 
     text: bytes
     spans: list[tuple[int, int]]
-    """Where each event stands."""
+    """The start and the end of each event's text."""
     rows: list[Row]
 
     def before(self, at: int) -> int:
-        """How many events end before a byte."""
+        """Return the number of events that end at or before a byte."""
         return sum(end <= at for _, end in self.spans)
 
     def behind(self, at: int) -> int:
-        """How many events begin behind a byte."""
+        """Return the number of events that begin at or after a byte."""
         return sum(start >= at for start, _ in self.spans)
 
 
@@ -57,13 +57,13 @@ def read(text: bytes) -> tuple[list[Row], Document]:
 
 
 @cache
-def whole(path: Path) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a trace, and where each event stands in it, as json reads it."""
+def text_and_spans(path: Path) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text of a trace, and the span of each event, as json parses it."""
     text = gzip.decompress(path.read_bytes()).decode("ascii")  # so that a character is a byte
     decoder, between = json.JSONDecoder(), re.compile(r"[ \t\r\n,]*")
     at = text.index("[", text.index('"traceEvents"')) + 1
     spans: list[tuple[int, int]] = []
-    while text[at := between.match(text, at).end()] != "]":  # type: ignore[union-attr] # it matches nothing, too
+    while text[at := between.match(text, at).end()] != "]":  # type: ignore[union-attr] # the pattern matches the empty string too
         _, end = decoder.raw_decode(text, at)
         spans.append((at, end))
         at = end
@@ -71,23 +71,23 @@ def whole(path: Path) -> tuple[str, list[tuple[int, int]]]:
 
 
 def part_of(path: Path, random: Random) -> Part:
-    """Some events of a trace that follow one another."""
-    text, spans = whole(path)
+    """Return random consecutive events of a trace."""
+    text, spans = text_and_spans(path)
     first = random.randrange(max(len(spans) - EVENTS, 1))
     chosen = spans[first : first + EVENTS]
     start, end = chosen[0][0], chosen[-1][1]
-    cut = text[: spans[0][0]] + text[start:end] + text[spans[-1][1] :]
-    moved = spans[0][0] - start
-    rows, document = read(cut.encode())
+    text_of_part = text[: spans[0][0]] + text[start:end] + text[spans[-1][1] :]
+    shift = spans[0][0] - start
+    rows, document = read(text_of_part.encode())
     assert (len(rows), document.refused) == (len(chosen), 0)
-    return Part(cut.encode(), [(start + moved, end + moved) for start, end in chosen], rows)
+    return Part(text_of_part.encode(), [(start + shift, end + shift) for start, end in chosen], rows)
 
 
 # -- changes ------------------------------------------------------------------------------------------------------
 
 
 class Changed(NamedTuple):
-    """A changed text, and from where to where the old one was touched."""
+    """A changed text, and the span of the original text that was changed."""
 
     text: bytes
     start: int
@@ -122,8 +122,8 @@ def insert(choice: Callable[[Random], bytes]) -> Change:
 
 def renumber(choice: Callable[[Random], bytes]) -> Change:
     def change(text: bytes, random: Random) -> Changed:
-        found = NUMBER.search(text, random.randrange(len(text))) or next(NUMBER.finditer(text))
-        return replaced(text, found.start(), found.end(), choice(random))
+        match = NUMBER.search(text, random.randrange(len(text))) or next(NUMBER.finditer(text))
+        return replaced(text, match.start(), match.end(), choice(random))
 
     return change
 
@@ -175,14 +175,14 @@ QUICK = ("cpu_train_steps", "cpu_gloo_rank0", "h100_bert_small", "v100_resnet50_
 ROUNDS = -(-CHANGES_IN_ALL // (len(traces()) * len(CHANGES)))
 
 
-def lost(part: Part, changed: Changed, found: list[Row]) -> int:
-    """How many events are gone that stand before or behind a change."""
+def count_lost(part: Part, changed: Changed, rows: list[Row]) -> int:
+    """Return the number of lost events before and after a change."""
 
-    def in_both(found: list[Row], came: list[Row]) -> int:
-        return sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(found, came, strict=False)))
+    def in_both(events: list[Row], originals: list[Row]) -> int:
+        return sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(events, originals, strict=False)))
 
-    before = in_both(found, part.rows)
-    behind = in_both(found[before:][::-1], part.rows[before:][::-1])
+    before = in_both(rows, part.rows)
+    behind = in_both(rows[before:][::-1], part.rows[before:][::-1])
     return part.before(changed.start) + part.behind(changed.end) - before - behind
 
 
@@ -204,24 +204,24 @@ def check(part: Part, changed: Changed, kind: str, name: str) -> None:
     touched = len(part.rows) - untouched
     began = time.monotonic()
     try:
-        found, document = read(changed.text)
+        rows, document = read(changed.text)
     except IngestError as error:
         refusal: IngestError | None = error
     else:
         refusal = None
     assert time.monotonic() - began < SLOWEST_S, name
     if "span" in kind and b'"traceEvents"' in changed.text[changed.start : changed.end]:
-        return  # all events may be in one, as the member of that name
+        return  # one event may hold all others, as its member of that name
     if refusal:
         assert refusal.code, name
         assert refusal.detail, name
         assert part.before(changed.start) <= LOST_MAX, name
-        assert kind == "cut" or isinstance(refusal, NotATrace), name  # as when the array's key is another
+        assert kind == "cut" or isinstance(refusal, NotATrace), name  # for example if the array's key has changed
         return
     report = document.health.as_dict(refused=document.refused)
-    gone = lost(part, changed, found)
-    assert gone <= LOST_MAX, name
-    assert report["notes"] or gone <= 0, name
-    assert len(found) == document.kept, name
+    lost_events = count_lost(part, changed, rows)
+    assert lost_events <= LOST_MAX, name
+    assert report["notes"] or lost_events <= 0, name
+    assert len(rows) == document.kept, name
     assert report["refused"] == document.refused, name
     assert untouched - LOST_MAX <= document.kept + document.refused <= len(part.rows) + touched + LOST_MAX, name

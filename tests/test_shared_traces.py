@@ -1,4 +1,4 @@
-"""Every real trace goes the whole way: upload, ingest, engine; and every event of it is accounted for."""
+"""Every real trace passes upload, ingest and engine, and each of its events is accounted for."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ GOLDEN = SHARED / "golden" / "exact"
 
 
 def read(path: Path) -> Any:
-    """The whole document, by a reader that is not ours; None where it isn't JSON."""
+    """Parse the whole document with the standard library; return None if it is not JSON."""
     raw = path.read_bytes()
     try:
         return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, parse_float=Decimal)
@@ -26,18 +26,18 @@ def read(path: Path) -> Any:
 
 
 def candidates() -> list[Path]:
-    """The traces of this repository, and those that lie beside it."""
+    """The traces of this repository and the shared ones."""
     every = {*DATA.glob("*.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")}
     return sorted(every - set(malformed()))
 
 
 def malformed() -> list[Path]:
-    """Those that are not JSON."""
+    """The traces that are not JSON."""
     return sorted(path for path in SHARED.glob("malformed/*") if read(path) is None)
 
 
 def golden(path: Path) -> dict[str, Any] | None:
-    """What an independent oracle counted in the trace, if it did."""
+    """Return an independent oracle's counts of the trace, if there are any."""
     name, rank = path.name.removesuffix(".pt.trace.json.gz"), "0"
     if path.parent.name == "dlrm_8_ranks":
         name, rank = "dlrm_8_ranks", path.name.removeprefix("worker").split("_", 1)[0]
@@ -47,20 +47,20 @@ def golden(path: Path) -> dict[str, Any] | None:
 
 
 def exact_bounds(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Start and end in ns of all events that take or mark time, by plain decimal arithmetic."""
+    """Return the earliest start and the latest end of all timed events in ns, by plain decimal arithmetic."""
     timed = [e for e in events if e["ph"] not in TIMELESS_PHASES]
     ends = [Decimal(e["ts"]) + Decimal(e.get("dur", 0)) for e in timed]
     return int(min(Decimal(e["ts"]) for e in timed) * 1000), int(max(ends) * 1000)
 
 
 def slices(server: Server, trace_id: object) -> Any:
-    """All slices that the engine found in a trace, those that it left out for their overlaps included."""
+    """Return the number of slices that the engine read from a trace, including those that it dropped for overlaps."""
     dropped = "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'"
     return sum(int(str(server.rows(trace_id, sql)[0][0])) for sql in ("SELECT count(*) FROM slice", dropped))
 
 
 def check_golden(trace: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Counts and the bounds of what GPUs do equal the golden tables."""
+    """Check that the counts and the bounds of GPU work equal the golden tables."""
     busy = [device for device in trace["devices"] if device["bounds"]]
     assert {key.removesuffix("None"): n for key, n in expected["cats"].items()} == trace["counts"]
     assert trace["events"]["in"] == expected["n_events"]

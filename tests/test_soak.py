@@ -1,4 +1,4 @@
-"""Ten minutes of everything at once, hostile clients among it: no bug, bounded memory, and others are served soon."""
+"""Ten minutes of mixed load with hostile clients: no failures, bounded memory, and short latencies of other clients."""
 
 import json
 import random
@@ -43,12 +43,12 @@ HOSTILE_SQL = (
 
 
 class Soak:
-    """Clients that go on until they are stopped, and what they were answered.
+    """Clients that send requests until they are stopped, and the results of these.
 
     Args:
-        server: that they ask.
+        server: the server under test.
         path: the trace that they upload.
-        trace: the id of one that stays.
+        trace: the id of a trace that is never deleted.
     """
 
     def __init__(self, server: Server, path: Path, trace: str) -> None:
@@ -60,7 +60,7 @@ class Soak:
         self.errors: list[str] = []
 
     def run(self, seconds: float) -> None:
-        """Let all clients work for some time."""
+        """Run all clients for a number of seconds."""
         clients = [
             self.uploads,
             self.analyses,
@@ -68,7 +68,7 @@ class Soak:
             self.tabs,
             self.cuts,
             self.hostile,
-            self.others,
+            self.listings,
             self.watch,
         ]
         threads = [Thread(target=self._repeat, args=(client,)) for client in clients]
@@ -103,17 +103,17 @@ class Soak:
             api.delete(f"/traces/{answer.json()['id']}")
 
     def analyses(self, api: httpx.Client, chance: random.Random) -> None:
-        """Ask an analysis."""
+        """Run an analysis."""
         name = chance.choice(["operators", "steps", "critical_path", "kernel_breakdown", "temporal_breakdown"])
         api.get(f"/traces/{self.trace}/analysis/{name}")
 
     def queries(self, api: httpx.Client, chance: random.Random) -> None:
-        """Ask SQL."""
+        """Run a SQL query."""
         sql = chance.choice(["select count(*) from slice", "select * from torch_kernel limit 100", "select nonsense"])
         api.post(f"/traces/{self.trace}/query", json={"sql": sql})
 
     def tabs(self, _: httpx.Client, chance: random.Random) -> None:
-        """Open a tab, ask something, and close it."""
+        """Open a tab, run a query, and close the tab."""
         url = f"{self.server.url.replace('http', 'ws')}/perfetto/{self.trace}/rpc/websocket"
         with suppress(ConnectionClosed, InvalidStatus, TimeoutError), connect(url, max_size=None) as tab:
             arguments = wire.QueryArgs(sql_query="select id, ts, dur from slice")
@@ -122,14 +122,14 @@ class Soak:
                 tab.recv(timeout=60)
 
     def cuts(self, api: httpx.Client, chance: random.Random) -> None:
-        """Cut a trace, and delete what was made."""
+        """Split a trace, and delete the children."""
         by = chance.choice(["step", "stream"])
         job = api.post(f"/traces/{self.trace}/split", params={"wait": 60}, json={"by": by}).json()
         for trace_id in (job.get("result") or {}).get("traces", []):
             api.delete(f"/traces/{trace_id}")
 
     def hostile(self, api: httpx.Client, chance: random.Random) -> None:
-        """Ask what should not be asked, and leave before the answer now and then."""
+        """Send hostile requests, and sometimes disconnect before the response."""
         api.timeout = httpx.Timeout(chance.choice([0.2, 30]))
         selection = chance.choice(HOSTILE_SELECTIONS)
         asks: list[Callable[[], object]] = [
@@ -141,11 +141,11 @@ class Soak:
         with suppress(httpx.TimeoutException, httpx.TransportError):
             chance.choice(asks)()
 
-    def others(self, api: httpx.Client, _: random.Random) -> None:
+    def listings(self, api: httpx.Client, _: random.Random) -> None:
         """List traces, as every page does, and note how long it takes."""
-        begun = time.monotonic()
+        start = time.monotonic()
         api.get("/traces")
-        self.times.append(time.monotonic() - begun)
+        self.times.append(time.monotonic() - start)
         self.stopped.wait(0.1)
 
     def watch(self, _: httpx.Client, __: random.Random) -> None:
@@ -155,7 +155,7 @@ class Soak:
 
 
 def soak(server: Server, folder: Path, seconds: float) -> Soak:
-    """Let everything go on at once for some time."""
+    """Run all clients at once for some time."""
     path = write_trace(folder / "soak.json", sized(TraceShape(), 4 * 10**6))
     clients = Soak(server, path, str(server.upload(path)["id"]))
     clients.run(seconds)
@@ -163,7 +163,7 @@ def soak(server: Server, folder: Path, seconds: float) -> Soak:
 
 
 def assert_sound(server: Server, clients: Soak) -> None:
-    """Assert that nothing broke, that memory was bounded, and that nothing is left over."""
+    """Assert that no request failed unexpectedly, that memory was bounded, and that no files are left over."""
     assert clients.errors == []
     broken = {key: count for key, count in clients.statuses.items() if key[1] >= 500 and key[1] not in BUSY}
     assert broken == {}, server.log_text()[-5000:]

@@ -1,4 +1,4 @@
-"""What tests/traces.py claims of the traces it makes, checked with nothing but json."""
+"""The claims of tests/traces.py about its traces, checked with json alone."""
 
 import gzip
 import itertools
@@ -41,7 +41,7 @@ def text_of(shape: TraceShape) -> bytes:
 
 
 def read(shape: TraceShape) -> tuple[dict[str, Any], Events]:
-    """The envelope and the events, with times as integer ns."""
+    """Return the envelope and the events, with times as integer ns."""
     document = json.loads(text_of(shape), parse_float=Decimal)
     envelope = document if isinstance(document, dict) else {}
     events: Events = envelope.get("traceEvents", document)
@@ -54,7 +54,7 @@ def read(shape: TraceShape) -> tuple[dict[str, Any], Events]:
 
 
 def slices(events: Events) -> dict[tuple[Any, Any], list[tuple[int, int]]]:
-    """Each track's slices as (start, -end): sorted, a parent comes before its children."""
+    """Return each track's slices as (start, -end); in sorted order, a parent precedes its children."""
     tracks: dict[tuple[Any, Any], list[tuple[int, int]]] = {}
     for event in events:
         if event["ph"] == "X":
@@ -105,9 +105,9 @@ def test_every_layout_says_the_same(layout: Layout) -> None:
 def test_an_era_writes_its_own_decimals(era: Era, decimals: int) -> None:
     events = json.loads(text_of(TraceShape(era=era, document="array")), parse_float=str, parse_int=str)
 
-    found = {len(event["ts"].partition(".")[2]) for event in events}
+    lengths = {len(event["ts"].partition(".")[2]) for event in events}
 
-    assert found == {decimals}
+    assert lengths == {decimals}
 
 
 @pytest.mark.parametrize("position", ["before", "after", None])
@@ -221,18 +221,18 @@ def test_a_multi_member_file_has_members_that_begin_inside_an_event(tmp_path: Pa
 
 
 def test_sized_meets_the_size_asked() -> None:
-    asked = 3_000_000
+    size = 3_000_000
 
-    shape = sized(replace(TraceShape(), kernels=50), asked)
+    shape = sized(replace(TraceShape(), kernels=50), size)
 
-    assert abs(len(text_of(shape)) - asked) < 0.05 * asked
+    assert abs(len(text_of(shape)) - size) < 0.05 * size
 
 
 def test_committed_examples_are_what_is_made() -> None:
-    made = examples()
+    texts = examples()
 
-    assert {file.name for file in EXAMPLES.iterdir()} == made.keys()
-    for name, text in made.items():
+    assert {file.name for file in EXAMPLES.iterdir()} == texts.keys()
+    for name, text in texts.items():
         packed = EXAMPLES.joinpath(name).read_bytes()
         assert gzip.decompress(packed) == text, "make them again: python -m tests.traces --examples docs/examples"
         assert len(packed) < 100_000

@@ -1,4 +1,4 @@
-"""Kineto-shaped GPU traces of any size, as a stream of bytes, with the answers that a reader should find.
+"""Kineto-shaped GPU traces of any size, as a stream of bytes, with the results that a reader should get.
 
 A few steps are planned once as events in integer nanoseconds. Their text becomes a format with one slot for
 each number that moves from step to step (time, correlation, External id, flow id, step number). A trace of
@@ -54,7 +54,7 @@ MEMBER_BYTES = 1 << 16  # of JSON in one member of a multi-member gzip
 
 
 class ExpectedStep(NamedTuple):
-    """One `ProfilerStep#N` on the CPU."""
+    """An expected `ProfilerStep#N` on the CPU."""
 
     number: int
     name: str
@@ -64,7 +64,7 @@ class ExpectedStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a reader of the trace should find. Times are ns in the trace's own clock."""
+    """Expected results of reading the trace. Times are ns in the trace's own clock."""
 
     counts: dict[str, int]  # keyed "ph|cat", cat empty when absent
     events: int
@@ -87,7 +87,7 @@ def expected(shape: TraceShape) -> Expected:
         rounds = len(range(turn, shape.steps, VARIANTS))
         for key, count in Counter(map(_key, step.events)).items():
             counts[key] += count * rounds
-    # what opens and closes the trace starts before all steps and ends after them
+    # the opening and closing events start before all steps and end after them
     timed = [event for event in [*plan.opening, *plan.closing] if event["ph"] in "Xi"]
     gpu = {
         (event["pid"], event["tid"])
@@ -138,7 +138,7 @@ def trace_chunks(shape: TraceShape) -> Iterator[bytes]:
 
 
 def write_trace(path: Path | str, shape: TraceShape, *, compress: Compression = "none") -> Path:
-    """Write the document of `shape` to `path` chunk by chunk, compressed as told whatever the path's suffix.
+    """Write the document of `shape` to `path` chunk by chunk, compressed as `compress` says, not by the path's suffix.
 
     A multi-member file changes members each 64 KiB, wherever that falls in an event.
     """
@@ -205,17 +205,17 @@ def _main() -> None:
     parser.add_argument("--layout", choices=list(FRAMES), default="kineto")
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--members", action="store_true", help="many gzip members")
-    asked = parser.parse_args()
-    if asked.examples:
-        write_examples(asked.out)
+    options = parser.parse_args()
+    if options.examples:
+        write_examples(options.out)
         return
-    shape = TraceShape(kernels=asked.kernels, era=asked.era, layout=asked.layout, stacks=asked.stacks)
-    shape = sized(shape, int(asked.megabytes * 1e6))
-    zipped: Compression = "multi-member-gzip" if asked.members else "gzip"
+    shape = TraceShape(kernels=options.kernels, era=options.era, layout=options.layout, stacks=options.stacks)
+    shape = sized(shape, int(options.megabytes * 1e6))
+    zipped: Compression = "multi-member-gzip" if options.members else "gzip"
     by_suffix: dict[str, Compression] = {".gz": zipped, ".zst": "zstd"}
-    write_trace(asked.out, shape, compress=by_suffix.get(asked.out.suffix, "none"))
-    found = expected(shape)
-    print(f"{asked.out}: {shape.steps} steps, {found.events} events, {asked.out.stat().st_size} bytes")  # noqa: T201
+    write_trace(options.out, shape, compress=by_suffix.get(options.out.suffix, "none"))
+    totals = expected(shape)
+    print(f"{options.out}: {shape.steps} steps, {totals.events} events, {options.out.stat().st_size} bytes")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ BLOCKS = 3
 STALL = (1, 11)  # rank and step of the data loader's stall
 STALL_NS = 21_000_000
 COMPUTE, REDUCE = 7, 20  # streams
-SYNC = 1_000_000  # on from here Kineto numbers the tracks of streams that wait
+SYNC = 1_000_000  # Kineto numbers the tracks of waiting streams from here
 TOKENS, HIDDEN, VOCABULARY = 8192, 2048, 32000
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward pass needs of the forward pass of a layer."""
+    """The values of a layer's forward pass that its backward pass needs."""
 
     sequence: int
     link: int
@@ -76,7 +76,7 @@ class Layer:
     Attributes:
         module: class of the `nn.Module` that runs it, None for a bare function.
         ops: the operators of its forward pass, outermost first.
-        kernel: what the innermost of these launches.
+        kernel: kernel that the innermost operator launches.
         dims: shapes of the inputs.
         saved: bytes that it keeps for the backward pass.
         node: name of its node in the backward pass.
@@ -108,7 +108,7 @@ def gemm(tile: str, us: int, columns: int) -> Kernel:
     return Kernel(f"nvjet_tst_{tile}", us, grid, 384, 168, 213_232, 18, "cuLaunchKernelEx")
 
 
-def linear(inputs: int, outputs: int, **more: Any) -> Layer:
+def linear(inputs: int, outputs: int, **fields: Any) -> Layer:
     us = max(20, round(2 * TOKENS * inputs * outputs / 480e6))
     return Layer(
         module="Linear",
@@ -122,11 +122,11 @@ def linear(inputs: int, outputs: int, **more: Any) -> Layer:
             ("aten::mm", gemm("128x256_64x4_1x2_h_bz_coopB_NNT", us, inputs)),
         ),
         weight=2 * inputs * outputs,
-        **more,
+        **fields,
     )
 
 
-def layer_norm(**more: Any) -> Layer:
+def layer_norm(**fields: Any) -> Layer:
     name = "void at::native::(anonymous namespace)::{}<c10::BFloat16, float>(int, float, c10::BFloat16 const*)"
     backward = Kernel(name.format("layer_norm_grad_input_kernel_vectorized"), 61, (TOKENS, 1, 1), 128, 48, 1056, 70)
     weights = Kernel(name.format("GammaBetaBackwardCUDAKernelTemplate"), 44, (64, 4, 1), 256, 40, 4224, 51)
@@ -139,11 +139,11 @@ def layer_norm(**more: Any) -> Layer:
         node="NativeLayerNormBackward0",
         backward=(("aten::native_layer_norm_backward", backward), ("aten::native_layer_norm_backward", weights)),
         weight=4 * HIDDEN,
-        **more,
+        **fields,
     )
 
 
-def attention(**more: Any) -> Layer:
+def attention(**fields: Any) -> Layer:
     traits = "<64, 128, 128, 4, false, false, cutlass::bfloat16_t>"
     forward = f"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits{traits}>(pytorch_flash::Flash_fwd_params)"
     backward = forward.replace("flash_fwd_kernel", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel").replace("fwd", "bwd")
@@ -156,11 +156,11 @@ def attention(**more: Any) -> Layer:
         saved=2 * TOKENS * HIDDEN,
         node="ScaledDotProductFlashAttentionBackward0",
         backward=((f"{attend}_backward", Kernel(backward, 431, (8, 8, 32), 256, 255, 147_456, 12)),),
-        **more,
+        **fields,
     )
 
 
-def gelu(**more: Any) -> Layer:
+def gelu(**fields: Any) -> Layer:
     shape = (8, 1024, 4 * HIDDEN)
     return Layer(
         module="GELU",
@@ -170,11 +170,11 @@ def gelu(**more: Any) -> Layer:
         saved=2 * TOKENS * 4 * HIDDEN,
         node="GeluBackward0",
         backward=(("aten::gelu_backward", elementwise("GeluBackwardCUDAKernelImpl", 131)),),
-        **more,
+        **fields,
     )
 
 
-def add(**more: Any) -> Layer:
+def add(**fields: Any) -> Layer:
     return Layer(
         module=None,
         ops=("aten::add",),
@@ -183,11 +183,11 @@ def add(**more: Any) -> Layer:
         saved=2 * TOKENS * HIDDEN,
         node="AddBackward0",
         backward=(),
-        **more,
+        **fields,
     )
 
 
-def embedding(**more: Any) -> Layer:
+def embedding(**fields: Any) -> Layer:
     name = "void at::native::(anonymous namespace)::{}<c10::BFloat16, long, unsigned int>(int, int)"
     backward = Kernel(name.format("embedding_backward_feature_kernel"), 214, (HIDDEN // 32, 1, 1), 1024, 40, 16_384, 44)
     return Layer(
@@ -199,7 +199,7 @@ def embedding(**more: Any) -> Layer:
         node="EmbeddingBackward0",
         backward=(("aten::embedding_dense_backward", backward),),
         weight=2 * VOCABULARY * HIDDEN,
-        **more,
+        **fields,
     )
 
 
@@ -245,7 +245,7 @@ class Rank:
     rank: int
     events: list[Event] = field(default_factory=list)
     ids: Counter[str] = field(default_factory=Counter)
-    now: int = START_NS + 240_000  # of the thread that runs: the other one rests
+    now: int = START_NS + 240_000  # of the running thread; the other thread is idle
     sequence: int = 4210
 
     def __post_init__(self) -> None:
@@ -253,17 +253,19 @@ class Rank:
         self.pid = 41_210 + self.rank
         self.main, self.engine = self.pid, self.pid + 94
         self.thread = self.main
-        self.ready = dict.fromkeys((COMPUTE, REDUCE), 0)  # when a stream is done with all that it was given
-        self.annotations: list[Event] = []  # that are open
-        self.covered: dict[tuple[int, int], tuple[int, int]] = {}  # per annotation and stream: where its work lies
+        self.ready = dict.fromkeys((COMPUTE, REDUCE), 0)  # when each stream has finished its work so far
+        self.annotations: list[Event] = []  # the open ones
+        self.covered: dict[
+            tuple[int, int], tuple[int, int]
+        ] = {}  # per annotation and stream: start and end of its work
         self.frames: list[int] = []
-        self.held, self.free = 6_912_000_000, 140_214_000_000_000
+        self.allocated, self.free = 6_912_000_000, 140_214_000_000_000
         self.gradients: list[Block] = []
         self.numbers: Counter[str] = Counter()
         self.external = 0  # of the innermost open operator, 0 for none
 
     def run(self) -> Simulation:
-        """Train: yields the start of each collective on this rank, and takes its end."""
+        """Train; yield the start of each collective on this rank, and receive its end."""
         with self._frame("train.py(71): <module>"):
             for step in STEPS:
                 with self._annotation(f"ProfilerStep#{step}"):
@@ -306,17 +308,17 @@ class Rank:
 
     def _forward(self, layers: list[Layer]) -> list[Saved]:
         saved: list[Saved] = []
-        within: tuple[str, ...] = ()
+        path: tuple[str, ...] = ()
         with ExitStack() as root:
             modules: list[ExitStack] = []
             for layer in layers:
-                shared = _shared(within, layer.within)
+                shared = _shared(path, layer.within)
                 while len(modules) > shared:
                     modules.pop().close()
                 for name in layer.within[shared:]:
                     modules.append(root.enter_context(ExitStack()))
                     modules[-1].enter_context(self._module(name))
-                within = layer.within
+                path = layer.within
                 saved.append(self._layer(layer))
             while modules:
                 modules.pop().close()
@@ -331,7 +333,7 @@ class Rank:
             return self._apply(layer)
 
     def _apply(self, layer: Layer) -> Saved:
-        """Run the operators of the forward pass, the innermost of which has the sequence number."""
+        """Run the operators of the forward pass; the innermost has the sequence number."""
         *outer, inner = layer.ops
         dims = [list(shape) for shape in layer.dims]
         with ExitStack() as ops:
@@ -419,10 +421,10 @@ class Rank:
                 self.now = max(self.now, self.ready[COMPUTE] + 3000)
             self._synchronized("Stream Sync", COMPUTE, call, self.now - call["ts"], {})
 
-    # -- what a profiler writes -------------------------------------------------------------------------------
+    # -- events of the profiler -------------------------------------------------------------------------------
 
     def _pass(self, us: int) -> None:
-        """Let about `us` µs go by on the thread that runs."""
+        """Let about `us` µs pass on the running thread."""
         self.now += us * 1000 + self.random.randrange(us * 120 + 200)
 
     @contextmanager
@@ -454,11 +456,11 @@ class Rank:
             self.annotations.pop()
 
     @contextmanager
-    def _frame(self, name: str, **more: Any) -> Iterator[None]:
+    def _frame(self, name: str, **args: Any) -> Iterator[None]:
         self.ids["python"] += 1
         parent = self.frames[-1] if self.frames else None
         ids = {"Python parent id": parent, "Python id": self.ids["python"]}
-        with self._slice("python_function", name, **ids, **more):
+        with self._slice("python_function", name, **ids, **args):
             self.frames.append(ids["Python id"] or 0)
             yield
             self.frames.pop()
@@ -474,7 +476,7 @@ class Rank:
         return {**head, "cbid": CALLS[call], "correlation": self.ids["correlation"]}
 
     def _call(self, name: str) -> Event:
-        """A call that launches work, with its end of the arrow to it."""
+        """Add a call that launches work, and the start of the arrow to that work."""
         cat = "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
         with self._slice(cat, name, **self._correlated(name)) as call:
             self._pass(3)
@@ -501,10 +503,10 @@ class Rank:
         self, launch: Event, cat: str, name: str, stream: int, start: int, dur: int, details: Mapping[str, Any]
     ) -> None:
         self.ready[stream] = start + dur
-        told = {key: launch["args"][key] for key in ("External id", "correlation") if key in launch["args"]}
-        where = {"device": self.rank, "context": 1, "stream": stream}
+        ids = {key: launch["args"][key] for key in ("External id", "correlation") if key in launch["args"]}
+        context = {"device": self.rank, "context": 1, "stream": stream}
         place = {"pid": self.rank, "tid": stream, "ts": start}
-        args = told | ({"queued": 0} if cat == "kernel" else {}) | where | dict(details)
+        args = ids | ({"queued": 0} if cat == "kernel" else {}) | context | dict(details)
         self.events.append({"ph": "X", "cat": cat, "name": name, **place, "dur": dur, "args": args})
         flow = {"ph": "f", "id": launch["args"]["correlation"], **place, "cat": "ac2g", "name": "ac2g", "bp": "e"}
         self.events.append(flow)
@@ -514,7 +516,7 @@ class Rank:
             self.covered[key] = (first, start + dur)
 
     def _hand_over(self, source: int, target: int) -> None:
-        """Let a stream wait for all that another was given so far."""
+        """Make a stream wait for all work that was launched on another so far."""
         with self._slice("cuda_runtime", "cudaEventRecord", **self._correlated("cudaEventRecord")) as record:
             pass
         with self._slice("cuda_runtime", "cudaStreamWaitEvent", **self._correlated("cudaStreamWaitEvent")) as wait:
@@ -525,10 +527,10 @@ class Rank:
         self.ready[target] = max(self.ready[target], self.ready[source])
 
     def _synchronized(self, name: str, stream: int, call: Event, dur: int, args: Mapping[str, Any]) -> None:
-        """What `enable_cuda_sync_events` adds to a trace, for a call that has waited or lets a stream wait."""
-        where = {"device": self.rank, "context": 1, "stream": stream, "correlation": call["args"]["correlation"]}
+        """Add the event that `enable_cuda_sync_events` writes for a call that waits or makes a stream wait."""
+        context = {"device": self.rank, "context": 1, "stream": stream, "correlation": call["args"]["correlation"]}
         event = {"ph": "X", "cat": "cuda_sync", "name": name, "pid": self.rank, "ts": call["ts"]}
-        self.events.append({**event, "tid": SYNC + stream, "dur": dur, "args": where | dict(args)})
+        self.events.append({**event, "tid": SYNC + stream, "dur": dur, "args": context | dict(args)})
 
     def _allocate(self, size: int) -> Block:
         size = -(-size // 512) * 512
@@ -541,21 +543,21 @@ class Rank:
         self._memory(block, -block.size)
 
     def _memory(self, block: Block, size: int) -> None:
-        self.held += size
-        held = {"Total Reserved": 11_811_160_064, "Total Allocated": self.held, "Bytes": size}
-        where = {"Addr": block.address, "Device Id": self.rank, "Device Type": 1}
+        self.allocated += size
+        totals = {"Total Reserved": 11_811_160_064, "Total Allocated": self.allocated, "Bytes": size}
+        context = {"Addr": block.address, "Device Id": self.rank, "Device Type": 1}
         place = {"pid": self.pid, "tid": self.thread, "ts": self.now}
         event = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", **place}
-        self.events.append(event | {"args": held | where})
+        self.events.append(event | {"args": totals | context})
         self.now += 300
 
     def _twins(self) -> None:
-        """The annotations as the GPU sees them: around the work that was launched in each."""
+        """Add the GPU's copies of the annotations: each spans the work that was launched in it."""
         annotations = [event for event in self.events if event.get("cat") == "user_annotation"]
-        named = {event["args"]["External id"]: event["name"] for event in annotations}
+        names = {event["args"]["External id"]: event["name"] for event in annotations}
         for (number, stream), (start, end) in self.covered.items():
             place = {"pid": self.rank, "tid": stream, "ts": start - 400, "dur": end - start + 800}
-            twin = {"ph": "X", "cat": "gpu_user_annotation", "name": named[number], **place}
+            twin = {"ph": "X", "cat": "gpu_user_annotation", "name": names[number], **place}
             self.events.append(twin | {"args": {"External id": number}})
 
 
@@ -585,10 +587,10 @@ def simulated() -> list[Rank]:
     return ranks
 
 
-def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     """The length of the longest common beginning."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _next_start(run: Simulation, end: int) -> int | None:
@@ -620,7 +622,7 @@ def _on_device(event: Event) -> bool:
 
 def _names(rank: Rank) -> list[Event]:
     events: list[Event] = []
-    named = {"ph": "M", "ts": START_NS}
+    metadata = {"ph": "M", "ts": START_NS}
     for pid, label, order in [(rank.pid, "CPU", rank.pid), (rank.rank, f"GPU {rank.rank}", 5_000_000 + rank.rank)]:
         process = {"pid": pid, "tid": 0}
         for name, args in (
@@ -628,7 +630,7 @@ def _names(rank: Rank) -> list[Event]:
             ("process_labels", {"labels": label}),
             ("process_sort_index", {"sort_index": order}),
         ):
-            events.append({**named, "name": name, **process, "args": args})
+            events.append({**metadata, "name": name, **process, "args": args})
     threads = {
         (rank.pid, rank.main): f"thread {rank.main} (python)",
         (rank.pid, rank.engine): f"thread {rank.engine} (pt_autograd_0)",
@@ -636,8 +638,8 @@ def _names(rank: Rank) -> list[Event]:
         (rank.rank, REDUCE): f"stream {REDUCE} ",
     }
     for (pid, tid), name in threads.items():
-        events.append({**named, "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
-        events.append({**named, "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
+        events.append({**metadata, "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
+        events.append({**metadata, "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
     return events
 
 

@@ -1,4 +1,4 @@
-"""What a made trace holds: its shape, and its events as planned, in integer nanoseconds."""
+"""The plan of a generated trace: its shape, and its events in integer nanoseconds."""
 
 import itertools
 from collections import Counter
@@ -33,7 +33,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 
 @dataclass(frozen=True)
 class TraceShape:
-    """What a trace looks like. Equal shapes make equal bytes.
+    """The shape of a generated trace. Equal shapes make equal bytes.
 
     Attributes:
         steps: how many `ProfilerStep#N`, from `first_step` on.
@@ -70,12 +70,12 @@ class TraceShape:
 
     @property
     def distributed(self) -> bool:
-        """Whether the process is one of a job, and says so."""
+        """Whether the trace records that its process belongs to a distributed job."""
         return self.rank is not None and self.world_size is not None
 
     @property
     def base_ns(self) -> int | None:
-        """What `baseTimeNanoseconds` says, None where the document has none."""
+        """The document's `baseTimeNanoseconds`; None if it has none."""
         written = self.era == "relative" and self.document == "object" and self.base_position is not None
         return BASE_NS if written else None
 
@@ -90,12 +90,12 @@ SLOTS = ("us", "step", "external", "correlation", "link", "index", "python", "se
 
 
 def slot(kind: str, offset: int) -> str:
-    """A number of the text that moves with the step: `offset` after the step's own base of that kind."""
+    """Return the placeholder of a number that moves with the step: `offset` past the step's base of its kind."""
     return f"@@{kind}:{offset}@@"
 
 
 class Step:
-    """One planned step: its events, with ts in ns after the step's start, and how many ids it takes."""
+    """One planned step: its events, with ts in ns after the step's start, and the number of ids that it uses."""
 
     def __init__(self, shape: TraceShape, variant: int) -> None:
         self.shape = shape
@@ -138,7 +138,7 @@ class Step:
         return slot(kind, self.ids[kind])
 
     def _add(self, ph: str, cat: str, name: str, **fields: object) -> Event:
-        """An event at `now` on the main thread, unless `fields` say otherwise."""
+        """Add an event at `now` on the main thread, unless `fields` say otherwise."""
         event = {"ph": ph, "cat": cat, "name": name, "pid": PID, "tid": MAIN, "ts": self.now, **fields}
         self.events.append(event)
         return event
@@ -249,7 +249,7 @@ class Step:
     def _launch(
         self, op: Event, call: str, cat: str, name: str, place: int, dur: int, details: Mapping[str, object]
     ) -> None:
-        """A runtime call on the op's thread, its work on a stream of a device, and the flow between them."""
+        """Add a runtime call on the op's thread, its work on a stream of a device, and the flow between them."""
         external, tid = {"External id": op["args"]["External id"]}, op["tid"]
         correlation = {"correlation": self._next("correlation")}
         flow = {"id": correlation["correlation"], "pid": PID, "tid": tid, "ts": self.now}
@@ -262,16 +262,16 @@ class Step:
         stream = self.shape.streams[place % len(self.shape.streams)]
         start = max(self.now, self.free[device, stream]) + self._draw(2, 8)
         self.free[device, stream] = start + dur
-        where = {"device": device, "context": 1, "stream": stream, **correlation}
+        context = {"device": device, "context": 1, "stream": stream, **correlation}
         queued = {"queued": 0} if cat == "kernel" else {}
         on = {"pid": device, "tid": stream, "ts": start}
-        self._add("X", cat, name, **on, dur=dur, args={**external, **queued, **where, **details})
+        self._add("X", cat, name, **on, dur=dur, args={**external, **queued, **context, **details})
         self.events.append({"ph": "f", "id": flow["id"], **on, "cat": "ac2g", "name": "ac2g", "bp": "e"})
 
     def _memory(self, size: int) -> None:
-        held = {"Total Reserved": 1 << 31, "Total Allocated": (1 << 30) + size, "Bytes": size}
-        where = {"Device Id": self.shape.devices[0], "Device Type": 1, "Addr": 140_201_000_000_000}
-        args = {**held, **where, "Ev Idx": self._next("index")}
+        totals = {"Total Reserved": 1 << 31, "Total Allocated": (1 << 30) + size, "Bytes": size}
+        context = {"Device Id": self.shape.devices[0], "Device Type": 1, "Addr": 140_201_000_000_000}
+        args = {**totals, **context, "Ev Idx": self._next("index")}
         self._add("i", "cpu_instant_event", "[memory]", s="t", args=args)
 
     def _overhead(self) -> None:
@@ -284,7 +284,7 @@ class Step:
             self.now = max(self.now, *self.free.values()) + self._draw(2, 4)
 
     def _twins(self, step: Event) -> None:
-        """The step's annotation on the first stream of each device, around the work found there."""
+        """Add the step's annotation on the first stream of each device, around that stream's work."""
         for device in self.shape.devices:
             on = {"pid": device, "tid": self.shape.streams[0]}
             work = [event for event in self.events if event.get("dur") and on.items() <= event.items()]
@@ -305,36 +305,36 @@ CBIDS = {
 
 
 class Plan:
-    """A whole trace: what comes first, the planned steps and when each begins, and what comes last."""
+    """A whole trace: its opening events, the planned steps and their starts, and its closing events."""
 
     def __init__(self, shape: TraceShape) -> None:
         self.shape = shape
         self.variants = [Step(shape, variant) for variant in range(VARIANTS)]
         names, spans = self._names(), self._spans()
-        first = shape.layout == "kineto_2026"
-        self.opening = [*(names if first else ()), *spans[:1]]
-        self.closing = [*(() if first else names), *spans[1:]]
+        names_first = shape.layout == "kineto_2026"
+        self.opening = [*(names if names_first else ()), *spans[:1]]
+        self.closing = [*(() if names_first else names), *spans[1:]]
 
     @cached_property
     def starts(self) -> list[int]:
-        """When each step begins, in ns of the trace's own clock."""
+        """The start of each step, in ns of the trace's own clock."""
         return self._marks[:-1]
 
     @cached_property
     def _marks(self) -> list[int]:
         """The starts, and the end of the last step."""
         pitches = (step.pitch for step in itertools.cycle(self.variants))
-        # whole µs: what is left of one comes with the offsets inside a step
+        # whole µs: the offsets inside a step carry the fractions
         first = -(-self.shape.start_ns // 1000) * 1000 + 100_000
         return list(itertools.accumulate(itertools.islice(pitches, self.shape.steps), initial=first))
 
     def _names(self) -> list[Event]:
         at = self.shape.start_ns + 50_000
         on = {PID: ("CPU", PID)} | {device: (f"GPU {device}", 16777216 + device) for device in range(16)}
-        named = {"ph": "M", "ts": at}
+        metadata = {"ph": "M", "ts": at}
         events = []
         for pid, (label, order) in on.items():
-            process = {**named, "pid": pid, "tid": 0}
+            process = {**metadata, "pid": pid, "tid": 0}
             events += [
                 {**process, "name": "process_name", "args": {"name": "python"}},
                 {**process, "name": "process_labels", "args": {"labels": label}},
@@ -349,7 +349,7 @@ class Plan:
             (PID, AUTOGRAD): f"thread {AUTOGRAD} (pt_autograd_0)",
         }
         for (pid, tid), name in threads.items():
-            thread = {**named, "pid": pid, "tid": tid}
+            thread = {**metadata, "pid": pid, "tid": tid}
             events += [
                 {**thread, "name": "thread_name", "args": {"name": name}},
                 {**thread, "name": "thread_sort_index", "args": {"sort_index": tid}},
@@ -360,7 +360,7 @@ class Plan:
         start, end = self.shape.start_ns, self._marks[-1]
         span = {"pid": "Spans", "tid": "PyTorch Profiler", "ts": start}
         dur = (end - start) // 1000 * 1000
-        once = {"ph": "i", "s": "g"}
+        mark = {"ph": "i", "s": "g"}
         traces = {"pid": "Traces", "tid": "Trace PyTorch Profiler", "ts": start}
         buffers = {"ph": "X", "cat": "overhead", "name": "Instrumentation", "pid": -1, "tid": 0}
         traced = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)"}
@@ -369,8 +369,8 @@ class Plan:
             {**buffers, "ts": start, "dur": 2000},
             {**traced, **span, "dur": dur, "args": {"Op count": 0}},
             {"ph": "M", "name": "process_sort_index", **span, "tid": 0, "args": order},
-            {**once, "name": "Iteration Start: PyTorch Profiler", **traces},
-            {**once, "name": "Record Window End", "pid": "", "tid": "", "ts": end + 20_000_000},
+            {**mark, "name": "Iteration Start: PyTorch Profiler", **traces},
+            {**mark, "name": "Record Window End", "pid": "", "tid": "", "ts": end + 20_000_000},
         ]
 
 

@@ -1,4 +1,4 @@
-"""The text of a made trace, in each layout: its envelope, and its events as formats to fill."""
+"""The text of a generated trace, in each layout: its envelope, and its events as formats to fill."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ FRAMES: Mapping[Layout, _Frame] = {
     "one_line": _Frame("{", ", ", "[", ", ", "]", "}"),
     "indented": _Frame("{\n  ", ",\n  ", "[\n    ", ",\n    ", "\n  ]", "\n}"),
 }
-# which keys share a line in Kineto's text until 2025
+# the keys that share a line in Kineto's text until 2025
 LINES = {
     "X": (("ph", "cat", "name", "pid", "tid"), ("ts", "dur"), ("args",)),
     "i": (("name", "ph", "cat", "s"), ("pid", "tid", "ts"), ("args",)),
@@ -43,7 +43,7 @@ SLOT = re.compile(r'"@@(\w+):(\d+)(\.\d+)?@@"|@(\w+):(\d+)@|"@@=([\d.]+)@@"')
 
 
 class Section:
-    """The text of some events as one format, and what its slots hold."""
+    """The text of some events as one format, and the values of its slots."""
 
     def __init__(self, text: str) -> None:
         self.kinds: list[str] = []
@@ -91,8 +91,8 @@ def _text(event: Event, shape: TraceShape) -> str:
 
 
 def _us(ns: int, decimals: int) -> str:
-    whole, rest = divmod(ns, 1000)
-    return f"{whole}.{rest:03d}"[: len(str(whole)) + 1 + decimals] if decimals else str(whole)
+    microseconds, fraction = divmod(ns, 1000)
+    return f"{microseconds}.{fraction:03d}"[: len(str(microseconds)) + 1 + decimals] if decimals else str(microseconds)
 
 
 def _pair(key: str, value: object) -> str:
@@ -110,10 +110,10 @@ def envelope(shape: TraceShape) -> tuple[str, str]:
     clock: dict[str, object] = {"displayTimeUnit": "ms"}
     if shape.base_ns is not None:
         clock["baseTimeNanoseconds"] = shape.base_ns
-    last: dict[str, object] = {"traceName": f"/tmp/rank{shape.rank or 0}.pt.trace.json"}
-    before, after = _header(shape), {**last, **clock}
+    name: dict[str, object] = {"traceName": f"/tmp/rank{shape.rank or 0}.pt.trace.json"}
+    before, after = _header(shape), {**name, **clock}
     if shape.base_position != "after":
-        before, after = {**before, **clock}, last
+        before, after = {**before, **clock}, name
     parts = [
         *(_entry(key, value, shape) for key, value in before.items()),
         '"traceEvents": ' + frame.events_open,
