@@ -38,7 +38,7 @@ def refused_start(*arguments: object, **environment: str) -> subprocess.Complete
 # -- pages ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_apis_page_needs_no_other_host(server: Server) -> None:
+def test_api_page_needs_no_other_host(server: Server) -> None:
     answer = page(server, "/docs")
     assert answer.status_code == 200
     sources = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", answer.text)
@@ -48,17 +48,17 @@ def test_the_apis_page_needs_no_other_host(server: Server) -> None:
         assert page(server, source).status_code == 200, source
 
 
-def test_the_apis_description_is_valid(server: Server) -> None:
+def test_api_description_is_valid(server: Server) -> None:
     document = page(server, "/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert document["info"]["version"] == __version__
     assert document["paths"].keys() >= {"/api/v1/traces", "/api/v1/traces/{trace_id}/query", "/healthz"}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            where = f"{method} {path}"
-            assert operation["summary"], where
+            operation_name = f"{method} {path}"
+            assert operation["summary"], operation_name
             declared = {parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "path"}
-            assert declared == set(re.findall(r"{(\w+)}", path)), where
+            assert declared == set(re.findall(r"{(\w+)}", path)), operation_name
     identifiers = [operation["operationId"] for paths in document["paths"].values() for operation in paths.values()]
     assert len(identifiers) == len(set(identifiers))
     for reference in re.findall(r'"\$ref": ?"#/([^"]+)"', json.dumps(document)):
@@ -67,7 +67,7 @@ def test_the_apis_description_is_valid(server: Server) -> None:
             place = place[step]
 
 
-def test_the_apis_description_leaves_out_what_is_for_browsers(server: Server) -> None:
+def test_api_description_leaves_out_paths_for_browsers(server: Server) -> None:
     paths = page(server, "/openapi.json").json()["paths"]
     assert not [path for path in paths if path.startswith(("/perfetto", "/static"))]
 
@@ -82,26 +82,26 @@ def test_pages_are_served(server: Server, path: str) -> None:
 # -- starting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_server_on_the_same_data_refuses_and_says_why(server: Server) -> None:
-    done = refused_start("--port", 0, "--data", server.data, "--perfetto-port", 0)
-    assert done.returncode == 1
-    assert f"Another server works on {server.data}" in done.stderr
-    assert done.stdout == ""
+def test_second_server_on_the_same_data_refuses_with_the_reason(server: Server) -> None:
+    process = refused_start("--port", 0, "--data", server.data, "--perfetto-port", 0)
+    assert process.returncode == 1
+    assert f"Another server works on {server.data}" in process.stderr
+    assert process.stdout == ""
     assert page(server, "/healthz").status_code == 200
 
 
-def test_a_port_that_is_taken_is_named(server: Server, tmp_path: Path) -> None:
+def test_port_in_use_is_named(server: Server, tmp_path: Path) -> None:
     port = server.url.rsplit(":", 1)[1]
-    done = refused_start("--data", tmp_path / "data", "--port", port, "--perfetto-port", 0)
-    assert done.returncode == 1
-    assert re.search(rf"127\.0\.0\.1:{port}\W+can't\W+be\W+listened\W+on", done.stderr)
-    assert "Traceback" not in done.stderr
+    process = refused_start("--data", tmp_path / "data", "--port", port, "--perfetto-port", 0)
+    assert process.returncode == 1
+    assert re.search(rf"127\.0\.0\.1:{port}\W+can't\W+be\W+listened\W+on", process.stderr)
+    assert "Traceback" not in process.stderr
 
 
-def test_an_engine_that_cannot_be_run_is_said_at_the_start(tmp_path: Path) -> None:
-    done = refused_start("--port", 0, "--data", tmp_path / "data", "--perfetto-port", 0, TRACEDOCK_ENGINE="/nowhere")
-    assert done.returncode == 1
-    assert "TRACEDOCK_ENGINE=/nowhere is not a program that can be run" in done.stderr
+def test_unusable_engine_is_reported_at_start(tmp_path: Path) -> None:
+    process = refused_start("--port", 0, "--data", tmp_path / "data", "--perfetto-port", 0, TRACEDOCK_ENGINE="/nowhere")
+    assert process.returncode == 1
+    assert "TRACEDOCK_ENGINE=/nowhere is not a program that can be run" in process.stderr
 
 
 def test_a_server_may_listen_on_all_addresses(start_server: StartServer) -> None:
@@ -126,7 +126,7 @@ def test_a_server_ends_with_all_its_processes(start_server: StartServer, step_tr
 
 
 @pytest.mark.parametrize("sql", [ENDLESS, ENDLESS_ROWS])
-def test_a_running_query_does_not_hold_up_the_end(start_server: StartServer, step_trace: Path, sql: str) -> None:
+def test_running_query_does_not_delay_shutdown(start_server: StartServer, step_trace: Path, sql: str) -> None:
     server = start_server()
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "SELECT 1")
@@ -137,9 +137,9 @@ def test_a_running_query_does_not_hold_up_the_end(start_server: StartServer, ste
         length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall((head + length).encode() + body)
         until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
-        started = time.monotonic()
+        start = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - start < 2
     assert not engine.is_running()
 
 

@@ -108,12 +108,12 @@ def described(server: Server, trace_id: str, wait: float = 60) -> dict[str, obje
     return trace
 
 
-def test_a_trace_is_read_while_it_is_received_and_ready_right_after(server: Server, body: bytes) -> None:
+def test_trace_is_read_while_it_is_received_and_ready_right_after(server: Server, body: bytes) -> None:
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
         worker = following(server, upload)
         upload.send_all_but_the_end()
-        assert following(server, upload) == worker  # little work is left after the answer
+        assert following(server, upload) == worker  # only the last bytes are left to read
 
         status, trace = upload.answer()
 
@@ -129,7 +129,7 @@ def test_a_worker_leaves_the_processor_to_requests(server: Server, body: bytes) 
         assert following(server, upload).nice() > psutil.Process(server.pid).nice()
 
 
-def test_what_is_received_is_no_trace_yet(server: Server, body: bytes) -> None:
+def test_incomplete_upload_is_no_trace(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
         following(server, upload)
@@ -148,7 +148,7 @@ def test_an_upload_of_less_than_a_block_is_not_followed(server: Server) -> None:
         assert upload.answer()[1]["state"] == "ready"
 
 
-def test_a_trace_that_comes_in_chunks_is_read_while_it_is_received(server: Server, body: bytes) -> None:
+def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: bytes) -> None:
     upload = begin(server, len(body), "chunks.json")
     send(server, upload, 0, body[: 3 * BLOCK])
     until(lambda: workers(server) != [])
@@ -168,7 +168,7 @@ def test_a_trace_that_comes_in_chunks_is_read_while_it_is_received(server: Serve
 # -- uploads that fail ---------------------------------------------------------------------------------------------
 
 
-def test_other_bytes_than_were_promised_leave_nothing(server: Server, body: bytes) -> None:
+def test_upload_with_a_wrong_digest_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body, digest="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=") as upload:
         upload.send_all_but_the_end()
         worker = following(server, upload)
@@ -181,7 +181,7 @@ def test_other_bytes_than_were_promised_leave_nothing(server: Server, body: byte
     assert server.api.get("/traces").json()["traces"] == []
 
 
-def test_a_client_that_leaves_leaves_nothing(server: Server, body: bytes) -> None:
+def test_disconnected_client_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
         worker = following(server, upload)
@@ -194,12 +194,12 @@ def test_a_client_that_leaves_leaves_nothing(server: Server, body: bytes) -> Non
 # -- damaged traces ------------------------------------------------------------------------------------------------
 
 
-def test_damage_at_the_beginning_lets_the_upload_end_and_is_told(server: Server, body: bytes) -> None:
+def test_damage_at_the_beginning_is_reported_once_the_upload_ends(server: Server, body: bytes) -> None:
     damaged = b"PK\x03\x04" + body
     with Sender(server, damaged, wait=60) as upload:
         upload.send(3 * BLOCK)
         until(lambda: workers(server) != [])
-        until(lambda: workers(server) == [])  # the client has its answer
+        until(lambda: workers(server) == [])  # the worker has refused the trace
         upload.send_all_but_the_end()
 
         status, trace = upload.answer()
@@ -212,9 +212,7 @@ def test_damage_at_the_beginning_lets_the_upload_end_and_is_told(server: Server,
 
 
 @pytest.mark.parametrize("cut", [0, 10, 10**6])
-def test_a_trace_that_is_followed_is_read_like_one_that_is_whole(
-    server: Server, body: bytes, cut: int, tmp_path: Path
-) -> None:
+def test_followed_trace_is_read_like_a_complete_one(server: Server, body: bytes, cut: int, tmp_path: Path) -> None:
     path = tmp_path / "slow.json"
     path.write_bytes(body[: len(body) - cut])
     with Sender(server, path.read_bytes(), wait=60) as upload:
@@ -231,7 +229,7 @@ def test_a_trace_that_is_followed_is_read_like_one_that_is_whole(
 # -- killed workers ------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(start_server: StartServer, body: bytes) -> None:
+def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_attempts=1)
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
@@ -248,7 +246,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(start_serv
     assert files(server) == {upload.id}
 
 
-def test_a_worker_that_does_not_listen_holds_up_no_upload(server: Server, body: bytes) -> None:
+def test_unresponsive_worker_delays_no_upload(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send(3 * BLOCK)
         worker = following(server, upload)
@@ -261,10 +259,10 @@ def test_a_worker_that_does_not_listen_holds_up_no_upload(server: Server, body: 
     assert described(server, upload.id)["state"] == "ready"
 
 
-# -- the end of the server -----------------------------------------------------------------------------------------
+# -- server shutdown -----------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_killed_takes_its_worker_along_and_leaves_nothing(server: Server, body: bytes) -> None:
+def test_killed_server_ends_its_worker_and_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
         worker = following(server, upload)
@@ -278,7 +276,7 @@ def test_a_server_that_is_killed_takes_its_worker_along_and_leaves_nothing(serve
     assert server.api.get("/traces").json()["traces"] == []
 
 
-def test_a_server_that_is_stopped_ends_within_its_deadline(start_server: StartServer, body: bytes) -> None:
+def test_stopped_server_ends_within_its_deadline(start_server: StartServer, body: bytes) -> None:
     server = start_server(shutdown_s=1)
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
@@ -293,10 +291,10 @@ def test_a_server_that_is_stopped_ends_within_its_deadline(start_server: StartSe
     assert files(server) == set()
 
 
-# -- many at once --------------------------------------------------------------------------------------------------
+# -- concurrency ---------------------------------------------------------------------------------------------------
 
 
-def test_of_two_uploads_at_once_one_is_followed_and_both_are_ready(start_server: StartServer, body: bytes) -> None:
+def test_two_simultaneous_uploads_become_ready_with_one_followed(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_workers=1)
     with Sender(server, body, wait=60) as first, Sender(server, body, wait=60) as second:
         for upload in (first, second):
@@ -312,7 +310,7 @@ def test_of_two_uploads_at_once_one_is_followed_and_both_are_ready(start_server:
     assert files(server) == {first.id, second.id}
 
 
-def test_a_slow_upload_holds_up_no_other_trace(start_server: StartServer, body: bytes, step_trace: Path) -> None:
+def test_slow_upload_delays_no_other_trace(start_server: StartServer, body: bytes, step_trace: Path) -> None:
     server = start_server(ingest_workers=1)
     with Sender(server, body) as slow:
         slow.send(3 * BLOCK)
@@ -323,19 +321,19 @@ def test_a_slow_upload_holds_up_no_other_trace(start_server: StartServer, body: 
     assert described(server, slow.id)["state"] == "ready"
 
 
-def test_an_upload_is_followed_as_soon_as_there_is_room(start_server: StartServer, body: bytes) -> None:
+def test_upload_is_followed_once_a_worker_is_free(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_workers=1)
-    with Sender(server, body) as later, Sender(server, body, wait=60) as first:
+    with Sender(server, body) as second, Sender(server, body, wait=60) as first:
         first.send(3 * BLOCK)
         following(server, first)
-        later.send(3 * BLOCK)
+        second.send(3 * BLOCK)
         assert first.answer()[1]["state"] == "ready"
 
-        later.send_all_but_the_end()
-        following(server, later)
+        second.send_all_but_the_end()
+        following(server, second)
 
-        assert later.answer()[0] == 201
-    assert described(server, later.id)["state"] == "ready"
+        assert second.answer()[0] == 201
+    assert described(server, second.id)["state"] == "ready"
 
 
 def test_a_trace_can_be_deleted_right_after_its_last_byte(server: Server, body: bytes) -> None:

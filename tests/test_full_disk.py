@@ -116,9 +116,9 @@ def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
     server: Server, disk: Disk, body: bytes, share: float
 ) -> None:
     first = ready(server, body)
-    needed = columns_bytes(server, first)
+    size = columns_bytes(server, first)
     server.api.delete(f"/traces/{first}").raise_for_status()
-    disk.leave(len(body) + round(needed * share))
+    disk.leave(len(body) + round(size * share))
 
     answer = put(server, body)
 
@@ -132,7 +132,7 @@ def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
         assert names_below(server, "originals") == set()
     eventually(lambda: not names_below(server, "columns", "incoming"))
     disk.empty()
-    assert columns_bytes(server, ready(server, body)) == needed
+    assert columns_bytes(server, ready(server, body)) == size
 
 
 @pytest.mark.parametrize("kind", ["split", "merge"])
@@ -177,18 +177,18 @@ def whole_or_nothing(server: Server, method: str, path: str, **options: Any) -> 
 
 @pytest.mark.parametrize("free", [0, 300_000])
 @pytest.mark.parametrize("cut", [False, True])
-def test_downloads_on_a_full_disk_are_whole_or_refused_or_broken(
+def test_downloads_on_a_full_disk_are_complete_or_refused_or_broken(
     server: Server, disk: Disk, body: bytes, free: int, cut: bool
 ) -> None:
     trace = ready(server, body)
     params: dict[str, Any] = {"format": "json"} | ({"steps": 10} if cut else {"order": "original"})
-    whole = server.api.get(f"/traces/{trace}/download", params=params)
-    assert whole.status_code == 200, whole.text
+    complete = server.api.get(f"/traces/{trace}/download", params=params)
+    assert complete.status_code == 200, complete.text
     disk.leave(free)
 
     answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=params)
 
-    assert answer is None or is_refused(answer) or answer.content == whole.content
+    assert answer is None or is_refused(answer) or answer.content == complete.content
     eventually(lambda: names_below(server, "columns", "incoming") == {trace})
 
 
@@ -222,7 +222,7 @@ def test_analyses_on_a_full_disk_answer_or_are_refused(server: Server, disk: Dis
 # -- the catalog ------------------------------------------------------------------------------------------------------
 
 
-def test_changes_on_a_full_disk_are_made_or_refused_and_a_trace_can_be_deleted(
+def test_changes_on_a_full_disk_succeed_or_are_refused_and_a_trace_can_be_deleted(
     server: Server, disk: Disk, body: bytes
 ) -> None:
     trace = ready(server, body)
@@ -248,7 +248,7 @@ def test_changes_on_a_full_disk_are_made_or_refused_and_a_trace_can_be_deleted(
     assert ready(server, SMALL)
 
 
-def test_tokens_on_a_full_disk_are_made_or_refused(server: Server, disk: Disk) -> None:
+def test_tokens_on_a_full_disk_are_created_or_refused(server: Server, disk: Disk) -> None:
     def add(name: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "service", "token", "add", name, "--scope", "read", "--data", str(server.data)],
@@ -270,7 +270,7 @@ def test_tokens_on_a_full_disk_are_made_or_refused(server: Server, disk: Disk) -
 # -- uploads and restarts -------------------------------------------------------------------------------------------
 
 
-def test_a_resumable_upload_on_a_full_disk_goes_on_once_there_is_room(server: Server, disk: Disk, body: bytes) -> None:
+def test_resumable_upload_on_a_full_disk_continues_once_space_is_free(server: Server, disk: Disk, body: bytes) -> None:
     upload = tus.begin(server, len(body))
     disk.leave(len(body) // 2)
 
@@ -342,9 +342,7 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
 
 
 @pytest.mark.parametrize("bound", ["disk", "budget"])
-def test_a_sort_that_has_no_room_to_spill_fails_clearly(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, bound: str
-) -> None:
+def test_sort_without_room_to_spill_fails_clearly(disk: Disk, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     columns = write_columns(disk.root / "columns", b"".join(trace_chunks(sized(TraceShape(), 40_000_000))))
     monkeypatch.setattr(database, "MEMORY_MAX", 32 << 20)
     if bound == "disk":

@@ -32,7 +32,7 @@ class Compiled(event.Listener):
 
 event.register("numba:compile", Compiled())
 """
-"""Runs at the start of each process of the installation (site's `sitecustomize`): notes what numba compiles."""
+"""Runs as each process of the installation starts (site's `sitecustomize`): logs the functions that numba compiles."""
 
 UNPRIVILEGED = """
 import ctypes, os, sys
@@ -108,7 +108,7 @@ def files(prefix: Path) -> set[Path]:
 
 def test_a_read_only_installation_in_another_place_compiles_nothing(prefix: Path, tmp_path: Path) -> None:
     compiled_ahead = (prefix.parent / "ahead").read_text().splitlines()
-    before = files(prefix)
+    original_files = files(prefix)
     server = Installed(prefix / "bin" / "python", tmp_path / "data").start()
     try:
         for path in (*sorted(DATA.glob("*.gz")), write_trace(tmp_path / "gpu.json", TraceShape(steps=2))):
@@ -124,13 +124,13 @@ def test_a_read_only_installation_in_another_place_compiles_nothing(prefix: Path
     assert machine_code.NOT_KEPT.split(":")[0] not in server.log_text()
     assert len(compiled_ahead) > 50
     assert not (prefix.parent / "compiled").exists(), (prefix.parent / "compiled").read_text()
-    assert files(prefix) == before
+    assert files(prefix) == original_files
 
 
-def test_machine_code_that_can_not_be_kept_is_logged(prefix: Path, tmp_path: Path) -> None:
-    (kept,) = (prefix / "share" / "tracedock").glob("machine-code-*")
+def test_failure_to_store_machine_code_is_logged(prefix: Path, tmp_path: Path) -> None:
+    (folder,) = (prefix / "share" / "tracedock").glob("machine-code-*")
     freeze(prefix, writable=True)
-    kept.rename(tmp_path / "away")
+    folder.rename(tmp_path / "away")
     freeze(prefix)
     server = Installed(prefix / "bin" / "python", tmp_path / "data").start()
     try:
@@ -138,5 +138,5 @@ def test_machine_code_that_can_not_be_kept_is_logged(prefix: Path, tmp_path: Pat
     finally:
         server.stop()
         freeze(prefix, writable=True)
-        (tmp_path / "away").rename(kept)
+        (tmp_path / "away").rename(folder)
         freeze(prefix)

@@ -25,7 +25,7 @@ EVENTS = 150  # of a part
 SPAN_MAX = 800  # bytes that are lost or duplicated
 SLOWEST_S = 10
 LOST_MAX = 3
-"""Events that may be lost beside those that a change touches."""
+"""Events that may be lost in addition to those that a change touches."""
 
 Row = tuple[object, ...]
 
@@ -60,10 +60,10 @@ def read(text: bytes) -> tuple[list[Row], Document]:
 def text_and_spans(path: Path) -> tuple[str, list[tuple[int, int]]]:
     """Return the text of a trace, and the span of each event, as json parses it."""
     text = gzip.decompress(path.read_bytes()).decode("ascii")  # so that a character is a byte
-    decoder, between = json.JSONDecoder(), re.compile(r"[ \t\r\n,]*")
+    decoder, separators = json.JSONDecoder(), re.compile(r"[ \t\r\n,]*")
     at = text.index("[", text.index('"traceEvents"')) + 1
     spans: list[tuple[int, int]] = []
-    while text[at := between.match(text, at).end()] != "]":  # type: ignore[union-attr] # the pattern matches the empty string too
+    while text[at := separators.match(text, at).end()] != "]":  # type: ignore[union-attr] # always matches
         _, end = decoder.raw_decode(text, at)
         spans.append((at, end))
         at = end
@@ -167,8 +167,8 @@ CHANGES: dict[str, Change] = {
 
 
 def traces() -> list[Path]:
-    beside = [path for path in SHARED.glob("*.gz") if not path.name.startswith("large_integers")]
-    return sorted([*DATA.glob("*.gz"), *beside, *SHARED.glob("dlrm_8_ranks/worker0*")])
+    shared_traces = [path for path in SHARED.glob("*.gz") if not path.name.startswith("large_integers")]
+    return sorted([*DATA.glob("*.gz"), *shared_traces, *SHARED.glob("dlrm_8_ranks/worker0*")])
 
 
 QUICK = ("cpu_train_steps", "cpu_gloo_rank0", "h100_bert_small", "v100_resnet50_2021")
@@ -181,9 +181,9 @@ def count_lost(part: Part, changed: Changed, rows: list[Row]) -> int:
     def in_both(events: list[Row], originals: list[Row]) -> int:
         return sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(events, originals, strict=False)))
 
-    before = in_both(rows, part.rows)
-    behind = in_both(rows[before:][::-1], part.rows[before:][::-1])
-    return part.before(changed.start) + part.behind(changed.end) - before - behind
+    kept_before = in_both(rows, part.rows)
+    behind = in_both(rows[kept_before:][::-1], part.rows[kept_before:][::-1])
+    return part.before(changed.start) + part.behind(changed.end) - kept_before - behind
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def count_lost(part: Part, changed: Changed, rows: list[Row]) -> int:
     [pytest.param(path, marks=() if path.name.startswith(QUICK) else pytest.mark.slow) for path in traces()],
     ids=lambda path: path.name.split(".")[0],
 )
-def test_a_change_costs_only_events_near_it_and_is_told(path: Path) -> None:
+def test_change_costs_only_nearby_events_and_is_reported(path: Path) -> None:
     for turn in range(ROUNDS):
         part = part_of(path, Random(f"{path.name} {turn}"))
         for kind, change in CHANGES.items():

@@ -27,8 +27,8 @@ def read(path: Path) -> Any:
 
 def candidates() -> list[Path]:
     """The traces of this repository and the shared ones."""
-    every = {*DATA.glob("*.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")}
-    return sorted(every - set(malformed()))
+    paths = {*DATA.glob("*.gz"), *SHARED.glob("*.gz"), *SHARED.glob("*/*.pt.trace.json*")}
+    return sorted(paths - set(malformed()))
 
 
 def malformed() -> list[Path]:
@@ -71,7 +71,7 @@ def check_golden(trace: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", few_of(candidates()), ids=lambda path: path.name.split(".")[0])
-def test_a_trace_becomes_ready_with_exact_counts_and_bounds_and_every_slice_accounted_for(
+def test_trace_becomes_ready_with_exact_counts_and_bounds_and_every_slice_accounted_for(
     server: Server, path: Path
 ) -> None:
     events = read(path)["traceEvents"]
@@ -90,7 +90,7 @@ def test_a_trace_becomes_ready_with_exact_counts_and_bounds_and_every_slice_acco
 
 
 @pytest.mark.parametrize("path", malformed(), ids=lambda path: path.name.split(".")[0])
-def test_a_malformed_trace_becomes_ready_with_a_report_and_its_slices_are_all_there(server: Server, path: Path) -> None:
+def test_malformed_trace_becomes_ready_with_a_report_and_all_its_slices(server: Server, path: Path) -> None:
     text = path.read_bytes()
     trace: dict[str, Any] = server.upload(path)
     assert trace["state"] == "ready"

@@ -22,10 +22,10 @@ from tests.traces import TraceShape, sized, write_trace
 
 SOAK_S = 600
 MEMORY_MAX = 1 << 30
-"""Bytes that the server itself may take at any time."""
+"""Limit of the server process's memory in bytes."""
 OTHERS_MEDIAN_S = 0.05
 BUSY = {502, 503, 504, 507}
-"""Statuses of 500 and more that say that an engine ended, all is busy, or there is no time or room."""
+"""Expected statuses from 500 on: a dead engine, no capacity, no time or no space."""
 HOSTILE_SELECTIONS = (
     {"names": ["*a*a*a*a*a*aQ"]},
     {"names": ["*" * 999 + "a"]},
@@ -174,16 +174,14 @@ def assert_sound(server: Server, clients: Soak) -> None:
     assert [trace["id"] for trace in server.api.get("/traces").json()["traces"]] == [clients.trace]
 
 
-def test_half_a_minute_of_everything_at_once_breaks_nothing(
-    start_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_half_a_minute_of_mixed_load_breaks_nothing(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server = start_server(engine_deaths=1000)
     assert_sound(server, soak(server, tmp_path, 20))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(SOAK_S + 600)
-def test_ten_minutes_of_everything_at_once_break_nothing(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_ten_minutes_of_mixed_load_break_nothing(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server = start_server(engine_deaths=1000)
     clients = soak(server, tmp_path, SOAK_S)
     assert_sound(server, clients)

@@ -66,7 +66,7 @@ def slices(events: Events) -> dict[tuple[Any, Any], list[tuple[int, int]]]:
 @pytest.mark.parametrize("document", get_args(Document))
 @pytest.mark.parametrize("era", get_args(Era))
 @pytest.mark.parametrize("layout", get_args(Layout))
-def test_expected_is_what_json_reads(layout: Layout, era: Era, document: Document) -> None:
+def test_expected_results_equal_those_of_json(layout: Layout, era: Era, document: Document) -> None:
     shape = TraceShape(steps=6, layout=layout, era=era, document=document, devices=(0, 1), stacks=True)
 
     envelope, events = read(shape)
@@ -94,7 +94,7 @@ def test_expected_is_what_json_reads(layout: Layout, era: Era, document: Documen
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
-def test_every_layout_says_the_same(layout: Layout) -> None:
+def test_every_layout_has_the_same_content(layout: Layout) -> None:
     def sorted_events(shape: TraceShape) -> list[str]:
         return sorted(json.dumps(event, sort_keys=True, default=str) for event in read(shape)[1])
 
@@ -111,7 +111,7 @@ def test_an_era_writes_its_own_decimals(era: Era, decimals: int) -> None:
 
 
 @pytest.mark.parametrize("position", ["before", "after", None])
-def test_the_base_stands_where_it_is_told(position: Any) -> None:
+def test_base_is_at_the_requested_position(position: Any) -> None:
     text = text_of(TraceShape(base_position=position))
 
     base, events = text.find(b'"baseTimeNanoseconds"'), text.index(b'"traceEvents"')
@@ -129,7 +129,7 @@ def test_a_trace_without_rank_has_no_distributed_info_and_no_collectives() -> No
     assert not [event for event in events if "nccl" in event["name"] or "comms" in event["name"]]
 
 
-def test_a_step_holds_as_many_kernels_as_asked() -> None:
+def test_step_has_the_requested_number_of_kernels() -> None:
     answers = expected(TraceShape(steps=5, kernels=40))
 
     assert answers.counts["X|kernel"] == 5 * 40
@@ -189,12 +189,12 @@ def test_sixteen_gpus_are_declared_and_streams_are_named() -> None:
     assert {(0, 7, "stream 7"), (0, 20, "stream 20")} <= names
 
 
-def test_equal_shapes_make_equal_bytes_and_seeds_make_others() -> None:
+def test_equal_shapes_make_equal_bytes_and_other_seeds_make_other_bytes() -> None:
     assert text_of(TraceShape()) == text_of(TraceShape())
     assert text_of(TraceShape()) != text_of(TraceShape(seed=1))
 
 
-def test_chunks_stay_small_however_long_the_trace_or_the_step() -> None:
+def test_chunks_stay_small_for_any_length_of_trace_and_step() -> None:
     long, wide = TraceShape(steps=400), TraceShape(steps=2, kernels=3000)
 
     assert max(map(len, trace_chunks(long))) < 1 << 18
@@ -220,7 +220,7 @@ def test_a_multi_member_file_has_members_that_begin_inside_an_event(tmp_path: Pa
     assert len(text_of(TraceShape())) % (1 << 16)
 
 
-def test_sized_meets_the_size_asked() -> None:
+def test_sized_shape_has_the_requested_size() -> None:
     size = 3_000_000
 
     shape = sized(replace(TraceShape(), kernels=50), size)
@@ -228,13 +228,13 @@ def test_sized_meets_the_size_asked() -> None:
     assert abs(len(text_of(shape)) - size) < 0.05 * size
 
 
-def test_committed_examples_are_what_is_made() -> None:
+def test_committed_examples_equal_generated_ones() -> None:
     texts = examples()
 
     assert {file.name for file in EXAMPLES.iterdir()} == texts.keys()
     for name, text in texts.items():
         packed = EXAMPLES.joinpath(name).read_bytes()
-        assert gzip.decompress(packed) == text, "make them again: python -m tests.traces --examples docs/examples"
+        assert gzip.decompress(packed) == text, "regenerate them: python -m tests.traces --examples docs/examples"
         assert len(packed) < 100_000
 
 

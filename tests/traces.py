@@ -182,13 +182,13 @@ def _compressor(file: IO[bytes], compress: Compression) -> AbstractContextManage
 
 
 def _write_members(file: IO[bytes], chunks: Iterator[bytes]) -> None:
-    held = bytearray()
+    buffer = bytearray()
     for chunk in chunks:
-        held += chunk
-        while len(held) > MEMBER_BYTES:
-            file.write(gzip.compress(held[:MEMBER_BYTES], 1, mtime=0))
-            del held[:MEMBER_BYTES]
-    file.write(gzip.compress(held, 1, mtime=0))
+        buffer += chunk
+        while len(buffer) > MEMBER_BYTES:
+            file.write(gzip.compress(buffer[:MEMBER_BYTES], 1, mtime=0))
+            del buffer[:MEMBER_BYTES]
+    file.write(gzip.compress(buffer, 1, mtime=0))
 
 
 def _key(event: Event) -> str:

@@ -684,5 +684,5 @@ def _header(rank: Rank) -> dict[str, Any]:
 
 
 def _entry(key: str, value: object) -> str:
-    spread = 2 if isinstance(value, list) else None
-    return f"{json.dumps(key)}: {textwrap.indent(json.dumps(value, indent=spread), '  ').lstrip()}"
+    indent = 2 if isinstance(value, list) else None
+    return f"{json.dumps(key)}: {textwrap.indent(json.dumps(value, indent=indent), '  ').lstrip()}"

@@ -76,8 +76,8 @@ class TraceShape:
     @property
     def base_ns(self) -> int | None:
         """The document's `baseTimeNanoseconds`; None if it has none."""
-        written = self.era == "relative" and self.document == "object" and self.base_position is not None
-        return BASE_NS if written else None
+        has_base = self.era == "relative" and self.document == "object" and self.base_position is not None
+        return BASE_NS if has_base else None
 
     @property
     def start_ns(self) -> int:

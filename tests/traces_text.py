@@ -147,6 +147,6 @@ def _header(shape: TraceShape) -> dict[str, object]:
 
 
 def _entry(key: str, value: object, shape: TraceShape) -> str:
-    spread = shape.layout == "indented" or (shape.layout != "one_line" and isinstance(value, list))
-    text = json.dumps(value, indent=2 if spread else None)
+    is_multiline = shape.layout == "indented" or (shape.layout != "one_line" and isinstance(value, list))
+    text = json.dumps(value, indent=2 if is_multiline else None)
     return f"{json.dumps(key)}: {textwrap.indent(text, '  ').lstrip()}"

@@ -123,8 +123,8 @@ def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[str, int, i
     for name, _, dur in parts:
         durations.setdefault(name, []).append(dur * 1000)
     expected: dict[str, Any] = {
-        name: [len(all_), sum(all_), pytest.approx(statistics.mean(all_)), min(all_), max(all_)]
-        for name, all_ in durations.items()
+        name: [len(lengths), sum(lengths), pytest.approx(statistics.mean(lengths)), min(lengths), max(lengths)]
+        for name, lengths in durations.items()
     }
     answer = ask("annotations", [region(name, at, dur) for name, at, dur in parts])
     columns = ("count", "sum_ns", "mean_ns", "min_ns", "max_ns")

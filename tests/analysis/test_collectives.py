@@ -20,7 +20,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
 GIB = 2**30 / 10**9
-"""Bytes of what TraceLens calls a GB."""
+"""Bytes of TraceLens's GB."""
 
 
 def lens(trace: str, table: str) -> list[dict[str, str]]:

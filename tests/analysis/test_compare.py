@@ -163,13 +163,15 @@ def test_cycles_of_a_rank_are_matched_by_their_order(ask: Ask) -> None:
     assert rows == [(0, 3, 5, 200_000), (1, 13, 25, 300_000)]
 
 
-@pytest.mark.parametrize(("swapped", "verdict", "says"), [(False, "new", "Only the other"), (True, "gone", "Only the")])
-def test_comparison_of_gpu_with_cpu_has_a_note(ask: Ask, swapped: bool, verdict: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("swapped", "verdict", "beginning"), [(False, "new", "Only the other"), (True, "gone", "Only the")]
+)
+def test_comparison_of_gpu_with_cpu_has_a_note(ask: Ask, swapped: bool, verdict: str, beginning: str) -> None:
     sides = [trace(), trace(("a", 5))]
     answer = ask("compare", *(sides[::-1] if swapped else sides))
     assert {row["verdict"] for row in answer["kernels"]} == {verdict}
     [note] = answer.answer.notes
-    assert note.startswith(says)
+    assert note.startswith(beginning)
     assert "runs on the CPU alone" in note
     assert ask("compare", sides[1], sides[1]).answer.notes == []
 
@@ -265,7 +267,7 @@ def test_order_among_siblings_decides_between_equal_ops_and_shapes(ask: Ask) -> 
     assert matches(answer) == {("a1", "a2", "op", 2, 2), ("b1", "b2", "op", 1, 1)}
 
 
-def test_place_in_the_call_tree_decides_whatever_the_step_number(ask: Ask) -> None:
+def test_place_in_the_call_tree_decides_for_any_step_number(ask: Ask) -> None:
     def model(first: int, count: int, names: tuple[str, str]) -> list[dict[str, Any]]:
         def layer(module: str, name: str) -> tuple[Any, ...]:
             linear = op("aten::mm", launch(name), shapes=[[4, 4]])
@@ -310,9 +312,9 @@ def test_real_trace_with_all_kernels_renamed_is_matched(ask: Ask, name: str) -> 
         if entry.get("cat") == "kernel":
             entry["name"] += "_v2"
     rows = [row for row in ask("compare", real(name), json.dumps(document))["kernels"] if row["kind"] == "kernel"]
-    right = [row for row in rows if row["matched_by"] == "op" and row["name"] == f"{row['base_name']}_v2"]
-    assert sum(row["base_count"] for row in right) > 0.95 * sum(row["base_count"] for row in rows)
-    assert all(row["base_count"] == row["count"] for row in right)
+    matched = [row for row in rows if row["matched_by"] == "op" and row["name"] == f"{row['base_name']}_v2"]
+    assert sum(row["base_count"] for row in matched) > 0.95 * sum(row["base_count"] for row in rows)
+    assert all(row["base_count"] == row["count"] for row in matched)
 
 
 @needs_shared

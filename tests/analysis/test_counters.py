@@ -121,7 +121,7 @@ def test_trace_of_ranges_is_referred_to_counters(ask: Ask) -> None:
         with pytest.raises(NotApplicable, match="range profiler was on: GPU work has counters"):
             ask(name, [*OPS, *LAUNCHES, *RANGES])
     [row] = ask("temporal_breakdown", [*OPS, *LAUNCHES, *RANGES, work(100, 1)])["breakdown"]
-    assert row["busy_ns"] == 1_000, "a range is no work: it lasts as long as all passes"
+    assert row["busy_ns"] == 1_000, "a range is no work: it spans all passes of the profiler"
 
 
 def test_trace_without_ranges_is_not_applicable(ask: Ask) -> None:

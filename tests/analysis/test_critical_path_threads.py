@@ -30,7 +30,7 @@ A100_AS_IT_IS = {4: 101_646_000, 5: 101_398_000, 6: 101_203_000}
 
 needs_hta = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed here: `make hta` does that"),
+    pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed: run `make hta`"),
 ]
 SHAPES: dict[str, Any] = {
     "host_bound": {"kernel_us": 6, "host_us": 20},
@@ -295,12 +295,12 @@ def _longest(host: list[Event]) -> int:
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
     stacks: dict[int, list[int]] = {1: [], 2: []}
-    last: dict[int, tuple[Point, int] | None] = {1: None, 2: None}
+    latest: dict[int, tuple[Point, int] | None] = {1: None, 2: None}
     called_from: Point | None = None
 
     def reach(thread: int, point: Point, at: int) -> None:
         nonlocal called_from
-        own, caller = last[thread], last[3 - thread]
+        own, caller = latest[thread], latest[3 - thread]
         counts = bool(stacks[thread])
         acted = caller is not None and (own is None or caller[1] > own[1]) and caller[1] <= at
         if thread == 1 and acted and caller and not stacks[2] and (not counts or (own and called_from == own[0])):
@@ -311,7 +311,7 @@ def _longest(host: list[Event]) -> int:
             edges[point].append((caller[0], (at - caller[1]) * bool(stacks[1])))
         if own is not None:
             edges[point].append((own[0], (at - own[1]) * counts))
-        last[thread] = (point, at)
+        latest[thread] = (point, at)
 
     def close(until: int) -> None:
         for thread in (2, 1):

@@ -33,7 +33,7 @@ Compared = tuple[Callable[..., dict[str, Rows]], dict[str, Any]]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed here: `make hta` does that"),
+    pytest.mark.skipif(not PYTHON.exists(), reason="HTA is not installed: run `make hta`"),
 ]
 
 

@@ -115,7 +115,7 @@ def test_kernels_equal_tensorboard(name: str, ask: Ask) -> None:
         if cores == "Yes" or "wmma_tensorop" in kernel:  # a category that TensorBoard does not know
             assert row["tensor_cores"] == "yes"
         else:
-            assert row["tensor_cores"] == "no", "each of its names is known"
+            assert row["tensor_cores"] == "no", "each of its names is classified"
         for column, value in {"sum_ns": total, "mean_ns": mean, "max_ns": longest, "min_ns": shortest}.items():
             assert row[column] / 1000 == pytest.approx(value, abs=1)
         assert [row["blocks_per_sm"] or 0, row["occupancy_pct"] or 0] == pytest.approx(metrics, abs=0.0051)
@@ -235,7 +235,7 @@ def test_work_has_no_op_if_several_ops_share_its_external_id(ask: Ask) -> None:
     assert [(row["rule"], row["work"]) for row in answer["attribution"]] == [("no_launch", 2)]
 
 
-def test_work_has_the_op_around_its_launch_whatever_its_external_id_is(ask: Ask) -> None:
+def test_work_has_the_op_around_its_launch_for_any_external_id(ask: Ask) -> None:
     trace = [
         op(1, "aten::linear", 0) | {"dur": 10},
         op(2, "aten::mm", 2) | {"dur": 4},

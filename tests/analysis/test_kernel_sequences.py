@@ -24,11 +24,11 @@ def op(name: str, start: float, dur: float, tid: int = 1, cat: str = "cpu_op") -
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": dur, "args": {}}
 
 
-def brute(events: list[Event], wanted: str, least: int) -> dict[tuple[str, ...], tuple[int, int, int]]:
+def brute(events: list[Event], pattern: str, least: int) -> dict[tuple[str, ...], tuple[int, int, int]]:
     """Return count, device time and host time of each sequence, keyed by operator and kernels; times in ns."""
     slices = [(int(event["ts"] * 1000), int((event["ts"] + event["dur"]) * 1000), event) for event in events]
-    cats = ("cpu_op", "user_annotation") if wanted else ("cpu_op",)
-    ops = [slice_ for slice_ in slices if slice_[2]["cat"] in cats and wanted in slice_[2]["name"]]
+    cats = ("cpu_op", "user_annotation") if pattern else ("cpu_op",)
+    ops = [slice_ for slice_ in slices if slice_[2]["cat"] in cats and pattern in slice_[2]["name"]]
 
     def encloses(outer: tuple[int, int, Event], inner: tuple[int, int, Event]) -> bool:
         same_thread = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
@@ -79,11 +79,11 @@ def test_sequences_of_real_traces_are_exact(name: str, operator: str, ask: Ask) 
     ]
     calls = [event for event in events if "cuda_" in event["cat"] and "correlation" in event["args"]]
     ops = [event for event in events if event["cat"] in ("cpu_op", "user_annotation") and operator in event["name"]]
-    done = [event for event in events if event["cat"] in WORK]
-    expected = brute([*ops, *calls, *done], operator, 2)
+    work = [event for event in events if event["cat"] in WORK]
+    expected = brute([*ops, *calls, *work], operator, 2)
     assert expected
-    all_of_them = {"min_length": 2, "top": 100_000, "names": 10_000}
-    rows = ask("kernel_sequences", real(name), operator=operator, **all_of_them)["sequences"]
+    limits = {"min_length": 2, "top": 100_000, "names": 10_000}
+    rows = ask("kernel_sequences", real(name), operator=operator, **limits)["sequences"]
     assert summary_of(rows) == expected
     assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
     assert all(row["length"] == len(row["kernels"].split(" | ")) for row in rows)

@@ -35,7 +35,7 @@ def test_operators_equal_torch_key_averages(name: str, group_by: str, ask: Ask) 
     answer = golden("key_averages", name)
     expected = answer.get("by_name" if group_by == "name" else "by_shape")
     if expected is None:
-        pytest.skip("torch was not asked for it")
+        pytest.skip("there is no result of torch for it")
     rows = ask("operators", SHARED / f"torch213_cpu/{name}.pt.trace.json", group_by=group_by)
     assert Counter(
         (
@@ -152,7 +152,7 @@ def test_work_without_an_external_id_counts_for_the_operator_of_its_launch(ask: 
         assert answer["totals"][0]["unattributed_ns"] == 1_000
 
 
-def test_shapes_are_grouped_whatever_their_spelling(ask: Ask) -> None:
+def test_shapes_are_grouped_for_any_spelling(ask: Ask) -> None:
     events = [
         _slice("a", 0, 1, args={"Input Dims": [[2, 3], []], "Input type": ["float", ""]}),
         _slice("a", 1, 2, args={"Input dims": [[2, 3], []]}),

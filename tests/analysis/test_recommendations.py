@@ -67,7 +67,7 @@ def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
     assert row["end_ns"] - row["start_ns"] == 2_146_000
     [cores] = [row for row in answer["checks"] if row["rule"] == "tensor_cores"]
     assert (cores["found"], cores["value"]) == ("yes", pytest.approx(2.986, abs=0.001)), (
-        "operators are known by launches"
+        "operators are found by launches"
     )
 
 
@@ -134,7 +134,7 @@ def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -
     assert applied_checks(ask, accelerated) == {}
     assert applied_checks(ask, of(tmp_path, *ops, *work, gpu={**GPU, "computeMajor": 6}, name="old")) == {}
     unknown = of(tmp_path, *ops, *work, kernel(95, 1, "mine"), name="unknown")
-    assert applied_checks(ask, unknown) == {}, "one kernel has a name that no pattern knows"
+    assert applied_checks(ask, unknown) == {}, "one kernel has a name that no pattern matches"
     assert applied_checks(ask, unknown, rules="tensorboard").keys() == {"tensor_cores"}
 
 
@@ -178,11 +178,11 @@ def test_distributed_data_parallel_without_nccl_gives_advice(ask: Ask, tmp_path:
 def test_each_recommendation_has_evidence(name: str, ask: Ask) -> None:
     answer = ask("recommendations", TRACES[name])
     for row in answer["recommendations"]:
-        mine = [
+        evidence = [
             entry for entry in answer["evidence"] if (entry["rule"], entry["device"]) == (row["rule"], row["device"])
         ]
-        assert mine
-        assert all(entry["measure"] and entry["unit"] and entry["value"] is not None for entry in mine)
+        assert evidence
+        assert all(entry["measure"] and entry["unit"] and entry["value"] is not None for entry in evidence)
     assert {row["rule"] for row in answer["evidence"]} == set(rules(answer["recommendations"]))
 
 
@@ -239,12 +239,12 @@ def test_mi300_with_bf16_gets_no_mixed_precision_advice(ask: Ask) -> None:
 
 
 def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path) -> None:
-    used, unused = of_mm(tmp_path, "used", MFMA, VALU, gpu=MI300), of_mm(tmp_path, "unused", VALU, gpu=MI300)
-    assert advised(ask, used, "tensor_cores") == ("no", None)
-    check, advice = advised(ask, unused, "tensor_cores")
+    mfma_trace, plain_trace = of_mm(tmp_path, "used", MFMA, VALU, gpu=MI300), of_mm(tmp_path, "unused", VALU, gpu=MI300)
+    assert advised(ask, mfma_trace, "tensor_cores") == ("no", None)
+    check, advice = advised(ask, plain_trace, "tensor_cores")
     assert check == "yes"
     assert "mixed precision" in (advice or "")
-    assert figures(ask("recommendations", unused), "tensor_cores")["matrices are multiplied in fp32"] == 1
+    assert figures(ask("recommendations", plain_trace), "tensor_cores")["matrices are multiplied in fp32"] == 1
     radeon = {**MI300, "name": "AMD Radeon RX 6900 XT", "computeMajor": 10}
     assert advised(ask, of_mm(tmp_path, "radeon", VALU, gpu=radeon), "tensor_cores") == ("unknown", None)
     assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)

@@ -87,7 +87,7 @@ def test_each_moment_counts_for_the_first_matching_type(ask: Ask) -> None:
     assert (row["compute_ns"], row["mem_ns"]) == (20000, 8000)
 
 
-def test_kernel_with_collective_metadata_communicates_whatever_its_name(ask: Ask) -> None:
+def test_kernel_with_collective_metadata_communicates_under_any_name(ask: Ask) -> None:
     answer: dict[str, Any] = {"Collective name": "allreduce", "External id": 9}
     collective = call(0, 1, "record_param_comms") | {"cat": "cpu_op", "args": {"External id": 9}}
     trace = [collective, work(1, 5, name="multimem", **answer), work(6, 2, name="multimem")]
@@ -171,12 +171,12 @@ def test_parts_add_up_to_the_span_instant_by_instant(ask: Ask, parts: list[tuple
 @pytest.mark.parametrize("memset", ["mem", "comp"])
 @pytest.mark.parametrize("name", ["a100_nccl_3_steps", "mi300_resnet_rank0_of_8", "v100_resnet50_2021"])
 def test_columns_equal_those_read_by_the_database(name: str, memset: str, ask: Ask) -> None:
-    whole = ask("temporal_breakdown", real(name), memset=memset)
-    assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=Selection())
+    answer = ask("temporal_breakdown", real(name), memset=memset)
+    assert answer == ask("temporal_breakdown", real(name), memset=memset, selection=Selection())
     narrow = Selection(
         categories=[category for category in ("Kernel", "Memcpy", "Memset") if name.endswith("2021")] or NARROW
     )
-    assert whole == ask("temporal_breakdown", real(name), memset=memset, selection=narrow)
+    assert answer == ask("temporal_breakdown", real(name), memset=memset, selection=narrow)
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -185,10 +185,10 @@ def test_columns_equal_those_read_by_the_database(name: str, memset: str, ask: A
     st.integers(1, 70),
     st.randoms(use_true_random=False),
 )
-def test_times_add_up_whatever_the_order_of_events(ask: Ask, parts: list[Any], border: int, random: Random) -> None:
+def test_times_add_up_for_any_order_of_events(ask: Ask, parts: list[Any], border: int, random: Random) -> None:
     trace = [step(1, 0, border), step(2, border, 90 - border), *(work(at, dur, *kind) for at, dur, kind in parts)]
-    whole = ask("temporal_breakdown", trace)["breakdown"][0]
-    assert ask("temporal_breakdown", random.sample(trace, len(trace)))["breakdown"] == [whole]
+    row = ask("temporal_breakdown", trace)["breakdown"][0]
+    assert ask("temporal_breakdown", random.sample(trace, len(trace)))["breakdown"] == [row]
     sums = dict.fromkeys(("busy", "compute", "comm", "mem", "overlap", "exposed_comm", "exposed_mem"), 0)
     for start, end in ((0, border), (border, 90)):
         window = Window(start_ns=start * 1000, end_ns=end * 1000)
@@ -196,7 +196,7 @@ def test_times_add_up_whatever_the_order_of_events(ask: Ask, parts: list[Any], b
         with suppress(NotApplicable, NothingSelected):
             for name in sums:
                 sums[name] += ask("temporal_breakdown", trace, selection=half)["breakdown"][0][f"{name}_ns"]
-    assert sums == {name: whole[f"{name}_ns"] for name in sums}
+    assert sums == {name: row[f"{name}_ns"] for name in sums}
 
 
 @needs_shared

@@ -74,11 +74,11 @@ def test_times_match_the_slices_that_contain_them(rows: Slices, times: list[int]
     assert outside.tolist() == [not any(start <= time <= end for start, end in pairs) for time in sorted(times)]
 
 
-@pytest.mark.parametrize("spread", [1, 1 << 40], ids=["dense", "sparse"])
+@pytest.mark.parametrize("factor", [1, 1 << 40], ids=["dense", "sparse"])
 @given(ids=st.lists(st.integers(-2, 9)), wanted=st.lists(st.integers(-2, 9)))
-def test_first_match_of_an_id_is_its_first_index(spread: int, ids: list[int], wanted: list[int]) -> None:
-    matches = nesting.first_matches(np.array(ids, np.int64) * spread, np.array(wanted, np.int64) * spread)
-    assert matches.tolist() == [ids.index(id_) if id_ > 0 and id_ in ids else nesting.NONE for id_ in wanted]
+def test_first_match_of_an_id_is_its_first_index(factor: int, ids: list[int], queries: list[int]) -> None:
+    matches = nesting.first_matches(np.array(ids, np.int64) * factor, np.array(queries, np.int64) * factor)
+    assert matches.tolist() == [ids.index(id_) if id_ > 0 and id_ in ids else nesting.NONE for id_ in queries]
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1).map(lambda key: key >> 60 << 60)))

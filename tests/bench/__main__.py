@@ -56,7 +56,9 @@ def main() -> None:
     """Measure a trace, or a generated one."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("trace", nargs="?", type=Path)
-    options.add_argument("--megabytes", type=int, default=500, help="size of the JSON that is made when none is given")
+    options.add_argument(
+        "--megabytes", type=int, default=500, help="size of the JSON that is generated if no trace is given"
+    )
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     options.add_argument(
         "--only",
@@ -113,7 +115,9 @@ def main() -> None:
         if step in wall:
             sys.stdout.write(f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson.\n")
     if HTA in wall:
-        sys.stdout.write(f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, from the file on.\n")
+        sys.stdout.write(
+            f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, including the import of the file.\n"
+        )
     if SESSION not in wall:
         return
     memory = peak[ENGINE]["process"]

@@ -66,7 +66,7 @@ def _query(name: str, trace: dict[str, Any]) -> str:
 def measure_hta(folder: Path, path: Path | None) -> list[Row]:
     """Measure HTA's main analyses, by HTA and here, each from the file; of a trace of 108 MB if none is given."""
     if not HTA_PYTHON.exists():
-        sys.stdout.write(f"{HTA_PYTHON} is not there: `make hta` installs Holistic Trace Analysis beside\n")
+        sys.stdout.write(f"{HTA_PYTHON} is missing: `make hta` installs Holistic Trace Analysis\n")
         return []
     if path is None:
         shape = sized(TraceShape(rank=0, steps=10), 108 * 10**6)

@@ -41,7 +41,7 @@ def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Pa
         answer.raise_for_status()
         account = answer.json()["account"]
         if not account["complete"]:
-            sys.exit(f"the session of {params} lost something: {account}")
+            sys.exit(f"the session of {params} is incomplete: {account}")
         return dict(account["slices"])
 
     start, end = trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]

@@ -92,12 +92,12 @@ def settle(server: Server) -> None:
 
 def run_alone(step: str, command: list[str]) -> Row:
     """Run a command, and measure its wall time and peak memory."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with Memory(process.pid, lambda _: "process") as memory:
         if process.wait():
             sys.exit(f"{command} failed")
-    return Row(step, time.perf_counter() - started, memory.peak_mb, memory.together_mb)
+    return Row(step, time.perf_counter() - start, memory.peak_mb, memory.together_mb)
 
 
 def role_of(process: psutil.Process) -> str:
@@ -117,10 +117,10 @@ def role_of(process: psutil.Process) -> str:
 @contextmanager
 def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
     """Time a block of calls to the server."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     with Memory(server.pid, role_of) as memory:
         yield
-    rows.append(Row(step, time.perf_counter() - started, memory.peak_mb, memory.together_mb))
+    rows.append(Row(step, time.perf_counter() - start, memory.peak_mb, memory.together_mb))
 
 
 def drain(server: Server, path: str, to: Path | None = None, **params: str | int) -> None:

@@ -73,7 +73,7 @@ def _report(rows: list[Row], latencies: list[float]) -> str:
     return "".join(
         [
             *(f"| {row.step:37} | {row.wall_s:8.2f} |\n" for row in rows),
-            *(lines or ["nginx is not here: `apt-get install nginx-light`.\n"]),
+            *(lines or ["nginx is not installed: `apt-get install nginx-light`.\n"]),
             f"{MANY}: the server took {peak:.0f} MB at most.\n",
             f"{BUSY}: {statistics.median(latencies) * 1e3:.1f} ms in the median of {len(latencies)}.\n",
         ]
@@ -85,9 +85,9 @@ def _in_turns(ways: Mapping[str, Callable[[], object]], afterwards: Callable[[],
     seconds = defaultdict[str, list[float]](list)
     for _ in range(ROUNDS):
         for step, upload in ways.items():
-            started = time.perf_counter()
+            start = time.perf_counter()
             upload()
-            seconds[step].append(time.perf_counter() - started)
+            seconds[step].append(time.perf_counter() - start)
             afterwards()
     return [Row(step, statistics.median(times)) for step, times in seconds.items()]
 
@@ -114,9 +114,9 @@ def _latencies(server: Server, uploads: list[Callable[[], object]]) -> list[floa
         load = threading.Thread(target=_at_once, args=[uploads])
         load.start()
         while load.is_alive():
-            started = time.perf_counter()
+            start = time.perf_counter()
             client.get(f"{server.url}/api/v1/traces").raise_for_status()
-            latencies.append(time.perf_counter() - started)
+            latencies.append(time.perf_counter() - start)
             time.sleep(0.01)
         load.join()
     return latencies

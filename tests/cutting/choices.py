@@ -245,16 +245,16 @@ spots = st.fixed_dictionaries({"pid": st.integers(0, 1), "tid": st.sampled_from(
 @st.composite
 def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Draw an operator, a launch in it, its GPU work, and the arrow between the two; any of them may be missing."""
-    number, external, here, there = draw(small_ids), draw(small_ids), draw(spots), draw(spots)
+    number, external, spot, other_spot = draw(small_ids), draw(small_ids), draw(spots), draw(spots)
     linked = {"correlation": number, "External id": external}
     lasting = {"ph": "X", "dur": draw(st.integers(0, 3))}
     arrow = {"cat": draw(st.sampled_from(["ac2g", "ac2g", "async"])), "id": number}
     events = [
-        {**lasting, **here, "cat": "cpu_op", "name": "a", "args": {"External id": external}},
-        {**lasting, **here, "cat": "cuda_runtime", "name": "b", "args": linked},
-        {**lasting, **there, "cat": "kernel", "name": "k", "args": {**linked, "device": 0, "stream": 7}},
-        {"ph": "s", **here, **arrow, "ts": draw(st.integers(0, 5))},
-        {"ph": "f", **there, **arrow},
+        {**lasting, **spot, "cat": "cpu_op", "name": "a", "args": {"External id": external}},
+        {**lasting, **spot, "cat": "cuda_runtime", "name": "b", "args": linked},
+        {**lasting, **other_spot, "cat": "kernel", "name": "k", "args": {**linked, "device": 0, "stream": 7}},
+        {"ph": "s", **spot, **arrow, "ts": draw(st.integers(0, 5))},
+        {"ph": "f", **other_spot, **arrow},
     ]
     return draw(st.lists(st.sampled_from(events), unique_by=events.index, max_size=5))
 

@@ -85,11 +85,11 @@ def test_rank_without_common_collectives_keeps_its_clock() -> None:
 
 
 def test_rank_is_aligned_through_another_rank() -> None:
-    first, last = ends(10, 20), ends(7010, group="tp")
-    between = ends(110, 120) | ends(2110, group="tp")
+    rank_0, rank_2 = ends(10, 20), ends(7010, group="tp")
+    middle = ends(110, 120) | ends(2110, group="tp")
 
-    assert shifts([first, last, between]) == [0, 2110 - 100 - 7010, -100]
-    assert shifts([first, between, last]) == [0, -100, 2110 - 100 - 7010]
+    assert shifts([rank_0, rank_2, middle]) == [0, 2110 - 100 - 7010, -100]
+    assert shifts([rank_0, middle, rank_2]) == [0, -100, 2110 - 100 - 7010]
 
 
 def test_two_ranks_align_with_each_other_without_the_first() -> None:
@@ -149,11 +149,11 @@ def test_collectives_without_a_number_match_by_name_and_order(tmp_path: Path) ->
 
 
 def test_annotations_are_the_collectives_of_a_host_backend(tmp_path: Path) -> None:
-    here = {"ph": "X", "pid": 1, "tid": 1}
+    place = {"ph": "X", "pid": 1, "tid": 1}
     events = [
-        {**here, "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 5, "dur": 2},
-        {**here, "cat": "user_annotation", "name": "forward", "ts": 9, "dur": 2},
-        {**here, "cat": "cpu_op", "name": "gloo:all_reduce", "ts": 15, "dur": 2},
+        {**place, "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 5, "dur": 2},
+        {**place, "cat": "user_annotation", "name": "forward", "ts": 9, "dur": 2},
+        {**place, "cat": "cpu_op", "name": "gloo:all_reduce", "ts": 15, "dur": 2},
     ]
     assert found_in(rank_of(tmp_path, 0, *events)) == {("name", "gloo:all_reduce", 0): 7000}
     with_kernel = rank_of(tmp_path, 1, *events, reduced(50, 1))
@@ -168,11 +168,11 @@ def test_event_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("align", "expected", "residual"),
+    ("align", "expected", "gap"),
     [("none", [0, 0], 500_000), ("base", [0, 3_000_000_000], 1_500_500_000), ("collectives", [0, -1_000_000], 0)],
 )
 def test_merge_shifts_times_by_the_requested_alignment(
-    align: Align, expected: list[int], residual: int, tmp_path: Path
+    align: Align, expected: list[int], gap: int, tmp_path: Path
 ) -> None:
     mark = {"ph": "i", "pid": 1, "tid": 1, "name": "mark", "ts": 40}
     ranks = [
@@ -187,9 +187,7 @@ def test_merge_shifts_times_by_the_requested_alignment(
     assert [rank["base_ns"] for rank in merged_ranks] == [BASE, BASE + 3_000_000_000]
     assert child.summary["base_ns"] == (BASE if align != "none" else None)
     assert [rank["collectives"] for rank in merged_ranks] == [2, 2]
-    assert [rank["residual_ns"] for rank in merged_ranks] == [
-        {"median": residual, "p95": residual, "max": residual}
-    ] * 2
+    assert [rank["residual_ns"] for rank in merged_ranks] == [{"median": gap, "p95": gap, "max": gap}] * 2
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
     assert envelope["tracedock"]["merged"] == merged_ranks
     assert envelope.get("baseTimeNanoseconds") == child.summary["base_ns"]

@@ -33,7 +33,7 @@ def split(
 
     children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))
 
-    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert [count for count, _ in progress] == sorted(count for count, _ in progress)
     assert progress[-1][0] == progress[-1][1] == sum(child.summary["events"]["kept"] for child in children)
     return [
         (child.selection or {}, Source(folder / child.id, child.name, child.summary, child.id)) for child in children
@@ -48,11 +48,11 @@ def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path
         positions = brute.kept(document, selection)
         if selection.get("straddle") != "clip":
             assert lines(own) == [events[at] for at in by_time(document, positions)], selection
-        again = ingested(own, folder / f"again{number}", child.name)
+        reingested = ingested(own, folder / f"again{number}", child.name)
         comparable = {key: value for key, value in child.summary.items() if key not in ("format", "health")}
-        assert {key: again.summary[key] for key in comparable} == comparable, selection
-        assert again.envelope == child.envelope
-        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(again.columns / EVENTS)
+        assert {key: reingested.summary[key] for key in comparable} == comparable, selection
+        assert reingested.envelope == child.envelope
+        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(reingested.columns / EVENTS)
         assert table.schema.metadata[b"tracedock.columns"] == b"1"
         assert table.schema.equals(anew.schema)
         texts = ["position", "args", "rest"]  # line breaks in these become spaces
@@ -136,7 +136,7 @@ def test_empty_pieces_are_skipped_and_only_empty_ones_are_an_error(tmp_path: Pat
     assert not (tmp_path / "none").exists() or not list((tmp_path / "none").iterdir())
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are missing")
 def test_pieces_of_a_real_trace_stay_below_the_size_limit(tmp_path: Path) -> None:
     path = SHARED / "h100_bert_small.pt.trace.json.gz"
     text = plain(path)

@@ -15,9 +15,9 @@ def test_new_pids_are_unique(ranks: list[set[int | str]]) -> None:
     mappings = new_pids(ranks)
 
     assert [mapping.keys() for mapping in mappings] == ranks
-    every = [pid for mapping in mappings for pid in mapping.values()]
-    assert len(every) == len({*every})
-    assert all(0 < pid < 1 << 31 for pid in every)
+    pids_of_all = [pid for mapping in mappings for pid in mapping.values()]
+    assert len(pids_of_all) == len({*pids_of_all})
+    assert all(0 < pid < 1 << 31 for pid in pids_of_all)
     for mapping in mappings:
         for old, new in mapping.items():
             if isinstance(old, int) and 0 <= old < KEPT_PIDS:

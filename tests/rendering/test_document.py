@@ -147,14 +147,14 @@ def test_fewer_arguments_keep_the_same_slices(path: Path, args: Args, tmp_path: 
 
 
 def test_essential_arguments_include_all_of_allocations_and_collectives(tmp_path: Path) -> None:
-    here = {"pid": 1, "tid": 1, "dur": 1, "ph": "X"}
+    fields = {"pid": 1, "tid": 1, "dur": 1, "ph": "X"}
     args = {"Addr": 5, "Total Allocated": 7, "note": "all"}
     events = [
-        {**here, "name": "[memory]", "ts": 1, "ph": "i", "s": "t", "args": args},
-        {**here, "name": "[memory]", "ts": Decimal("2.00001"), "ph": "i", "s": "t", "args": args},
-        {**here, "name": "nccl", "ts": 3, "args": {"Collective name": "allreduce", "dtype": "Float"}},
-        {**here, "name": "aten::add", "ts": 4, "args": {"correlation": 3, "Input Dims": [[1]]}},
-        {**here, "name": "aten::mul", "ts": 5, "args": {"Input Dims": [[1]]}},
+        {**fields, "name": "[memory]", "ts": 1, "ph": "i", "s": "t", "args": args},
+        {**fields, "name": "[memory]", "ts": Decimal("2.00001"), "ph": "i", "s": "t", "args": args},
+        {**fields, "name": "nccl", "ts": 3, "args": {"Collective name": "allreduce", "dtype": "Float"}},
+        {**fields, "name": "aten::add", "ts": 4, "args": {"correlation": 3, "Input Dims": [[1]]}},
+        {**fields, "name": "aten::mul", "ts": 5, "args": {"Input Dims": [[1]]}},
     ]
     sql = "SELECT slice.id, key, coalesce(string_value, int_value) FROM slice LEFT JOIN args USING (arg_set_id)"
     result = load(ingested(text_of(*events), tmp_path / "trace"), sql, args="essential")
@@ -220,7 +220,7 @@ def test_devices_of_merged_traces_are_named_by_rank(tmp_path: Path) -> None:
 def test_merged_real_ranks_are_complete(tmp_path: Path) -> None:
     paths = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
     result = load(merged([trace_of(path, tmp_path) for path in paths], tmp_path), PROCESSES)
-    shown = sum(event["ph"] in SHOWN for path in paths for event in events_of(plain(path)))
+    expected = sum(event["ph"] in SHOWN for path in paths for event in events_of(plain(path)))
     assert result.report.complete
-    assert result.report.slices.engine == shown
+    assert result.report.slices.engine == expected
     assert {rank for _, rank in result.answers[0]} == {0, 1}

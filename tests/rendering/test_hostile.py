@@ -39,8 +39,8 @@ def check(result: LoadResult, name: object) -> None:
     unbegun = notes.get("unbegun", 0)
     assert unbegun <= rendered.phases["E"] + rendered.phases["e"], name
     assert report.complete == (not undrawn and not unbegun), name
-    shown = sum(rendered.phases.values()) + rendered.metadata - undrawn - unbegun
-    assert report.shown == shown, name
+    expected_count = sum(rendered.phases.values()) + rendered.metadata - undrawn - unbegun
+    assert report.shown == expected_count, name
     assert rendered.events == sum(rendered.phases.values()) + rendered.metadata + rendered.untimed + rendered.loose_ends
 
 

@@ -47,7 +47,7 @@ def assigned_lanes(events: list[Event], *, cuts: Collection[int] = ()) -> list[t
     """Return for each event its track, the number of its lane and whether it joins a slice; events come in pieces."""
     assigner, places = LaneAssigner(), []
     first = 0
-    for end in [*sorted(cut for cut in cuts if cut < len(events)), len(events)]:
+    for end in [*sorted(edge for edge in cuts if edge < len(events)), len(events)]:
         if end <= first or (end < len(events) and events[end - 1][1] == events[end][1]):
             continue
         track, start, dur, kind = (np.array(column, np.int64) for column in zip(*events[first:end], strict=True))

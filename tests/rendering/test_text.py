@@ -123,7 +123,7 @@ def test_arguments_lose_only_the_white_space_between_tokens() -> None:
     assert text.endswith(f',"args":{json.dumps(args, separators=(",", ":"))}}}')
 
 
-def test_text_of_a_word_is_made_once() -> None:
+def test_text_of_a_word_is_built_once() -> None:
     calls: list[str] = []
 
     def text(word: str) -> str:

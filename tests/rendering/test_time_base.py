@@ -54,7 +54,7 @@ def test_base_is_the_start_of_the_largest_set_of_near_events(times: list[int], b
 
 
 @pytest.mark.parametrize(
-    ("times", "moved"),
+    ("times", "moved_count"),
     [
         ([EPOCH + step for step in (0, 1, 2, HOUR, 50 * 24 * HOUR)], 0),
         ([0] * 3 + [EPOCH + step for step in (0, 1, 999)], 3),
@@ -63,18 +63,18 @@ def test_base_is_the_start_of_the_largest_set_of_near_events(times: list[int], b
     ],
 )
 def test_times_of_several_clocks_are_exact_except_for_those_reported(
-    times: list[int], moved: int, tmp_path: Path
+    times: list[int], moved_count: int, tmp_path: Path
 ) -> None:
     result = load(ingested(document(times), tmp_path / "trace"), SLICES)
     assert result.report.complete
-    assert [note.count for note in result.report.notes if note.code == "moved"] == [moved] * bool(moved)
-    assert sum(int(str(name)) != start for _, _, start, _, name in result.answers[0]) == moved
+    assert [note.count for note in result.report.notes if note.code == "moved"] == [moved_count] * bool(moved_count)
+    assert sum(int(str(name)) != start for _, _, start, _, name in result.answers[0]) == moved_count
     assert {duration for *_, duration, _ in result.answers[0]} == {1000}
 
 
 def test_durations_beyond_the_range_end_at_its_edge(tmp_path: Path) -> None:
-    here = '"ph":"X","pid":1,"tid":1'
-    text = f'[{{{here},"ts":1,"dur":900000000000000}},{{{here},"ts":2,"dur":-1}}]'
+    members = '"ph":"X","pid":1,"tid":1'
+    text = f'[{{{members},"ts":1,"dur":900000000000000}},{{{members},"ts":2,"dur":-1}}]'
     rendered = RenderReport()
     trace = ingested(text, tmp_path / "trace")
     assert b"".join(render(trace.columns, trace.summary, rendered)).count(b'"dur":4503599627370.496') == 1

@@ -192,7 +192,7 @@ def test_large_events_are_exported_unchanged(columns: WriteColumns, large: list[
     small = [{"ph": "X", "name": "small", "pid": 1, "tid": 1, "ts": 5 - at, "dur": 1} for at in range(3)]
     events = [
         *small,
-        *({"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 9, "dur": 1, **more} for more in large),
+        *({"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 9, "dur": 1, **event} for event in large),
         small[0],
     ]
     actual = json.loads(exported(columns(json.dumps({"traceEvents": events})), order=order))["traceEvents"]

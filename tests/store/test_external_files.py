@@ -61,8 +61,8 @@ def test_mark_stays_until_the_file_is_replaced(file: Path) -> None:
 
 def test_mark_changes_when_the_file_grows(file: Path) -> None:
     mark = mark_of(file.stat())
-    with file.open("ab") as more:
-        more.write(b"!")
+    with file.open("ab") as stream:
+        stream.write(b"!")
 
     with pytest.raises(OriginalChanged):
         open_unchanged(file, mark)

@@ -81,7 +81,7 @@ def test_reference_leaves_the_file_in_place(folder: Folder, source: Path) -> Non
     assert leftovers(folder) == []
 
 
-@pytest.mark.skipif(not os.access(OTHER_DISK, os.W_OK), reason="there is no other file system here")
+@pytest.mark.skipif(not os.access(OTHER_DISK, os.W_OK), reason="there is no other file system")
 @pytest.mark.parametrize(("mode", "path"), [("link", False), ("auto", True)])
 def test_file_of_another_file_system_is_not_linked(folder: Folder, mode: Mode, path: bool) -> None:
     far = OTHER_DISK / f"tracedock-{os.getpid()}.json"

@@ -17,7 +17,7 @@ REQUEST = {"path": "a", "mode": "auto", "group": None, "name": None}
 def test_orders_and_files_survive_a_restart(tmp_path: Path) -> None:
     with closing(Catalog(tmp_path / "c")) as first:
         orders = Imports(first.connection)
-        watching, done = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
+        watching, finished = orders.add(REQUEST, watch=True), orders.add(REQUEST, watch=False)
         orders.note(watching.id, File("a", "1", "t", None))
         orders.note(watching.id, File("b", "2", None, "why"))
         orders.note(watching.id, File("b", "3", "u", ARRIVING))
@@ -27,14 +27,14 @@ def test_orders_and_files_survive_a_restart(tmp_path: Path) -> None:
         orders = Imports(second.connection)
         (order,) = orders.watching()
         assert (order.id, order.request, order.job, order.watches) == (watching.id, REQUEST, 7, True)
-        assert not orders.get(done.id).watches
+        assert not orders.get(finished.id).watches
         assert orders.file(watching.id, "b") == File("b", "3", "u", ARRIVING)
         assert orders.file(watching.id, "c") is None
         assert orders.marks(watching.id) == {"a": "1", "b": "3"}
         assert orders.counts(watching.id) == (2, 0)
         assert [file.path for file in orders.files(watching.id, limit=1, after="a")] == ["b"]
-        ended = orders.end(watching.id)
-        assert orders.end(watching.id) == ended
+        ended_order = orders.end(watching.id)
+        assert orders.end(watching.id) == ended_order
         assert orders.watching() == []
 
 

@@ -28,14 +28,14 @@ def moments(*times: int | None, **more: Any) -> list[dict[str, Any]]:
 
 def test_parts_are_read_in_order_with_their_rows() -> None:
     with cut(text_of(*moments(*range(10))), row_group=4) as columns:
-        read = [(part.index, part.rows, part.starts.tolist()) for part in columns.parts.read(["ts_ns"])]
+        parts = [(part.index, part.rows, part.starts.tolist()) for part in columns.parts.read(["ts_ns"])]
         indexes = [part.index for part in columns.parts.read(["ts_ns"], [2, 0])]
-        none = list(columns.parts.read(["ts_ns"], []))
+        no_parts = list(columns.parts.read(["ts_ns"], []))
 
-    assert [(index, rows.start, rows.stop) for index, rows, _ in read] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
-    assert [time for _, _, times in read for time in times] == [at * 1000 for at in range(10)]
+    assert [(index, rows.start, rows.stop) for index, rows, _ in parts] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
+    assert [time for _, _, times in parts for time in times] == [at * 1000 for at in range(10)]
     assert indexes == [2, 0]
-    assert none == []
+    assert no_parts == []
 
 
 def test_tables_hold_all_events_in_order_with_null_columns() -> None:
@@ -43,15 +43,15 @@ def test_tables_hold_all_events_in_order_with_null_columns() -> None:
     with cut(text_of(*events), row_group=4) as columns:
         names = ["tid_text", "correlation", "ts_ns", "name", "device"]
         tables = list(columns.parts.tables(names))
-        nothing = list(columns.parts.tables(["tid_text"]))
+        null_tables = list(columns.parts.tables(["tid_text"]))
         schema = columns.parts.schema
     assert all(table.schema == pa.schema([schema.field(name) for name in names]) for table in tables)
-    read = pa.concat_tables(tables).to_pydict()
-    assert read["ts_ns"] == [at * 1000 for at in range(140)]
-    assert read["correlation"] == [None] * 100 + [7] * 40
-    assert read["tid_text"] == read["name"] == read["device"] == [None] * 140
-    assert sum(map(len, nothing)) == 140
-    assert nothing[0]["tid_text"].null_count == len(nothing[0])
+    rows = pa.concat_tables(tables).to_pydict()
+    assert rows["ts_ns"] == [at * 1000 for at in range(140)]
+    assert rows["correlation"] == [None] * 100 + [7] * 40
+    assert rows["tid_text"] == rows["name"] == rows["device"] == [None] * 140
+    assert sum(map(len, null_tables)) == 140
+    assert null_tables[0]["tid_text"].null_count == len(null_tables[0])
 
 
 @pytest.mark.parametrize("untimed_apart", [True, False])
@@ -161,7 +161,7 @@ def test_columns_that_break_off_later_are_reported(tmp_path: Path) -> None:
         file.write(b"\xff" * chunk.total_compressed_size)
 
     with closing(Parts(columns)) as parts:
-        for read in (parts.read, parts.tables):
+        for reader in (parts.read, parts.tables):
             with pytest.raises(ExportFailed, match="can't be read"):
-                list(read(["ts_ns"]))
-            assert list(read(["pid"]))
+                list(reader(["ts_ns"]))
+            assert list(reader(["pid"]))

@@ -38,7 +38,7 @@ def test_digest_is_that_of_the_kept_bytes_for_any_chunks(
 ) -> None:
     folder = Folder(tmp_path_factory.mktemp("data"))
     folder.open()
-    upload, counted = begin(folder), b""
+    upload, expected = begin(folder), b""
 
     for content, how in [*steps, (b"end", "plain")]:
         if how == "restart":
@@ -48,12 +48,12 @@ def test_digest_is_that_of_the_kept_bytes_for_any_chunks(
                 add(folder, upload, content, content + b" ")
         else:
             add(folder, upload, content, content if how == "verified" else None)
-            counted += content
-        assert upload.offset == len(counted)
+            expected += content
+        assert upload.offset == len(expected)
 
     received = upload.keep()
-    assert folder.original(ID).read_bytes() == counted
-    assert (received.size, received.sha256) == (len(counted), hashlib.sha256(counted).hexdigest())
+    assert folder.original(ID).read_bytes() == expected
+    assert (received.size, received.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
     folder.close()
 
 

@@ -133,7 +133,7 @@ def test_a_root_may_itself_be_a_link_and_a_path_counts_from_each(root: Path) -> 
     assert [file.path for file in roots.find(str(root.parent / "way" / "a.json"))] == [root.parent / "other" / "a.json"]
 
 
-def test_names_that_are_no_text_or_too_long_are_handled(roots: Roots, root: Path) -> None:
+def test_undecodable_and_overlong_names_are_handled(roots: Roots, root: Path) -> None:
     (root / os.fsdecode(b"caf\xe9.json")).write_text("{}")
 
     assert sorted(file.key for file in roots.find("c*.json")) == [f"{root}/caf\\udce9.json"]

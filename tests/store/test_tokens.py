@@ -28,8 +28,8 @@ def test_a_token_is_known_by_its_secret_alone(tokens: Tokens) -> None:
     [token] = tokens.all()
     assert (token.name, token.scope) == ("ci", Scope.WRITE)
     assert token.is_of(secret)
-    for wrong in ("", secret[:-1], secret + "x", secret.swapcase(), "\udc80", "ü"):
-        assert not token.is_of(wrong)
+    for wrong_secret in ("", secret[:-1], secret + "x", secret.swapcase(), "\udc80", "ü"):
+        assert not token.is_of(wrong_secret)
 
 
 def test_no_two_secrets_are_the_same_and_each_is_long(tokens: Tokens) -> None:
@@ -38,7 +38,7 @@ def test_no_two_secrets_are_the_same_and_each_is_long(tokens: Tokens) -> None:
     assert min(map(len, secrets)) >= 4 + 256 / 6
 
 
-def test_the_file_holds_no_secret_and_is_its_owners_alone(tokens: Tokens, path: Path) -> None:
+def test_token_file_holds_no_secret_and_only_its_owner_has_access(tokens: Tokens, path: Path) -> None:
     secret = tokens.add("ci", Scope.READ)
     files = list(path.parent.glob("tokens.sqlite*"))
     assert files
@@ -67,8 +67,8 @@ def test_own_changes_are_seen_and_persistent(tokens: Tokens, path: Path) -> None
         assert name in [token.name for token in tokens.all()]
     tokens.remove("b")
     assert [token.name for token in tokens.all()] == ["a"]
-    with closing(Tokens(path)) as another:
-        assert another.all() == tokens.all()
+    with closing(Tokens(path)) as other_tokens:
+        assert other_tokens.all() == tokens.all()
 
 
 def test_token_names_are_unique(tokens: Tokens) -> None:

@@ -44,7 +44,7 @@ def test_original_equals_the_received_bytes(tmp_path_factory: pytest.TempPathFac
     folder.close()
 
 
-def test_no_original_is_there_before_it_is_kept(folder: Folder) -> None:
+def test_original_does_not_exist_before_the_upload_is_kept(folder: Folder) -> None:
     with Upload(folder, ID, limit=100) as upload:
         upload.write(CONTENT)
 
@@ -53,7 +53,7 @@ def test_no_original_is_there_before_it_is_kept(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_leaving_early_leaves_nothing(folder: Folder, error: type[BaseException]) -> None:
+def test_abandoned_upload_leaves_nothing(folder: Folder, error: type[BaseException]) -> None:
     with suppress(error), Upload(folder, ID, limit=100) as upload:
         upload.write(CONTENT)
         raise error

@@ -140,11 +140,11 @@ NAMES = [
 ]
 
 
-def after(name: bytes) -> bytes:
+def name_first(name: bytes) -> bytes:
     return b'{"ph": "X", "name": "%b", "pid": 1, "args": {"x": ["y", ""]}}' % name
 
 
-def before(name: bytes) -> bytes:
+def name_last(name: bytes) -> bytes:
     return b'{"ph": "X", "pid": 1,\n "name": "%b"\n}' % name
 
 
@@ -156,12 +156,12 @@ def deep(name: bytes) -> bytes:
     return b'{"ph": "X", "args": {"a": {"b": "%b"}}}' % name
 
 
-def twice(name: bytes) -> bytes:
+def duplicated(name: bytes) -> bytes:
     return b'{"name": "%b", "cat": "%b", "pid": 1}' % (name, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("place", [after, before, inside, deep])
+@pytest.mark.parametrize("place", [name_first, name_last, inside, deep])
 def test_string_with_stray_quotes_keeps_its_end(name: str, place: Callable[[bytes], bytes]) -> None:
     piece = place(name.encode())
     assert only_value(piece) == place(name.replace('"', r"\"").encode())
@@ -169,26 +169,26 @@ def test_string_with_stray_quotes_keeps_its_end(name: str, place: Callable[[byte
     assert damages(piece)[0][1] == place(b"|").index(b"|") + name.index('"')
 
 
-@pytest.mark.parametrize("place", [after, before, inside, deep])
+@pytest.mark.parametrize("place", [name_first, name_last, inside, deep])
 @pytest.mark.parametrize("behind", [0, 1, 100])
 def test_string_of_much_json_keeps_its_end(place: Callable[[bytes], bytes], behind: int) -> None:
     name = json.dumps({f"key {n}": {"f(x)": ["a", "b"], "g": "h"} if n % 9 else "text" for n in range(500)})
-    piece = b",\n".join([place(name.encode())] + [after(b"x")] * behind)
-    sound = [place(name.replace('"', r"\"").encode())] + [after(b"x")] * behind
+    piece = b",\n".join([place(name.encode())] + [name_first(b"x")] * behind)
+    sound = [place(name.replace('"', r"\"").encode())] + [name_first(b"x")] * behind
     assert (repair_json(piece).values, damages(piece)[1:]) == (sound, [])
 
 
 @pytest.mark.parametrize("name", UNPAIRED)
 def test_string_with_single_quote_or_bracket_keeps_its_end_in_long_text(name: str) -> None:
-    piece = b",\n".join([after(name.encode())] + [after(b"x")] * 100)
-    assert repair_json(piece).values == [after(name.replace('"', r"\"").encode())] + [after(b"x")] * 100
+    piece = b",\n".join([name_first(name.encode())] + [name_first(b"x")] * 100)
+    assert repair_json(piece).values == [name_first(name.replace('"', r"\"").encode())] + [name_first(b"x")] * 100
 
 
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if name.count("(") + name.count("{") == name.count(")") + name.count("}")]
 )
 def test_two_strings_with_stray_quotes_stay_two(name: str) -> None:
-    assert only_value(twice(name.encode())) == twice(name.replace('"', r"\"").encode())
+    assert only_value(duplicated(name.encode())) == duplicated(name.replace('"', r"\"").encode())
 
 
 def test_a_key_may_have_stray_quotes() -> None:
@@ -328,10 +328,10 @@ objects = st.dictionaries(texts, values, max_size=6)
 
 
 @st.composite
-def dumped(draw: st.DrawFn, wanted: st.SearchStrategy[Any] = values) -> bytes:
+def dumped(draw: st.DrawFn, strategy: st.SearchStrategy[Any] = values) -> bytes:
     """JSON text of a value in any writer's style."""
     indent, separators = draw(st.sampled_from([(None, None), (2, None), (None, (",", ":")), (None, (" ,\n", "\t: "))]))
-    return json.dumps(draw(wanted), ensure_ascii=draw(st.booleans()), indent=indent, separators=separators).encode()
+    return json.dumps(draw(strategy), ensure_ascii=draw(st.booleans()), indent=indent, separators=separators).encode()
 
 
 def write(value: Any, string: Callable[[str], str], comma: Callable[[], str] = lambda: ", ", last: str = "") -> bytes:
@@ -373,18 +373,18 @@ def test_raw_control_characters_keep_the_value(value: Any) -> None:
 
 
 @given(values)
-def test_escapes_of_nothing_keep_their_text_and_other_escapes_their_meaning(value: Any) -> None:
-    def written(text: str) -> str:
+def test_invalid_escapes_keep_their_text_and_valid_ones_their_meaning(value: Any) -> None:
+    def quoted(text: str) -> str:
         return json.dumps(text.replace(":", ";"))[:-1] + '\\q\\U\\x0"'  # not so in a Windows path
 
-    def meant(value: Any) -> Any:
+    def expected(value: Any) -> Any:
         if isinstance(value, dict):
-            return {meant(key): meant(member) for key, member in value.items()}
+            return {expected(key): expected(member) for key, member in value.items()}
         if isinstance(value, list):
-            return [meant(item) for item in value]
+            return [expected(item) for item in value]
         return value.replace(":", ";") + r"\q\U\x0" if isinstance(value, str) else value
 
-    assert json.loads(only_value(write(value, written))) == meant(value)
+    assert json.loads(only_value(write(value, quoted))) == expected(value)
 
 
 @given(values, st.randoms(use_true_random=False))
@@ -426,8 +426,8 @@ json_texts = st.recursive(
 ).map(json.dumps)
 
 
-@given(json_texts, st.sampled_from([after, before, inside, deep, twice]))
-@example(json.dumps({"device": "cpu", "x": "y"}), after)
+@given(json_texts, st.sampled_from([name_first, name_last, inside, deep, duplicated]))
+@example(json.dumps({"device": "cpu", "x": "y"}), name_first)
 def test_a_name_that_is_json_itself_is_kept(name: str, place: Callable[[bytes], bytes]) -> None:
     assert only_value(place(name.encode())) == place(name.replace('"', r"\"").encode())
 

@@ -14,9 +14,9 @@ TREE = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issub
 def test_module_docstring_names_exactly_the_errors_of_the_module() -> None:
     assert errors.__doc__
 
-    drawn = re.findall(r"^[│├└─ ]*(\w+)(?: {2,}|$)", errors.__doc__.split("\n\n", 1)[1], re.MULTILINE)
+    names = re.findall(r"^[│├└─ ]*(\w+)(?: {2,}|$)", errors.__doc__.split("\n\n", 1)[1], re.MULTILINE)
 
-    assert sorted(filter(None, drawn)) == sorted(kind.__name__ for kind in TREE)
+    assert sorted(filter(None, names)) == sorted(kind.__name__ for kind in TREE)
 
 
 def test_codes_of_raised_errors_are_unique() -> None:

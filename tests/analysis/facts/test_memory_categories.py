@@ -26,9 +26,9 @@ def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
     raw = json.loads(gzip.decompress((folder / "memory_timeline.raw.json.gz").read_bytes()))
     torch_blocks = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]
     answer = ask("memory", folder / "shapes_mem_flops.pt.trace.json", top=1_000_000)
-    blocks = sorted(answer["blocks"], key=lambda row: row["allocated_at_ns"])
-    assert [row["size_bytes"] for row in blocks] == [size for size, _ in torch_blocks]
-    pairs = Counter((row["category"], category) for row, (_, category) in zip(blocks, torch_blocks, strict=True))
+    held_bytes = sorted(answer["blocks"], key=lambda row: row["allocated_at_ns"])
+    assert [row["size_bytes"] for row in held_bytes] == [size for size, _ in torch_blocks]
+    pairs = Counter((row["category"], category) for row, (_, category) in zip(held_bytes, torch_blocks, strict=True))
     assert pairs == {
         ("gradient", "gradient"): 24,
         ("autograd_detail", "autograd_detail"): 21,
@@ -39,8 +39,8 @@ def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
         ("temporary", "temporary"): 24,
         ("temporary", "input"): 24,  # allocated and freed in an optimizer's step
     }
-    held = sum(row["held_at_peak_bytes"] for row in answer["categories"])
-    assert held == answer["devices"][0]["peak_bytes"]
+    held_bytes = sum(row["held_at_peak_bytes"] for row in answer["categories"])
+    assert held_bytes == answer["devices"][0]["peak_bytes"]
 
 
 def op(name: str, start: float, dur: float, cat: str = "cpu_op", tid: int = 1) -> Event:
@@ -111,9 +111,9 @@ def test_memory_left_by_backward_is_no_gradient_without_an_optimizer(ask: Ask) -
 
 def test_memory_from_before_the_trace_counts_at_the_peak_with_a_reason(ask: Ask) -> None:
     changes = [memory_event(22, 512, 64, total=4608), memory_event(45, -512, 64, total=4096, tid=2)]
-    before, activation = ask("memory", [*STEP, *changes])["categories"]
-    assert (before["category"], before["blocks"], before["held_at_peak_bytes"]) == (None, None, 4096)
-    assert before["reason"].startswith("Allocated before the trace and not freed in it")
+    unknown, activation = ask("memory", [*STEP, *changes])["categories"]
+    assert (unknown["category"], unknown["blocks"], unknown["held_at_peak_bytes"]) == (None, None, 4096)
+    assert unknown["reason"].startswith("Allocated before the trace and not freed in it")
     assert (activation["category"], activation["held_at_peak_bytes"]) == ("activation", 512)
 
 

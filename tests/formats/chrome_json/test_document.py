@@ -479,8 +479,8 @@ def test_a_cut_anywhere_keeps_all_events_before_it() -> None:
 def test_a_cut_of_a_compressed_file_keeps_all_events_before_it() -> None:
     packed = gzip.compress(SMALL)
     for end in range(20, len(packed)):
-        there = len(zlib.decompressobj(wbits=31).decompress(packed[:end]))
-        check_cut(outcome(plain_chunks(BufferedReader(BytesIO(packed[:end])))), there)
+        expected_end = len(zlib.decompressobj(wbits=31).decompress(packed[:end]))
+        check_cut(outcome(plain_chunks(BufferedReader(BytesIO(packed[:end])))), expected_end)
 
 
 def test_cut_after_the_events_is_reported_and_the_rest_is_kept() -> None:

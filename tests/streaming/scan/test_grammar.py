@@ -52,7 +52,7 @@ sound = st.recursive(
 @example("[,1]")
 @example('{"a" 1}')
 @example("nul")
-def test_a_value_is_one_to_json_too(text: str) -> None:
+def test_value_of_the_grammar_is_valid_json(text: str) -> None:
     raw = text.encode() + b" "
 
     at, verdict = read(raw)
@@ -63,7 +63,7 @@ def test_a_value_is_one_to_json_too(text: str) -> None:
     else:
         assert not takes(raw)
     if verdict == BAD:
-        assert not any(takes(raw[: at + 1] + more) for more in (b"", b'"', b"0", b"]", b"}", b"1}", b'"}'))
+        assert not any(takes(raw[: at + 1] + suffix) for suffix in (b"", b'"', b"0", b"]", b"}", b"1}", b'"}'))
 
 
 @given(sound, st.sampled_from([None, 0, 3]), st.booleans())
