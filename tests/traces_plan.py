@@ -39,7 +39,7 @@ class TraceShape:
         steps: how many `ProfilerStep#N`, from `first_step` on.
         kernels: events of category `kernel` in a step, collectives among them.
         streams: CUDA streams in use on each device; the last one carries the collectives.
-        devices: GPUs in use; sixteen are declared whatever is used.
+        devices: GPUs in use; sixteen are always declared.
         rank: of this process; without it, or without `world_size`, there is no distributedInfo and no NCCL.
         world_size: processes in the job.
         era: the text of `ts`: epoch integer µs, epoch µs with 1 decimal, epoch µs with 3, or 3 decimals after

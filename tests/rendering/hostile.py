@@ -1,4 +1,4 @@
-"""Random documents with values that break importers: JSON, or what profilers write in its place."""
+"""Random documents with values that break importers: JSON, or invalid text that profilers write."""
 
 import json
 from collections.abc import Callable, Iterator

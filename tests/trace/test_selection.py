@@ -1,4 +1,4 @@
-"""Selections keep what a client sends or name its faults; intervals are sets of moments."""
+"""Selections keep a client's values or name their faults; intervals are sets of moments."""
 
 import json
 from typing import Any
