@@ -75,7 +75,7 @@ def test_times_match_the_slices_that_contain_them(rows: Slices, times: list[int]
 
 
 @pytest.mark.parametrize("factor", [1, 1 << 40], ids=["dense", "sparse"])
-@given(ids=st.lists(st.integers(-2, 9)), wanted=st.lists(st.integers(-2, 9)))
+@given(ids=st.lists(st.integers(-2, 9)), queries=st.lists(st.integers(-2, 9)))
 def test_first_match_of_an_id_is_its_first_index(factor: int, ids: list[int], queries: list[int]) -> None:
     matches = nesting.first_matches(np.array(ids, np.int64) * factor, np.array(queries, np.int64) * factor)
     assert matches.tolist() == [ids.index(id_) if id_ > 0 and id_ in ids else nesting.NONE for id_ in queries]
