@@ -57,8 +57,8 @@ class Events:
     def __init__(self, server: Server, job_id: object, last: str | None = None) -> None:
         self._socket = connected(server)
         self._socket.settimeout(60)
-        told = f"Last-Event-ID: {last}\r\n" if last else ""
-        head = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n{told}\r\n"
+        field = f"Last-Event-ID: {last}\r\n" if last else ""
+        head = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n{field}\r\n"
         self._socket.sendall(head.encode())
         self._file = self._socket.makefile("rb")
         self.status = int(self._file.readline().split()[1])
@@ -82,11 +82,11 @@ class Events:
                 data = ""
 
     def _lines(self) -> Iterator[str]:
-        rest = ""
+        partial = ""
         while size := int(self._file.readline() or b"0", 16):
-            rest += self._file.read(size).decode()
+            partial += self._file.read(size).decode()
             self._file.readline()
-            *lines, rest = rest.split("\n")
+            *lines, partial = partial.split("\n")
             yield from lines
 
 
@@ -95,10 +95,10 @@ class Events:
 
 def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
     trace = server.upload(SMALL, "of job.json.gz")
-    other = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
-    job = job_of(server, other["job"])
-    assert (job["id"], job["kind"], job["state"], job["trace"]) == (other["job"], "ingest", "failed", other["id"])
-    assert (job["error"], job["result"]) == (other["error"], None)
+    failed = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
+    job = job_of(server, failed["job"])
+    assert (job["id"], job["kind"], job["state"], job["trace"]) == (failed["job"], "ingest", "failed", failed["id"])
+    assert (job["error"], job["result"]) == (failed["error"], None)
     if trace["job"]:  # else another test had uploaded the same bytes, and nothing was to be read
         job = job_of(server, trace["job"])
         assert (job["state"], job["result"], job["attempts"]) == ("done", {"traces": [trace["id"]]}, 1)
@@ -108,8 +108,8 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
         }  # fmt: skip
         assert job["created_at"] <= job["started_at"] <= job["ended_at"]
         assert job["eta_s"] is None
-    server.api.delete(f"/traces/{other['id']}")
-    assert job_of(server, other["job"])["state"] == "failed"  # what was is not changed
+    server.api.delete(f"/traces/{failed['id']}")
+    assert job_of(server, failed["job"])["state"] == "failed"  # what was is not changed
 
 
 def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
@@ -205,8 +205,8 @@ def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) ->
     later = []
     for number, priority in enumerate(("bulk", "bulk", "interactive")):
         params = {"priority": priority}
-        other = content + bytes(number + 1)  # no bytes that were read already
-        later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
+        new_content = content + bytes(number + 1)  # no bytes that were read already
+        later.append(server.api.put(f"/traces/{number}.json.gz", content=new_content, params=params).json())
     for worker in reading:
         worker.resume()
     jobs = over(server, [trace["job"] for trace in later])
@@ -231,9 +231,9 @@ def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: 
         server.api.delete(f"/jobs/{job['id']}")
     [*_, (_, awaited)] = events
     events.close()
-    others = over(server, [job["id"] for job in ahead])
-    assert [job["state"] for job in (awaited, *others)] == ["done"] * 3
-    assert awaited["started_at"] < max(job["started_at"] for job in others)
+    jobs_ahead = over(server, [job["id"] for job in ahead])
+    assert [job["state"] for job in (awaited, *jobs_ahead)] == ["done"] * 3
+    assert awaited["started_at"] < max(job["started_at"] for job in jobs_ahead)
 
 
 def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[..., Server], large: Path) -> None:
@@ -278,13 +278,13 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
 def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
     job = split(server, held)
     first = Events(server, job["id"])
-    heard = next(iter(first))[0]
+    last_id = next(iter(first))[0]
     first.close()  # the link breaks
 
-    second = Events(server, job["id"], last=heard)
+    second = Events(server, job["id"], last=last_id)
     received = list(second)
     second.close()
-    assert heard not in [id_ for id_, _ in received]
+    assert last_id not in [id_ for id_, _ in received]
     assert received[-1][1]["state"] == "done"
 
     third = Events(server, job["id"], last=received[-1][0])
@@ -300,12 +300,12 @@ def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Se
     trace = server.upload(large)
     job = split(server, trace["id"], 4)
     events = Events(server, job["id"])
-    heard = next(iter(events))[0]
+    last_id = next(iter(events))[0]
     server.kill()
     events.close()
     server.start()
 
-    again = Events(server, job["id"], last=heard)
+    again = Events(server, job["id"], last=last_id)
     received = [event for _, event in again]
     again.close()
     assert received[-1]["state"] == "done"

@@ -92,8 +92,8 @@ def test_the_perfetto_client_asks_sql(listening: Server, chosen: str, port: int)
         assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
         row = next(iter(perfetto.query("SELECT 9007199254740993 AS i, 'ü' AS s, NULL AS n, 0.5 AS d")))
         assert (row.i, row.s, row.n, row.d) == (9007199254740993, "ü", None, 0.5)
-        many = perfetto.query(NUMBERS)
-        assert [row.x for row in many] == list(range(1, 90_001))
+        rows = perfetto.query(NUMBERS)
+        assert [row.x for row in rows] == list(range(1, 90_001))
         with pytest.raises(Exception, match="no such column: nope"):
             perfetto.query("SELECT nope")
 
@@ -132,13 +132,13 @@ def test_several_clients_ask_at_once(listening: Server, chosen: str, port: int) 
 def test_a_client_stays_with_the_trace_that_it_began_with(
     listening: Server, chosen: str, port: int, tmp_path: Path
 ) -> None:
-    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
     count = "SELECT count(*) AS n FROM slice"
-    [[slices]] = listening.rows(other, count)
+    [[slices]] = listening.rows(next_trace, count)
     assert slices != 487
     with TraceProcessor(addr=f"127.0.0.1:{port}") as before:
         assert [row.n for row in before.query(count)] == [487]
-        listening.api.put("/listener", json={"trace": other}).raise_for_status()
+        listening.api.put("/listener", json={"trace": next_trace}).raise_for_status()
         assert [row.n for row in before.query(count)] == [487]
         with TraceProcessor(addr=f"127.0.0.1:{port}") as after:
             assert [row.n for row in after.query(count)] == [slices]
@@ -269,8 +269,8 @@ def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog
 def test_server_starts_without_the_listener_if_its_port_is_taken(
     start_server: Callable[..., Server], step_trace: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        port = occupant.getsockname()[1]
         server = start_server(perfetto_port=port)
         state = server.api.get("/listener").json()
         assert (state["enabled"], state["port"]) == (False, port)
@@ -344,18 +344,18 @@ def spoken(tab: ClientConnection, request: object) -> wire.Rpc:
 def test_a_tab_stays_with_its_trace_until_that_is_deleted(
     listening: Server, step_trace: Path, chosen: str, port: int, tmp_path: Path
 ) -> None:
-    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
-    [[slices]] = listening.rows(other, "SELECT count(*) FROM slice")
+    next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    [[slices]] = listening.rows(next_trace, "SELECT count(*) FROM slice")
     question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT count(*) FROM slice"))
-    listening.api.put("/listener", json={"trace": other}).raise_for_status()
+    listening.api.put("/listener", json={"trace": next_trace}).raise_for_status()
     with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
         assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
         listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
         assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
         with connect(f"ws://127.0.0.1:{port}/websocket") as new:
             assert spoken(new, question).query_result.batch[0].varint_cells == [487]
-        listening.api.delete(f"/traces/{other}").raise_for_status()
-        with pytest.raises(ConnectionClosed, match=f"The trace {other} was deleted"):
+        listening.api.delete(f"/traces/{next_trace}").raise_for_status()
+        with pytest.raises(ConnectionClosed, match=f"The trace {next_trace} was deleted"):
             spoken(tab, question)
 
 
@@ -365,7 +365,7 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
     """A UI whose connection broke connects again and goes on, without a word about which trace it has."""
     port = free_port()
     server = start_server(perfetto_port=port)
-    one, two = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
+    first_trace, second_trace = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
     body = wire.Rpc(seq=9, request=wire.GET_STATUS).SerializeToString()
     going_on = b"\x0a" + wire.varint(len(body)) + body
     address = f"ws://127.0.0.1:{port}/websocket"
@@ -378,21 +378,21 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
             assert tab.close_reason == "The connection to the trace was lost. Reload this tab."
             return False
 
-    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    server.api.put("/listener", json={"trace": first_trace}).raise_for_status()
     assert not goes_on()  # its trace may be one of a server before this one
     assert goes_on()
-    server.api.put("/listener", json={"trace": two}).raise_for_status()
+    server.api.put("/listener", json={"trace": second_trace}).raise_for_status()
     assert not goes_on()
-    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    server.api.put("/listener", json={"trace": first_trace}).raise_for_status()
     assert not goes_on()
 
 
 def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace: Path, chosen: str) -> None:
-    other = listening.upload(step_trace)["id"]
-    listening.api.put("/listener", json={"trace": other})
-    listening.api.delete(f"/traces/{other}")
+    deleted = listening.upload(step_trace)["id"]
+    listening.api.put("/listener", json={"trace": deleted})
+    listening.api.delete(f"/traces/{deleted}")
     assert listening.api.get("/listener").json()["trace"] is None
-    assert listening.api.put("/listener", json={"trace": other}).status_code == 404
+    assert listening.api.put("/listener", json={"trace": deleted}).status_code == 404
     assert listening.api.put("/listener", json={"trace": chosen}).status_code == 200
 
 

@@ -86,8 +86,8 @@ def test_offset_of_an_upload_is_reported_before_and_after_its_end(server: Server
 @pytest.mark.parametrize("count", [1000, len(GOOD)])
 def test_the_first_bytes_may_come_with_the_creation(server: Server, count: int) -> None:
     content = GOOD if count == len(GOOD) else CONTENT
-    told = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
-    answer = server.api.post("/uploads", headers=told, content=content[:count])
+    headers = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
+    answer = server.api.post("/uploads", headers=headers, content=content[:count])
     assert (answer.status_code, answer.headers["Upload-Offset"]) == (201, str(count))
     assert ("Tracedock-Trace" in answer.headers) == (count == len(content))
     assert offset(server, f"{server.url}{answer.headers['Location']}") == count
@@ -170,12 +170,12 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-@pytest.mark.parametrize("told", [0, 999, 1001, len(CONTENT), 10**18])
-def test_wrong_offset_is_refused_with_the_right_one(server: Server, told: int) -> None:
+@pytest.mark.parametrize("wrong_offset", [0, 999, 1001, len(CONTENT), 10**18])
+def test_wrong_offset_is_refused_with_the_right_one(server: Server, wrong_offset: int) -> None:
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:1000])
 
-    answer = send(server, upload, told, b"xxxx")
+    answer = send(server, upload, wrong_offset, b"xxxx")
 
     assert refused(answer) == (409, "wrong_offset")
     assert answer.headers["Upload-Offset"] == "1000"
@@ -220,8 +220,8 @@ def test_other_tus_version_is_refused(server: Server, version: str | None) -> No
 def test_chunk_needs_its_content_type(server: Server, kind: str) -> None:
     upload = begin(server, len(GOOD))
     assert refused(send(server, upload, 0, GOOD, Content_Type=kind)) == (415, "wrong_type")
-    told = VERSION | {"Upload-Length": str(len(GOOD)), "Content-Type": kind}
-    assert refused(server.api.post("/uploads", headers=told, content=GOOD)) == (415, "wrong_type")
+    headers = VERSION | {"Upload-Length": str(len(GOOD)), "Content-Type": kind}
+    assert refused(server.api.post("/uploads", headers=headers, content=GOOD)) == (415, "wrong_type")
     assert offset(server, upload) == 0
 
 
@@ -269,10 +269,10 @@ def test_announced_length_can_not_change(server: Server) -> None:
     upload = begin(server, len(GOOD))
     send(server, upload, 0, GOOD[:10])
     assert refused(send(server, upload, 10, b"x", Upload_Length="20")) == (400, "bad_upload")
-    other = begin(server, None)
-    send(server, other, 0, GOOD[:10])
-    assert refused(send(server, other, 10, b"x", Upload_Length="5")) == (400, "bad_upload")
-    assert offset(server, upload) == offset(server, other) == 10
+    deferred = begin(server, None)
+    send(server, deferred, 0, GOOD[:10])
+    assert refused(send(server, deferred, 10, b"x", Upload_Length="5")) == (400, "bad_upload")
+    assert offset(server, upload) == offset(server, deferred) == 10
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -476,11 +476,11 @@ def test_a_disk_that_fills_keeps_what_came_and_goes_on_once_there_is_room(small_
         assert answer.status_code == 507
         assert answer.json()["code"] in ("disk_full", "no_room")
         assert traces(server) == []
-        came = offset(server, upload)
-        assert 0 < came < len(content)
+        received = offset(server, upload)
+        assert 0 < received < len(content)
 
         ballast.unlink()
-        last = send(server, upload, came, content[came:])
+        last = send(server, upload, received, content[received:])
 
         assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(content).hexdigest()
     finally:
