@@ -108,8 +108,8 @@ def test_open_link_has_the_event_arguments(run: Run, held: Server) -> None:
     assert run("open", RANK0).stdout == f"{link}\n"
     assert run("open", RANK0, "--args", "none").stdout == f"{link}?args=none\n"
     held.script("GET", f"/traces/{RANK0}/perfetto", Answer(307, headers={"Location": "/perfetto/x/#!/viewer"}))
-    both = run("open", RANK0, "--args", "none", "--steps", "7").stdout
-    assert both == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
+    link_text = run("open", RANK0, "--args", "none", "--steps", "7").stdout
+    assert link_text == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
 
 
 def test_unknown_args_and_a_listener_with_fewer_args_are_wrong_usage(run: Run, held: Server) -> None:

@@ -183,11 +183,11 @@ def test_question_fails_at_its_deadline_and_others_are_answered(
 ) -> None:
     async def use(questions: Analyses) -> Any:
         too_long = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(questions, trace))
+        awaited = asyncio.ensure_future(answered(questions, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
                 await question
-        return await other
+        return await awaited
 
     assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
 
@@ -210,12 +210,12 @@ def test_dropped_questions_make_way_for_awaited_ones(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(questions: Analyses) -> Any:
-        left = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(questions, trace))
+        abandoned = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
+        awaited = asyncio.ensure_future(answered(questions, trace))
         await until(1)
-        for question in left:
+        for question in abandoned:
             question.cancel()
-        return await asyncio.wait_for(other, 20)
+        return await asyncio.wait_for(awaited, 20)
 
     assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 

@@ -40,12 +40,12 @@ class HeldJobs:
     def __init__(self, jobs: Jobs, *, at_once: int = 1, attempts: int = 3) -> None:
         self.monitor = JobMonitor(jobs)
         self.queue = JobQueue(self.monitor, ["merge"], self.attempt, at_once=at_once, attempts=attempts)
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self.ends: dict[int, asyncio.Event] = {}
         self.error: Exception | None = None
 
     async def attempt(self, job: Job) -> None:
-        self.begun.append(job.id)
+        self.started.append(job.id)
         self.monitor.moved(job.id, Progress(events=1, events_total=2))
         await self.ends.setdefault(job.id, asyncio.Event()).wait()
         if self.error:
@@ -60,10 +60,10 @@ class HeldJobs:
     def release(self, job_id: int) -> None:
         self.ends.setdefault(job_id, asyncio.Event()).set()
 
-    async def has_begun(self, count: int) -> None:
-        """Return once `count` jobs have begun."""
+    async def have_started(self, count: int) -> None:
+        """Return once `count` jobs have started."""
         with self.monitor.watching() as news:
-            while len(self.begun) < count:
+            while len(self.started) < count:
                 await news.wait()
                 news.clear()
 
@@ -90,27 +90,27 @@ def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
         for job_id in (*bulk, urgent):
             held.release(job_id)
         await held.all_over(*bulk, urgent)
-        assert held.begun == [urgent, *bulk]
+        assert held.started == [urgent, *bulk]
         await held.queue.close()
 
     run(work())
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, is_asked: bool) -> None:
+@pytest.mark.parametrize("by_request", [False, True])
+def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, by_request: bool) -> None:
     async def work() -> None:
         held = HeldJobs(jobs)
         held.queue.start()
-        others, awaited = [held.submit() for _ in range(2)], held.submit(Priority.BULK)
-        for job_id in (*others, awaited):
+        bulk_jobs, awaited = [held.submit() for _ in range(2)], held.submit(Priority.BULK)
+        for job_id in (*bulk_jobs, awaited):
             held.release(job_id)
-        if is_asked:
+        if by_request:
             held.monitor.ask_for(awaited)
-            await held.all_over(*others, awaited)
+            await held.all_over(*bulk_jobs, awaited)
         else:
             await held.over(awaited)
-            await held.all_over(*others)
-        assert held.begun == [awaited, *others]
+            await held.all_over(*bulk_jobs)
+        assert held.started == [awaited, *bulk_jobs]
         await held.queue.close()
 
     run(work())
@@ -136,16 +136,16 @@ def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> N
         held.queue.start()
         first, waiting = (jobs.add("merge", {"traces": [large]}).id for _ in range(2))
         held.queue.wake()
-        await held.has_begun(1)
-        two, three = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
-        assert (held.queue.has_room(two), held.queue.has_room(jobs.get(waiting))) == (True, False)
+        await held.have_started(1)
+        second, third = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
+        assert (held.queue.has_room(second), held.queue.has_room(jobs.get(waiting))) == (True, False)
         held.queue.wake()
-        await held.has_begun(2)
-        assert not held.queue.has_room(three)
-        for job_id in (two.id, three.id):
+        await held.have_started(2)
+        assert not held.queue.has_room(third)
+        for job_id in (second.id, third.id):
             held.release(job_id)
             await held.all_over(job_id)
-        assert held.begun == [first, two.id, three.id]
+        assert held.started == [first, second.id, third.id]
         for job_id in (first, waiting):
             held.release(job_id)
         await held.all_over(first, waiting)
@@ -162,7 +162,7 @@ def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> 
         job_id = held.submit()
         held.release(job_id)
         job = await held.over(job_id)
-        assert held.begun == [job_id] * 3
+        assert held.started == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
         assert job.error == {
             "code": "job_died", "title": "The process that did the job died",
@@ -202,7 +202,7 @@ def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
         held.release(last)
         assert (await held.over(last)).state is JobState.DONE
         assert (await held.monitor.cancel(last)).state is JobState.DONE
-        assert held.begun == [runs, last]
+        assert held.started == [runs, last]
         with pytest.raises(UnknownJob):
             await held.monitor.cancel(99)
         await held.queue.close()
@@ -287,7 +287,7 @@ def test_stream_without_news_sends_heartbeats(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
-        stream = job_events(monitor, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
+        stream = job_events(monitor, job.id, lambda record: {"state": record.state}, heartbeat_s=0.001)
         assert [await anext(stream) for _ in range(4)] == [
             b"retry: 1000\n\n", b'id: 0.queued.0.0\ndata: {"state":"queued"}\n\n',
             b": nothing new\n\n", b": nothing new\n\n",

@@ -96,7 +96,7 @@ def test_critical_path_opens_in_perfetto(page: Page, server: Server, gpu_id: str
     panel.get_by_role("button", name="Show in Perfetto").click()
     link = panel.get_by_role("link", name="Open it in Perfetto")
     expect(link).to_be_visible(timeout=60_000)
-    made = str(link.get_attribute("href")).split("/")[-2]
-    child = server.api.get(f"/traces/{made}").json()
+    child_id = str(link.get_attribute("href")).split("/")[-2]
+    child = server.api.get(f"/traces/{child_id}").json()
     assert (child["parent"], child["selection"]) == (gpu_id, {"steps": [4]})
     assert child["counts"]["X|critical_path"] > 0

@@ -22,12 +22,12 @@ GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 
 @pytest.fixture
-def page(open_context: OpenContext) -> Iterator[Page]:
+def tab(open_context: OpenContext) -> Iterator[Page]:
     """A tab that fails the test on an error in its console."""
-    one = open_context().new_page()
+    tab = open_context().new_page()
     errors: list[str] = []
-    one.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield one
+    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield tab
     assert [text for text in errors if "status of 422" not in text] == []  # which Chromium notes by itself
 
 
@@ -45,8 +45,8 @@ def cut_panel(page: Page, server: Server, trace_id: str) -> Locator:
     return page.get_by_test_id("cut")
 
 
-def choose(page: Page, which: str, text: str) -> None:
-    page.get_by_test_id(f"cut-{which}").get_by_text(text, exact=True).click()
+def choose(page: Page, control: str, text: str) -> None:
+    page.get_by_test_id(f"cut-{control}").get_by_text(text, exact=True).click()
 
 
 def selected(link: Locator) -> Any:
@@ -116,7 +116,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
     under_way: set[Request] = set()
     most, trace = 0, []
 
-    def begun(route: Route) -> None:
+    def record(route: Route) -> None:
         nonlocal most
         under_way.add(route.request)
         trace.append(json.loads(str(route.request.post_data))["selection"])
@@ -127,7 +127,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
         route.continue_()
 
     page.on("requestfinished", lambda request: under_way.remove(request) if request in under_way else None)
-    page.route("**/split", begun)
+    page.route("**/split", record)
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
     expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
@@ -159,8 +159,8 @@ def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, s
     choose(page, "streams", "0/7")
     page.get_by_test_id("cut-by").select_option("step")
     page.get_by_test_id("cut-split").click()
-    made = page.get_by_test_id("job-made").get_by_role("link")
-    expect(made).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
+    child_links = page.get_by_test_id("job-made").get_by_role("link")
+    expect(child_links).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
     children = page.get_by_test_id("trace-children")
     expect(children.locator("tbody tr")).to_have_count(3)
     child = server.api.get("/traces", params={"parent": trace_id}).json()["traces"][1]
