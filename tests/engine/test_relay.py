@@ -55,9 +55,9 @@ async def test_requests_that_change_the_shared_trace_are_refused(method: int, op
     async with open_session() as session:
         refused, after = await answered(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
         assert refused.response == method
-        said = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
-        assert "it loads no other file" in said
-        assert said.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
+        reason = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
+        assert "it loads no other file" in reason
+        assert reason.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
         assert cells(after) == [487]
 
 
