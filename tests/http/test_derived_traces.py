@@ -140,7 +140,7 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
 
 
 @pytest.mark.parametrize(
-    ("request", "code", "reason"),
+    ("body", "code", "reason"),
     [
         ({"selection": {"streams": ["0/9"]}}, "unknown_choice", "The trace has no stream '0/9'; it has none."),
         ({"selection": {"steps": [7]}}, "unknown_choice", "The trace has no step '7'; it has 2, 3, 4, 5."),
@@ -159,9 +159,9 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
 )
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_impossible_split_is_refused_with_the_possible_values(
-    server: Server, trace: dict[str, Any], request: dict[str, Any], code: str, reason: str, dry_run: bool
+    server: Server, trace: dict[str, Any], body: dict[str, Any], code: str, reason: str, dry_run: bool
 ) -> None:
-    answer = split(server, trace["id"], wait=0, dry_run=dry_run, **request)
+    answer = split(server, trace["id"], wait=0, dry_run=dry_run, **body)
     assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
     assert reason in answer.json()["detail"]
 

@@ -60,7 +60,7 @@ def broken_app() -> FastAPI:
     app = FastAPI()
     problems.install(app)
 
-    @app.get("/{what}")
+    @app.get("/{cause}")
     def fail(cause: str, number: int = 0) -> None:
         wrong = {"ours": TooLarge("Too much."), "theirs": HTTPException(418, "no"), "large": HTTPException(413, "big")}
         raise wrong.get(cause, ZeroDivisionError("oh"))
