@@ -12,7 +12,7 @@ from service.trace import errors
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
 
-def written(page: str) -> str:
+def regenerated(page: str) -> str:
     """A page with its generated parts as the code has them now."""
     return _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[4]}", page)
 

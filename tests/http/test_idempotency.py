@@ -28,7 +28,7 @@ def put(server: Server, key: str, body: bytes = GOOD, name: str = "one.json", **
     return server.api.put(f"/traces/{name}", content=body, headers={"Idempotency-Key": key}, **more)
 
 
-def named(server: Server, name: str) -> list[str]:
+def ids_named(server: Server, name: str) -> list[str]:
     return [trace["id"] for trace in server.api.get("/traces", params={"name": name}).json()["traces"]]
 
 
@@ -42,7 +42,7 @@ def test_an_upload_that_is_repeated_makes_one_trace(server: Server) -> None:
         first.headers["location"],
     )
     assert again.headers["idempotency-replayed"] == "true"
-    assert named(server, "repeated.json") == [first.json()["id"]]
+    assert ids_named(server, "repeated.json") == [first.json()["id"]]
     assert put(server, "k1 other", name="repeated.json").json()["id"] != first.json()["id"]
 
 
@@ -76,7 +76,7 @@ def test_a_split_a_merge_and_a_group_are_made_once(server: Server, trace: dict[s
     children = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()["result"]["traces"]
     assert len(children) == 4
     for child in children[:2]:
-        assert child in named(server, "steps.step")
+        assert child in ids_named(server, "steps.step")
     merges = [
         server.api.post("/traces/merge", json={"traces": children[:2]}, headers={"Idempotency-Key": "k3 merge"}).json()
         for _ in range(2)
@@ -121,7 +121,7 @@ def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Serve
         first.sendall(GOOD[10:])
         assert first.recv(1 << 16).startswith(b"HTTP/1.1 201")
     assert put(server, "k6", name="k6.json").headers["idempotency-replayed"] == "true"
-    assert len(named(server, "k6.json")) == 1
+    assert len(ids_named(server, "k6.json")) == 1
 
 
 def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None:
@@ -132,7 +132,7 @@ def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(24)))
-    trace_ids = named(server, "k7.json")
+    trace_ids = ids_named(server, "k7.json")
     assert len(trace_ids) == 1
     assert {answer for answer in answers if answer[0] != 409} == {(201, trace_ids[0])}
 
@@ -156,15 +156,15 @@ def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., 
     with connected(server) as first:  # an answer that waits for the ingest never comes
         head = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
         first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
-        while not named(server, "k9.json"):
+        while not ids_named(server, "k9.json"):
             pass
         server.kill()
     server.start()
-    (trace_id,) = named(server, "k9.json")
+    (trace_id,) = ids_named(server, "k9.json")
     again = server.api.put("/traces/k9.json", content=large, headers={"Idempotency-Key": "k9"})
     assert (again.status_code, again.json()["id"]) == (201, trace_id)
     assert again.headers["idempotency-replayed"] == "true"
-    assert named(server, "k9.json") == [trace_id]
+    assert ids_named(server, "k9.json") == [trace_id]
     assert server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
 
 

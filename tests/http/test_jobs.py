@@ -27,7 +27,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def held(server: Server, large: Path) -> str:
+def large_id(server: Server, large: Path) -> str:
     """The id of a trace of it."""
     return str(server.upload(large)["id"])
 
@@ -44,7 +44,7 @@ def job_of(server: Server, job_id: object, **params: Any) -> dict[str, Any]:
     return job
 
 
-def listed(server: Server, **params: Any) -> list[dict[str, Any]]:
+def list_jobs(server: Server, **params: Any) -> list[dict[str, Any]]:
     page = server.api.get("/jobs", params=params)
     assert page.status_code == 200, page.text
     jobs: list[dict[str, Any]] = page.json()["jobs"]
@@ -112,14 +112,14 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
     assert job_of(server, failed["job"])["state"] == "failed"  # what was is not changed
 
 
-def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
-    jobs = [split(server, held, 2, wait=60) for _ in range(3)]
-    page = listed(server, trace=held, kind="split", limit=3)
+def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, large_id: str) -> None:
+    jobs = [split(server, large_id, 2, wait=60) for _ in range(3)]
+    page = list_jobs(server, trace=large_id, kind="split", limit=3)
     assert [job["id"] for job in page] == [job["id"] for job in jobs[::-1]]
     child = page[0]["result"]["traces"][0]
-    assert [job["id"] for job in listed(server, trace=child)] == [page[0]["id"]]
-    assert listed(server, state="running") == []
-    assert {job["state"] for job in listed(server, state=["done", "failed"])} <= {"done", "failed"}
+    assert [job["id"] for job in list_jobs(server, trace=child)] == [page[0]["id"]]
+    assert list_jobs(server, state="running") == []
+    assert {job["state"] for job in list_jobs(server, state=["done", "failed"])} <= {"done", "failed"}
     assert server.api.get("/jobs", params={"state": "lost"}).status_code == 422
     assert server.api.get("/jobs", params={"cursor": "x"}).json()["code"] == "bad_cursor"
 
@@ -166,11 +166,11 @@ def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Serv
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
-def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]  # as many as work at once
-    waiting = split(server, held)
+def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]  # as many as work at once
+    waiting = split(server, large_id)
     assert waiting["state"] == "queued"
-    failing = server.api.post(f"/traces/{held}/split", json={"selection": {"steps": [77777]}}).json()
+    failing = server.api.post(f"/traces/{large_id}/split", json={"selection": {"steps": [77777]}}).json()
     assert failing["state"] == "queued"  # nobody had time to look
     assert server.api.delete(f"/jobs/{waiting['id']}").json()["state"] == "cancelled"
     for job in busy:
@@ -182,10 +182,10 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
 # -- who goes first ---------------------------------------------------------------------------------------------
 
 
-def test_interactive_jobs_go_before_bulk_jobs(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]
-    bulk = [split(server, held, 2, priority="bulk") for _ in range(2)]
-    urgent = [split(server, held, 2) for _ in range(2)]
+def test_interactive_jobs_go_before_bulk_jobs(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]
+    bulk = [split(server, large_id, 2, priority="bulk") for _ in range(2)]
+    urgent = [split(server, large_id, 2) for _ in range(2)]
     assert [job["priority"] for job in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
     for job in busy:
         server.api.delete(f"/jobs/{job['id']}")
@@ -222,10 +222,10 @@ def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
     return [job_of(server, job_id) for job_id in ids]
 
 
-def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]
-    ahead = [split(server, held, 2) for _ in range(2)]
-    bulk = split(server, held, 2, priority="bulk")
+def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]
+    ahead = [split(server, large_id, 2) for _ in range(2)]
+    bulk = split(server, large_id, 2, priority="bulk")
     events = Events(server, bulk["id"])
     for job in busy:
         server.api.delete(f"/jobs/{job['id']}")
@@ -259,8 +259,8 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
     assert server.api.get(f"/traces/{slow['id']}", params={"wait": 60}).json()["state"] == "ready"
 
 
-def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
-    job = split(server, held, 4)
+def test_a_job_is_followed_to_its_end(server: Server, large_id: str) -> None:
+    job = split(server, large_id, 4)
     events = Events(server, job["id"])
     assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert events.headers["cache-control"] == "no-store"
@@ -275,8 +275,8 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
     assert received[-1][1]["state"] == "done"
 
 
-def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
-    job = split(server, held)
+def test_reconnecting_client_receives_only_new_events(server: Server, large_id: str) -> None:
+    job = split(server, large_id)
     first = Events(server, job["id"])
     last_id = next(iter(first))[0]
     first.close()  # the link breaks

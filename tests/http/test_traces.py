@@ -41,7 +41,7 @@ def ready_trace(server: Server) -> dict[str, object]:
     return trace
 
 
-def sent(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
+def chunks(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
     """The content in pieces, and so of a length that is not announced."""
     for at in range(0, len(content), piece):
         yield content[at : at + piece]
@@ -67,7 +67,7 @@ def test_an_upload_may_wait_for_its_ingest(server: Server) -> None:
 
 
 def test_an_upload_of_unknown_length_is_taken(server: Server) -> None:
-    trace = server.api.put("/traces/chunked", content=sent(GOOD, 7), params={"wait": 30}).json()
+    trace = server.api.put("/traces/chunked", content=chunks(GOOD, 7), params={"wait": 30}).json()
     assert (trace["size"], trace["state"]) == (len(GOOD), "ready")
 
 
@@ -224,7 +224,7 @@ def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing
     with httpx.Client(trust_env=False, timeout=30) as client:
         answer = client.put(
             f"{small_server.url}/api/v1/traces/huge",
-            content=content if framing == "length" else sent(content),
+            content=content if framing == "length" else chunks(content),
             headers=headers,
         )
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
@@ -256,7 +256,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None
     try:
         answer = server.api.put("/traces/big", content=bytes(8_000_000))
         assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
-        answer = server.api.put("/traces/big", content=sent(bytes(8_000_000)))
+        answer = server.api.put("/traces/big", content=chunks(bytes(8_000_000)))
         assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
         assert files(server) == []
         assert traces(server) == []

@@ -14,7 +14,7 @@ from tusclient.client import TusClient
 
 from tests.conftest import SHARED, needs_shared
 from tests.http.conftest import connected, until
-from tests.http.test_traces import GOOD, files, sent, traces
+from tests.http.test_traces import GOOD, chunks, files, traces
 from tests.server import Server
 from tests.tus import CHUNK, VERSION, begin, chunk_head, creation, head, id_of, metadata, offset, send
 
@@ -123,7 +123,7 @@ def test_a_chunk_is_verified(server: Server, algorithm: str) -> None:
 def test_a_chunk_may_be_of_a_length_that_is_not_announced(server: Server) -> None:
     upload = begin(server, len(CONTENT))
     headers = CHUNK | {"Upload-Offset": "0"}
-    answer = server.api.patch(upload, content=sent(CONTENT), headers=headers)
+    answer = server.api.patch(upload, content=chunks(CONTENT), headers=headers)
     assert ready(server, answer.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -280,7 +280,7 @@ def test_more_than_was_announced_is_refused_and_spoils_nothing(server: Server, f
     upload = begin(server, len(CONTENT))
     assert send(server, upload, 0, CONTENT[:4_000_000]).status_code == 204
     more = CONTENT[4_000_000:] + b"x"
-    body = more if framing == "length" else sent(more)
+    body = more if framing == "length" else chunks(more)
     answer = server.api.patch(upload, content=body, headers=CHUNK | {"Upload-Offset": "4000000"})
     assert refused(answer) == (413, "too_large")
     assert offset(server, upload) == 4_000_000
@@ -472,7 +472,7 @@ def test_a_disk_that_fills_keeps_what_came_and_goes_on_once_there_is_room(small_
     try:
         upload = begin(server, len(content))
         ballast.write_bytes(bytes(2_000_000))
-        answer = server.api.patch(upload, content=sent(content), headers=CHUNK | {"Upload-Offset": "0"})
+        answer = server.api.patch(upload, content=chunks(content), headers=CHUNK | {"Upload-Offset": "0"})
         assert answer.status_code == 507
         assert answer.json()["code"] in ("disk_full", "no_room")
         assert traces(server) == []

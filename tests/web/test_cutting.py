@@ -55,7 +55,7 @@ def selected(link: Locator) -> Any:
     return json.loads(answer)
 
 
-def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
+def kept_count(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
     """Return the number of events that a selection keeps, by the API."""
     answer = server.api.post(f"/traces/{trace_id}/split", json={"selection": selection, "dry_run": True})
     assert answer.status_code == 200, answer.text
@@ -75,14 +75,14 @@ def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server,
     choose(page, "steps", "Step 4")
     wanted = {"steps": [4]}
     expect(page.get_by_test_id("cut-keeps")).to_have_text(
-        re.compile(rf"^{kept(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
+        re.compile(rf"^{kept_count(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
     )
     for name in ("cut-open", "cut-download"):
         assert selected(page.get_by_test_id(name)) == wanted
     with page.expect_download() as download:
         page.get_by_test_id("cut-download").click()
     assert download.value.suggested_filename == "rank0.cut.pt.trace.json.gz"
-    assert events_in(download.value.path().read_bytes()).total() == kept(server, gpu_id, wanted)
+    assert events_in(download.value.path().read_bytes()).total() == kept_count(server, gpu_id, wanted)
 
     at_once = panel.get_by_role("link", name="Open step 5 in Perfetto")
     assert selected(at_once) == {"steps": [5]}
@@ -130,7 +130,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
     page.route("**/split", record)
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
-    expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
+    expect(keeps).to_contain_text(f"{kept_count(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
     assert (most, trace[0], trace[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
 
     page.get_by_test_id("cut-start").fill("1 s")
@@ -243,7 +243,9 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
         for exact in (rank["shift_ns"], *rank["residual_ns"].values()):
             expect(row.get_by_title(f"{exact} ns", exact=True).first).to_be_visible()
     choose(page, "ranks", "Rank 1")
-    expect(page.get_by_test_id("cut-keeps")).to_contain_text(f"{kept(server, trace['id'], {'ranks': [1]})} events of")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text(
+        f"{kept_count(server, trace['id'], {'ranks': [1]})} events of"
+    )
     expect(page.get_by_test_id("cut-steps").get_by_text(re.compile("2 times"))).not_to_have_count(0)
 
 
