@@ -1,4 +1,4 @@
-"""A link between clients and a server, which is slow and can be cut."""
+"""A TCP proxy between clients and a server that limits the rate and can be cut."""
 
 import socket
 import struct
@@ -8,15 +8,15 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 PIECE = 1 << 16
-ABORT = struct.pack("ii", 1, 0)  # close by RST: what is on its way is lost
+ABORT = struct.pack("ii", 1, 0)  # close by RST: bytes in flight are lost
 
 
 class Link:
-    """A port that leads to a server, which need not be there yet.
+    """A local port that forwards to a server; the server may start later.
 
     Args:
-        url: of the server.
-        bytes_per_s: what each of its connections passes on; may be changed.
+        url: the server's URL.
+        bytes_per_s: rate limit of each connection and direction; may be changed at any time.
     """
 
     def __init__(self, url: str, bytes_per_s: int = 40_000_000) -> None:
@@ -36,11 +36,11 @@ class Link:
         self.cut()
 
     def cut(self) -> None:
-        """Break all connections, in the middle of whatever goes over them."""
-        for one in list(self._open):
+        """Reset all connections, even in the middle of a transfer."""
+        for connection in list(self._open):
             with suppress(OSError):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
-                one.shutdown(socket.SHUT_RDWR)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -55,19 +55,19 @@ class Link:
                 for ends in ((client, server), (server, client)):
                     threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
-    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
         try:
-            while piece := one.recv(PIECE):
-                other.sendall(piece)
+            while piece := source.recv(PIECE):
+                target.sendall(piece)
                 time.sleep(len(piece) / self.bytes_per_s)
-        except OSError:  # one end is gone: the other hears of it as if there were no link
-            for end in (one, other):
+        except OSError:  # one end is gone: reset the other, as a direct connection would
+            for end in (source, target):
                 with suppress(OSError):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
-        for end in (one, other):
+        for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        if one not in self._open or other not in self._open:
-            one.close()
-            other.close()
-        self._open -= {one, other}
+        if source not in self._open or target not in self._open:
+            source.close()
+            target.close()
+        self._open -= {source, target}

@@ -1,4 +1,4 @@
-"""Processes that tests look at, any of which may end while it is looked at."""
+"""Child processes that tests observe; each may end at any time."""
 
 from contextlib import suppress
 
@@ -7,9 +7,9 @@ import psutil
 
 def living(module: str, of: int | None = None) -> list[psutil.Process]:
     """The living children of a process, by default of this one, whose command line contains a module (and a kind)."""
-    found = []
+    children = []
     for child in psutil.Process(of).children():
         with suppress(psutil.NoSuchProcess):
             if module in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
-    return found
+                children.append(child)
+    return children

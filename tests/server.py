@@ -1,4 +1,4 @@
-"""A real Tracedock server in a process of its own, for tests: started, killed and started again on the same data."""
+"""A real Tracedock server in its own process, which tests start, kill and restart on the same data."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import psutil
 
 
 def bytes_read(process: psutil.Process, name: str) -> int:
-    """How far a process has read the file of that name; 0 if it has none open."""
+    """The offset up to which a process has read its open file of that name; 0 if no such file is open."""
     with suppress(psutil.NoSuchProcess):
         return next((file.position for file in process.open_files() if Path(file.path).name == name), 0)
     return 0
@@ -24,7 +24,7 @@ class Server:
 
     Args:
         data: its data folder.
-        settings: further settings, by their names in `Settings`; no process is kept ready, if not told.
+        settings: further settings, by their names in `Settings`; by default, no process is kept ready.
     """
 
     def __init__(self, data: Path, **settings: object) -> None:
@@ -56,29 +56,29 @@ class Server:
         return self._process.pid
 
     def log_text(self) -> str:
-        """What the server wrote to its standard error."""
+        """The server's standard error so far."""
         return Path(self.log.name).read_text()
 
     def children(self, of_name: str = "") -> list[psutil.Process]:
-        """The processes below the server, those whose command line names `of_name`."""
-        found = []
+        """The server's descendant processes whose command line contains `of_name`."""
+        matching = []
         for child in psutil.Process(self.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended while it was looked at
-                found += [child] if of_name in " ".join(child.cmdline()) else []
-        return found
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                matching += [child] if of_name in " ".join(child.cmdline()) else []
+        return matching
 
     def engine(self, trace_id: object) -> psutil.Process:
-        """The engine of a trace; one more may wait for its trace."""
+        """The engine process of a trace; a spare engine, if there is one, is another process."""
         return psutil.Process(self.api.get(f"/traces/{trace_id}/session").json()["engine"]["pid"])
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the server with SIGKILL."""
         assert self._process
         self._process.kill()
         self._ended()
 
     def stop(self) -> int:
-        """Ask it to end, if it runs, and return its exit status."""
+        """Send SIGTERM, if the server still runs, and return its exit status."""
         assert self._process
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
@@ -93,7 +93,7 @@ class Server:
         self.log.close()
         return status
 
-    # -- what tests do again and again ------------------------------------------------------------------------
+    # -- requests that many tests send ------------------------------------------------------------------------
 
     def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, Any]:
         """Upload a file and return its trace once it is ready or failed."""
@@ -104,7 +104,7 @@ class Server:
         return trace
 
     def query(self, trace_id: object, sql: str, **more: object) -> httpx.Response:
-        """Ask SQL."""
+        """Run SQL on a trace and return the response."""
         return self.api.post(f"/traces/{trace_id}/query", json={"sql": sql} | more)
 
     def rows(self, trace_id: object, sql: str) -> list[list[object]]:

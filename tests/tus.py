@@ -1,4 +1,4 @@
-"""A client of tus that does as it is told, right or wrong."""
+"""A tus client that sends any request, valid or not."""
 
 import base64
 import sys
@@ -19,14 +19,16 @@ def metadata(**values: str) -> str:
 
 
 def creation(server: Server, length: int | None, name: str = "a.json", **headers: str) -> httpx.Response:
-    """Ask for an upload; a header's name has underscores."""
-    told = {"Upload-Length": str(length)} if length is not None else {"Upload-Defer-Length": "1"}
+    """Request a new upload; underscores in header names become hyphens."""
+    length_field = {"Upload-Length": str(length)} if length is not None else {"Upload-Defer-Length": "1"}
     more = {name.replace("_", "-"): value for name, value in headers.items()}
-    return server.api.post("/uploads", headers=VERSION | told | {"Upload-Metadata": metadata(filename=name)} | more)
+    return server.api.post(
+        "/uploads", headers=VERSION | length_field | {"Upload-Metadata": metadata(filename=name)} | more
+    )
 
 
 def begin(server: Server, length: int | None, name: str = "a.json", **headers: str) -> str:
-    """The URL of a new upload."""
+    """Create an upload and return its URL."""
     answer = creation(server, length, name, **headers)
     assert answer.status_code == 201, answer.text
     assert answer.headers["Upload-Offset"] == "0"
@@ -48,35 +50,35 @@ def head(server: Server, upload: str) -> httpx.Response:
 
 
 def offset(server: Server, upload: str) -> int:
-    """How far the upload is."""
+    """The offset of an upload, in bytes."""
     answer = head(server, upload)
     assert answer.status_code == 200
     return int(answer.headers["Upload-Offset"])
 
 
 def chunk_head(upload: str, offset: int, length: int | None, *more: str) -> bytes:
-    """The head of a chunk, as it goes over the wire; of a body in pieces where its length is not told."""
+    """The raw request head of a chunk; without a length, its body is sent with chunked encoding."""
     parts = urlsplit(upload)
-    how = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    fields = [f"Host: {parts.netloc}", how, f"Upload-Offset: {offset}", *more]
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    fields = [f"Host: {parts.netloc}", framing, f"Upload-Offset: {offset}", *more]
     fields += [f"{name}: {value}" for name, value in CHUNK.items()]
     return "\r\n".join([f"PATCH {parts.path} HTTP/1.1", *fields, "", ""]).encode()
 
 
 def _send_all(upload: str, path: Path, log: Path, chunk: int) -> None:
-    """Send what is missing of a file, whatever breaks meanwhile; the log tells of each chunk before and after."""
+    """Send the missing bytes of a file and retry after every failure; log each chunk before and after it is sent."""
     size, offset = path.stat().st_size, None
-    with path.open("rb") as file, log.open("a", buffering=1) as told, httpx.Client(trust_env=False) as client:
+    with path.open("rb") as file, log.open("a", buffering=1) as progress, httpx.Client(trust_env=False) as client:
         while offset != size:
             try:
                 if offset is None:
                     offset = int(client.head(upload, headers=VERSION).raise_for_status().headers["Upload-Offset"])
                 file.seek(offset)
                 piece = file.read(chunk)
-                told.write(f"send {offset} {len(piece)}\n")
+                progress.write(f"send {offset} {len(piece)}\n")
                 answer = client.patch(upload, content=piece, headers=CHUNK | {"Upload-Offset": str(offset)})
                 offset = int(answer.raise_for_status().headers["Upload-Offset"])
-                told.write(f"kept {offset} 0\n")
+                progress.write(f"kept {offset} 0\n")
             except httpx.HTTPError:
                 offset = None
                 time.sleep(0.01)

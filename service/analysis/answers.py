@@ -124,7 +124,7 @@ def answer_question(
     started = time.perf_counter()
     ranks = _ranks_of_all(question, traces)
     numbers, count = _cycles(question, ranks)
-    results = _each(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
+    results = _map_traces(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
     answers = [
         RankAnswer(trace.summary["rank"], cycle, trace.name, tables, partial(_ask_again, trace, readings))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
@@ -240,7 +240,9 @@ def _ask_again(trace: AnalysisInput, readings: ReadingCache, ask: Callable[[Scop
 
 def applicable(trace: AnalysisInput, readings: ReadingCache) -> dict[str, Any]:
     """Describe each question as JSON values, with the reason if it does not apply to a trace."""
-    (reasons,) = _each([trace], readings, lambda scope: [_missing(question, scope) for question in QUESTIONS.values()])
+    (reasons,) = _map_traces(
+        [trace], readings, lambda scope: [_missing(question, scope) for question in QUESTIONS.values()]
+    )
     return {
         "analyses": [
             {**described(question), "applies": reason is None, "reason": reason}
@@ -288,7 +290,7 @@ def _ask_of_cycle(question: Question, parameters: Parameters, scope: Scope) -> T
         return error.detail
 
 
-def _each(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:
+def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:
     """Call `ask` on the scope of each trace, several at the same time."""
 
     def result(trace: AnalysisInput) -> Any:

@@ -21,8 +21,10 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
     """Return the times of each device."""
     devices, kinds, starts, ends = work_times(scope, parameters)
     rows = []
-    for (device,), mine in group_rows(devices):
-        compute, comm = ((starts[mine][kinds[mine] == kind], ends[mine][kinds[mine] == kind]) for kind in range(2))
+    for (device,), members in group_rows(devices):
+        compute, comm = (
+            (starts[members][kinds[members] == kind], ends[members][kinds[members] == kind]) for kind in range(2)
+        )
         communicating, both = covered(*comm), overlap_length(compute, comm)
         times = (communicating, covered(*compute), both, communicating - both)
         rows.append([scope.rank, device, *map(clamp_int64, times), percentage(both, communicating)])

@@ -65,20 +65,20 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
     loaders = []
-    for name, mine in places.items():
-        durations = (ends[mine] - starts[mine]).tolist()
+    for name, members in places.items():
+        durations = (ends[members] - starts[members]).tolist()
         longest = durations.index(max(durations))
-        whole, lost = sum(durations), sum(durations) - int(hidden[mine].sum())
+        whole, lost = sum(durations), sum(durations) - int(hidden[members].sum())
         loaders.append(
             [
                 scope.rank,
                 name,
-                len(mine),
+                len(members),
                 whole,
                 lost,
-                whole / len(mine),
+                whole / len(members),
                 durations[longest],
-                int(starts[mine[longest]]),
+                int(starts[members[longest]]),
             ]
         )
     loaders.sort(key=lambda row: -row[4])

@@ -109,15 +109,15 @@ class _Kernels:
 
     def of(self, device: int) -> tuple[int, float | None, float | None, float | None, float | None]:
         """Return the time of kernels on a device, SM efficiency, occupancy, and tensor core shares: used, unknown."""
-        mine = self.devices == device
+        on_device = self.devices == device
         starts, ends, blocks, occupancy = (
-            column[mine] for column in (self.starts, self.ends, self.blocks, self.occupancy)
+            column[on_device] for column in (self.starts, self.ends, self.blocks, self.occupancy)
         )
         durations, placed, timed = ends - starts, blocks > 0, occupancy >= 0
         efficient = efficiency(starts[placed], ends[placed], blocks[placed]) if placed.any() else None
         measured = float(durations[timed].sum())
         used, unknown = (
-            percentage(float(durations[self.uses[mine] == use].sum()), float(durations.sum())) for use in (1, -1)
+            percentage(float(durations[self.uses[on_device] == use].sum()), float(durations.sum())) for use in (1, -1)
         )
         return (
             covered(starts, ends),

@@ -83,9 +83,9 @@ def _before(work: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tuple
     """
     followers, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     rows = np.arange(len(starts))
-    for _, mine in group_rows(work["device"], work["stream"]):
-        over = np.maximum.accumulate(ends[mine]) if running else ends[mine]
-        followers.append(rows[mine][1:])
+    for _, members in group_rows(work["device"], work["stream"]):
+        over = np.maximum.accumulate(ends[members]) if running else ends[members]
+        followers.append(rows[members][1:])
         before.append(over[:-1])
     return np.concatenate(followers), np.concatenate(before)
 

@@ -207,8 +207,8 @@ def _at_once(scope: Scope) -> list[list[Any]]:
     work = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
     kinds, starts, ends = codes(work["type"], _NAMED), work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     rows: list[list[Any]] = []
-    for (device,), mine in group_rows(work["device"]):
-        times = _combined(kinds[mine], starts[mine], ends[mine])
+    for (device,), members in group_rows(work["device"]):
+        times = _combined(kinds[members], starts[members], ends[members])
         for running, time in sorted(times.items(), key=lambda item: -item[1]):
             rows.append([scope.rank, device, running, clamp_int64(time), percentage(time, sum(times.values()))])
     return rows

@@ -67,7 +67,7 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     limits = {name: getattr(parameters, name) for name in ("min_length", "names", "top")}
     sequences = scope.table(_SEQUENCES, **limits).to_pydict()
     if not sequences["op"]:
-        raise NotApplicable(_nothing(parameters, len(roots), int(is_under.sum())))
+        raise NotApplicable(_no_sequences_reason(parameters, len(roots), int(is_under.sum())))
     words = [*names.dictionary.to_pylist(), ""]  # the last is that of work without a name
     sequences["kernels"] = [
         _joined([words[name] for name in kernels], length)
@@ -77,7 +77,7 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     return {"sequences": table_of(SEQUENCES, sequences)}
 
 
-def _nothing(parameters: SequenceParameters, operators: int, work: int) -> str:
+def _no_sequences_reason(parameters: SequenceParameters, operators: int, work: int) -> str:
     """Explain why there is no sequence."""
     if not operators:
         return f"No operator's name contains '{parameters.operator}'."

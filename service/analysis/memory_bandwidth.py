@@ -98,18 +98,18 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     summary: list[list[Any]] = []
     point_times: list[Ints] = []
     point_rates: list[Doubles] = []
-    for (device, kind), mine in group_rows(transfers["device"], kinds):
+    for (device, kind), members in group_rows(transfers["device"], kinds):
         name = names[kind or 0]
-        times, running = _at_once(starts[mine], ends[mine], rates[mine], exact=not hta)
-        is_sized = np.isfinite(sizes[mine]) & (durations[mine] > 0)
-        moved, took = float(sizes[mine][is_sized].sum()), float(durations[mine][is_sized].sum())
+        times, running = _at_once(starts[members], ends[members], rates[members], exact=not hta)
+        is_sized = np.isfinite(sizes[members]) & (durations[members] > 0)
+        moved, took = float(sizes[members][is_sized].sum()), float(durations[members][is_sized].sum())
         summary.append(
             [
-                *(scope.rank, device, name, len(starts[mine])),
+                *(scope.rank, device, name, len(starts[members])),
                 *(
-                    saturating_sum(whole[mine]),
-                    saturating_sum(durations[mine]),
-                    clamp_int64(covered(starts[mine], ends[mine])),
+                    saturating_sum(whole[members]),
+                    saturating_sum(durations[members]),
+                    clamp_int64(covered(starts[members], ends[members])),
                 ),
                 *(moved / took if took else None, *_statistics(running[running > 0])),
             ]

@@ -42,15 +42,15 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     module_of = nesting.nearest_marked(parents, is_module)
     outer = np.append(module_of, nesting.NONE)[parents[modules]]
     outer[outer >= 0] = np.searchsorted(modules, outer[outer >= 0])
-    rows, many = nesting.path_codes(outer, host.names[modules])
-    firsts = nesting.first_indices(rows, many)
+    rows, count = nesting.path_codes(outer, host.names[modules])
+    firsts = nesting.first_indices(rows, count)
     callers = np.append(rows, np.int32(nesting.NONE))[outer[firsts]]
     row_of = np.full(len(host) + 1, nesting.NONE, np.int32)
     row_of[modules] = rows
     row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # row of the module of each slice; -1 without one
 
     durations = host.durations
-    total = nesting.sum_by_key(rows, durations[modules], many)
+    total = nesting.sum_by_key(rows, durations[modules], count)
     alone = (durations - nesting.child_sums(parents, durations))[modules]
     work = device_work(scope)
     launch = host.indices_of(np.where(work.launches < 0, work.operators, work.launches))
@@ -60,23 +60,23 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
         host.indices_of(work.operators)
     ]
     rows_of_work = np.where(rows_of_work < 0, row_of[forward[backward]], rows_of_work)
-    device = nesting.sum_by_key(rows_of_work, work.durations, many)
-    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, many)
+    device = nesting.sum_by_key(rows_of_work, work.durations, count)
+    in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, count)
     device_total = nesting.subtree_sums(callers, device)
     within = np.append(nesting.nearest_marked(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
     outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
-    calls = nesting.count_by_key(rows, many)
+    calls = nesting.count_by_key(rows, count)
     table = {
-        "rank": [scope.rank] * many,
-        "id": range(many),
+        "rank": [scope.rank] * count,
+        "id": range(count),
         "parent": [None if caller < 0 else caller for caller in callers.tolist()],
         "depth": _depths(callers.tolist()),
         "name": [host.words[name].removeprefix(_PREFIX) for name in host.names[modules[firsts]]],
         "calls": calls,
-        "operators": nesting.count_by_key(row_of[:-1][outermost], many),
+        "operators": nesting.count_by_key(row_of[:-1][outermost], count),
         "host_total_ns": total,
-        "host_self_ns": total - nesting.sum_by_key(callers, total, many),
-        "host_python_ns": nesting.sum_by_key(rows, alone, many),
+        "host_self_ns": total - nesting.sum_by_key(callers, total, count),
+        "host_python_ns": nesting.sum_by_key(rows, alone, count),
         "device_total_ns": device_total,
         "device_self_ns": device,
         "device_backward_ns": nesting.subtree_sums(callers, in_backward),

@@ -77,8 +77,8 @@ def answer(scope: Scope, parameters: QueueParameters) -> Tables:
     summary: list[list[Any]] = []
     point_times: list[Ints] = []
     point_lengths: list[Ints] = []
-    for (device, stream), mine in group_rows(launches["device"], launches["stream"]):
-        times, lengths = _lengths(enqueued[mine], dequeued[mine])
+    for (device, stream), members in group_rows(launches["device"], launches["stream"]):
+        times, lengths = _lengths(enqueued[members], dequeued[members])
         held = durations_of(times, np.append(times[1:], times[-1:]))
         full, whole = int(held[lengths >= parameters.full].sum()), int(held.sum())
         summary.append(

@@ -43,8 +43,8 @@ def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankP
     paired = {id(answer) for pair in pairs for answer in pair}
     skipped = [
         (answer, _reason(answer, side, opposite))
-        for ours, opposite, side in ((base, other, "The other side"), (other, base, "The base"))
-        for answer in ours
+        for side_answers, opposite, side in ((base, other, "The other side"), (other, base, "The base"))
+        for answer in side_answers
         if id(answer) not in paired
     ]
     notes = [f"The sides are matched by rank: {_ranks([answer for answer, _ in pairs])}."]

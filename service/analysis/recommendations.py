@@ -113,10 +113,10 @@ def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
     rows = {name: together[name].to_pylist() for name in ("ranks", "lateness", "steps", "waits")}
     waiting = RunWaits(rows["ranks"], rows["lateness"], rows["steps"], None)
     late = waiting.most_waited_for
-    mine = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
-    if not mine:
+    wait_rows = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
+    if not wait_rows:
         return waiting
-    latest = max(mine, key=lambda row: (row["late_ns"], -row["start_ns"]))
+    latest = max(wait_rows, key=lambda row: (row["late_ns"], -row["start_ns"]))
     abouts = [tables["about"].to_pylist()[0] for tables in communicating]
     bases = {about["rank"]: about["base_ns"] for about in abouts}
     first, own = abouts[0]["base_ns"], bases[latest["rank"]]

@@ -31,7 +31,8 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
     """Return the times of each device."""
     devices, types, starts, ends = work_times(scope, parameters)
     rows = [
-        [scope.rank, device, *_times(types[mine], starts[mine], ends[mine])] for (device,), mine in group_rows(devices)
+        [scope.rank, device, *_times(types[members], starts[members], ends[members])]
+        for (device,), members in group_rows(devices)
     ]
     return {"breakdown": table_of_rows(COLUMNS, rows)}
 

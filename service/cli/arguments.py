@@ -41,8 +41,8 @@ def file_of(client: Client, text: str, *, groups: bool = False) -> Path | None:
     has_path = any(separator in text for separator in _SEPARATORS)
     if not path.is_file():
         if has_path and (text.startswith(_PATHS) or path.is_dir() or not groups):
-            what = "this is a folder" if path.is_dir() else "no such file"
-            raise typer.BadParameter(f"{text}: {what}", param_hint="TRACE")
+            reason = "this is a folder" if path.is_dir() else "no such file"
+            raise typer.BadParameter(f"{text}: {reason}", param_hint="TRACE")
         return None
     if text.startswith(_PATHS):
         return path

@@ -207,8 +207,8 @@ def _merge_on_server(
 def _value(by: By | None, text: str | None) -> int | None:
     needed = by in _VALUE_PARSERS
     if needed != (text is not None):
-        what = f"--by {by}" if by else "a single piece"
-        raise typer.BadParameter(f"{what} takes {'a' if needed else 'no'} --value", param_hint="--value")
+        criterion = f"--by {by}" if by else "a single piece"
+        raise typer.BadParameter(f"{criterion} takes {'a' if needed else 'no'} --value", param_hint="--value")
     if by is None or text is None:
         return None
     try:

@@ -159,8 +159,8 @@ class _Run:
 
     def __init__(self, ranks: Sequence[_Rank], align: Align) -> None:
         bases = [rank.base_ns for rank in ranks]
-        known = [base for base in bases if base is not None]
-        self._base = known[0] if known and align != "none" else None
+        known_bases = [base for base in bases if base is not None]
+        self._base = known_bases[0] if known_bases and align != "none" else None
         shifts = [base - self._base if base is not None and self._base is not None else 0 for base in bases]
         alignments = align_clocks(
             [collective_ends(rank.parts) for rank in ranks], shifts, refine=align == "collectives"

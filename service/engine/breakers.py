@@ -39,8 +39,8 @@ class CircuitBreaker:
 
     def record(self, cause: Hashable, error: TracedockError) -> None:
         """Count a crash of an engine, or a failed load."""
-        for known in list(self._times):
-            self.count(known)  # removes causes whose crashes are older than the window
+        for known_cause in list(self._times):
+            self.count(known_cause)  # removes causes whose crashes are older than the window
         self._times[cause].append(time.monotonic())
         self._last_errors[cause] = error
 

@@ -214,8 +214,8 @@ class Fleet:
         running = [session for session in self._sessions.values() if not session.over]
         held, count, evicted = sum(session.held_bytes for session in running), len(running), list[Session]()
         while count >= self._max or held + needed_bytes > self.budget_bytes:
-            left = [session for session in running if session not in evicted]
-            candidate = _longest_idle(left) or _longest_stalled(left) or _load_beyond_share(left, client)
+            remaining = [session for session in running if session not in evicted]
+            candidate = _longest_idle(remaining) or _longest_stalled(remaining) or _load_beyond_share(remaining, client)
             if not candidate:
                 raise self._no_room(running, needed_bytes)
             evicted.append(candidate)

@@ -39,7 +39,7 @@ class Body:
     def __init__(self, chunks: AsyncGenerator[bytes], stalled_s: float | None) -> None:
         self._chunks = chunks
         self._stalled_s = stalled_s
-        self.begun = False
+        self.is_started = False
 
     async def each(self, write: Callable[[memoryview], Coroutine[Any, Any, None]]) -> None:
         """Write each of its `blocks` while the next one is read; raises the errors of `write`, or `IncompleteBody`."""
@@ -91,7 +91,7 @@ class Body:
                     chunk = await anext(self._chunks, None)
             if chunk is None:
                 return
-            self.begun = True
+            self.is_started = True
             yield chunk
 
     async def drain(self) -> None:
@@ -111,6 +111,6 @@ async def receiving(request: Request, *, stalled_s: float | None = None) -> Asyn
         yield body
     except TracedockError:
         # a client that expects 100-continue, and has not begun, waits for the response and sends nothing
-        if body.begun or "expect" not in request.headers:
+        if body.is_started or "expect" not in request.headers:
             await body.drain()
         raise

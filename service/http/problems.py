@@ -98,7 +98,7 @@ def as_problem(error: errors.TracedockError) -> Response:
     return problem(status_of(error), error.code, error.title, error.detail, **error.extra)
 
 
-async def _ours(_: Request, error: Exception) -> Response:
+async def _tracedock_error(_: Request, error: Exception) -> Response:
     if not isinstance(error, errors.TracedockError):
         raise error
     return as_problem(error)
@@ -135,7 +135,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 def install(app: FastAPI) -> None:
     """Make all errors of the app leave in that format."""
-    app.add_exception_handler(errors.TracedockError, _ours)
+    app.add_exception_handler(errors.TracedockError, _tracedock_error)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _disconnected)

@@ -32,12 +32,12 @@ def selection_reader(fields: Iterable[SelectionField]) -> SelectionReader:
 
     def read_selection(selection: str | None, **values: Any) -> Selection | None:
         """Return the selection of the parameters, None without any; raise `BadSelection`."""
-        given = {name: value for name, value in values.items() if value is not None and value is not False}
+        parameters = {name: value for name, value in values.items() if value is not None and value is not False}
         if selection is not None:
-            if given:
-                raise BadSelection(f"The parameter `selection` can't be combined with {', '.join(given)}.")
+            if parameters:
+                raise BadSelection(f"The parameter `selection` can't be combined with {', '.join(parameters)}.")
             return Selection.parsed(selection)
-        parts = nested((in_query[name], _converted(in_query[name], value)) for name, value in given.items())
+        parts = nested((in_query[name], _converted(in_query[name], value)) for name, value in parameters.items())
         return Selection.parsed(parts) if parts else None
 
     read_selection.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # FastAPI reads the parameters there

@@ -55,8 +55,8 @@ class EtaEstimator:
             return None
         first, last = self._first_and_last
         if last.share >= 1:
-            left = self._end * (last.at - self._began) - (now - last.at)
-            return left if left > 0 else None
+            remaining_s = self._end * (last.at - self._began) - (now - last.at)
+            return remaining_s if remaining_s > 0 else None
         elapsed, done = now - first.at, last.share - first.share
         if now - last.at > WINDOW_S or done <= 0 or elapsed < (WINDOW_S if done < MIN_SHARE else MIN_S):
             return None

@@ -72,7 +72,7 @@ class IngestJobs:
         self._workers = workers
         self._pool = Pool(Kind.INGEST, keep_warm=keep_ready)
         self._queue = JobQueue(
-            monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_begun=self._claim_follower
+            monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_start=self._claim_follower
         )
         self._running: dict[str, IngestProcess] = {}
         """Children whose traces have jobs that run, by trace."""

@@ -25,7 +25,7 @@ class JobQueue:
             but after `JobDied` and `WorkerDied` there may be another attempt. Cancelled, it leaves nothing behind.
         at_once: number of jobs that run at a time; a small one more if these are large.
         attempts: number of attempts after which a job fails whose process dies.
-        on_begun: is called when a job begins, before its attempt.
+        on_start: called when a job starts, before its attempt.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class JobQueue:
         *,
         at_once: int,
         attempts: int,
-        on_begun: Callable[[Job], None] = lambda _: None,
+        on_start: Callable[[Job], None] = lambda _: None,
     ) -> None:
         self._monitor = monitor
         self._kinds = kinds
         self._attempt = attempt
         self._at_once = at_once
         self._attempts = attempts
-        self._on_begun = on_begun
+        self._on_start = on_start
         self._work = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._running: dict[int, Job] = {}
@@ -114,7 +114,7 @@ class JobQueue:
 
     def _begin(self, job: Job) -> None:
         self._running[job.id] = job
-        self._on_begun(job)
+        self._on_start(job)
         task = self._tasks[job.id] = asyncio.create_task(self._run(job))
         task.add_done_callback(partial(self._ended, job))
         self._monitor.changed(job.id)

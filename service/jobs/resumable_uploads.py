@@ -191,10 +191,10 @@ class ResumableUploads:
         for entry in list(self._uploads.values()):
             if not entry.lock.locked() and entry.upload.ends_at(self._expires_s) <= time.time():
                 await self._remove(entry, expired=True)
-        mine = sum(entry.upload.announced.client == client for entry in self._uploads.values())
+        client_uploads = sum(entry.upload.announced.client == client for entry in self._uploads.values())
         for count, most, whose in (
             (len(self._uploads), self._bounds.most, ""),
-            (mine, self._bounds.most_per_client, " by you"),
+            (client_uploads, self._bounds.most_per_client, " by you"),
         ):
             if count >= most:
                 raise TooManyUploads(

@@ -12,12 +12,12 @@ RETRY_S = 1.0
 log = logging.getLogger(__name__)
 
 
-async def until_written(change: Callable[[], object], what: str) -> None:
+async def until_written(change: Callable[[], object], description: str) -> None:
     """Make a change, and retry it until the disk has room for it.
 
     Args:
         change: makes the change; raises `DiskFull` if there is no room.
-        what: name of the change, for the log.
+        description: name of the change, for the log.
     """
     warned = False
     while True:
@@ -25,7 +25,7 @@ async def until_written(change: Callable[[], object], what: str) -> None:
             change()
         except DiskFull as error:
             if not warned:
-                log.warning("%s can't be recorded before there is room: %s", what, error.detail)
+                log.warning("%s can't be recorded before there is room: %s", description, error.detail)
             warned = True
         else:
             return

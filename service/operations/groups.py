@@ -177,7 +177,7 @@ class GroupOperations:
             world_size=world_size,
             missing=sorted(missing),
             cycles=by_cycle,
-            cycles_by=cycles.told_by,
+            cycles_by=cycles.rule,
             members=sorted(memberships, key=lambda membership: membership.cycle or 0),
         )
 

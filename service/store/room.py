@@ -69,10 +69,10 @@ class Room:
 
     def left(self) -> int:
         """Return the number of bytes that may still be written, without reserved ones; at least 0."""
-        left = self._free(self._root) - self._floor
+        free = self._free(self._root) - self._floor
         if self._quota is not None:
-            left = min(left, self._quota - self._roughly_used())
-        return max(left - self.reserved(), 0)
+            free = min(free, self._quota - self._roughly_used())
+        return max(free - self.reserved(), 0)
 
     def check_now(self) -> None:
         """Count the folder, if there is a quota; raises `InsufficientStorage` if the quota or the floor is exceeded."""

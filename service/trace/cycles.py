@@ -21,7 +21,7 @@ class Cycles:
     """
 
     numbers: list[int]
-    told_by: Rule
+    rule: Rule
 
     @property
     def count(self) -> int:
@@ -64,12 +64,12 @@ def _time_of(summary: Mapping[str, Any]) -> Span | None:
 
 def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) -> list[int] | None:
     """Number the sets of spans that overlap; None where a span is unknown, or a set has two of one process."""
-    known = [span for span in spans if span]
-    if len(known) < len(spans):
+    known_spans = [span for span in spans if span]
+    if len(known_spans) < len(spans):
         return None
-    numbers, cycle, reach = [0] * len(known), -1, 0
-    for place in sorted(range(len(known)), key=known.__getitem__):
-        start, end = known[place]
+    numbers, cycle, reach = [0] * len(known_spans), -1, 0
+    for place in sorted(range(len(known_spans)), key=known_spans.__getitem__):
+        start, end = known_spans[place]
         if cycle < 0 or start >= reach:
             cycle, reach = cycle + 1, end
         numbers[place], reach = cycle, max(reach, end)

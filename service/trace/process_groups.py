@@ -49,16 +49,16 @@ class ProcessGroups:
         size = world_size if isinstance(world_size, int) and world_size > 0 else None
         return cls({str(group.get("pg_name")): _parsed(group) for group in groups}, size)
 
-    def of(self, name: str | None, *, any_told: bool) -> ProcessGroup:
+    def of(self, name: str | None, *, any_recorded: bool) -> ProcessGroup:
         """Return the group of a communication.
 
         Args:
             name: of the group, if known.
-            any_told: whether the trace names the group of any communication.
+            any_recorded: whether the trace names the group of any communication.
         """
         if name is not None:
             return self.by_name.get(name, ProcessGroup())
-        return ProcessGroup() if self.unnamed.assumed and any_told else self.unnamed
+        return ProcessGroup() if self.unnamed.assumed and any_recorded else self.unnamed
 
     @property
     def unnamed(self) -> ProcessGroup:

@@ -157,8 +157,8 @@ class Arriving:
         if len(self.body) == self.length and not self.trace:
             kept = server.keep(self.name, self.body)
             self.trace = json.loads(kept.body)["id"]
-        made = {"Tracedock_Trace": self.trace} if self.trace else {}
-        return Answer(204, headers={"Upload-Offset": str(len(self.body))} | made)
+        headers = {"Tracedock_Trace": self.trace} if self.trace else {}
+        return Answer(204, headers={"Upload-Offset": str(len(self.body))} | headers)
 
 
 class Server(ThreadingHTTPServer):
@@ -216,17 +216,17 @@ class Server(ThreadingHTTPServer):
                 return Answer(204)
             case ["GET", "traces"]:
                 return self._page(request.query)
-            case ["GET", "traces", wanted]:
-                found = next((t for t in self.traces if t["id"] == wanted), None)
-                return json_answer(found) if found else _unknown(wanted)
+            case ["GET", "traces", trace_id]:
+                item = next((t for t in self.traces if t["id"] == trace_id), None)
+                return json_answer(item) if item else _unknown(trace_id)
             case ["GET", "groups"]:
-                named = [one for one in self.groups if request.query.get("name", "") in one["name"]]
-                return json_answer({"groups": named, "next": None})
-            case ["GET", "groups", wanted]:
-                found = next((one for one in self.groups if one["id"] == wanted), None)
-                return json_answer(found) if found else problem(404, "unknown_group", "Unknown group", wanted)
-            case ["DELETE", "traces", wanted]:
-                self.traces = [t for t in self.traces if t["id"] != wanted]
+                groups = [group for group in self.groups if request.query.get("name", "") in group["name"]]
+                return json_answer({"groups": groups, "next": None})
+            case ["GET", "groups", group_id]:
+                group = next((group for group in self.groups if group["id"] == group_id), None)
+                return json_answer(group) if group else problem(404, "unknown_group", "Unknown group", group_id)
+            case ["DELETE", "traces", trace_id]:
+                self.traces = [t for t in self.traces if t["id"] != trace_id]
                 return Answer(204)
             case ["PUT", "listener"]:
                 return json_answer(self.listener | json.loads(request.body))
@@ -248,8 +248,8 @@ class Server(ThreadingHTTPServer):
         return json_answer(document)
 
 
-def _unknown(wanted: str) -> Answer:
-    return problem(404, "unknown_trace", "Unknown trace", f"There is no trace {wanted}.")
+def _unknown(trace_id: str) -> Answer:
+    return problem(404, "unknown_trace", "Unknown trace", f"There is no trace {trace_id}.")
 
 
 class _Handler(BaseHTTPRequestHandler):

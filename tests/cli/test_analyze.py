@@ -23,7 +23,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture
-def held(server: Server) -> Server:
+def ranks_server(server: Server) -> Server:
     server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
     return server
 
@@ -82,27 +82,29 @@ def test_analyze_compares_files_with_those_of_a_base(run: Run, files: list[Path]
     assert (alone.exit_code, "1 trace was given without a base" in alone.stderr) == (1, True)
 
 
-def test_analyze_sends_all_options_for_a_group(run: Run, held: Server) -> None:
-    held.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
-    held.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
+def test_analyze_sends_all_options_for_a_group(run: Run, ranks_server: Server) -> None:
+    ranks_server.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
+    ranks_server.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
     result = run("analyze", "run", "compare", "--base", "rank0.json", "--wait", "5")
     assert result.stdout.splitlines() == ["rank", "0"]
-    query = held.sent("GET")[-1].query
+    query = ranks_server.sent("GET")[-1].query
     assert {key: query[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
 
 
-def test_analyze_sends_the_ids_of_traces(run: Run, held: Server) -> None:
-    held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
+def test_analyze_sends_the_ids_of_traces(run: Run, ranks_server: Server) -> None:
+    ranks_server.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     result = run("analyze", "rank0.json", "steps", "--with", "rank1.json", "--set", "top=3", "--steps", "7")
     assert result.stdout.splitlines() == ["# main", "rank", "0", "", "# other", "rank", "1"]
     assert "b: None." in result.stderr
-    query = held.sent("GET")[-1].query
+    query = ranks_server.sent("GET")[-1].query
     assert {key: query[key] for key in ("traces", "top", "format")} == {"traces": RANK1, "top": "3", "format": "json"}
     assert json.loads(query["selection"]) == {"steps": [7]}
 
 
-def test_analyze_prints_all_tables_into_a_pipe(run: Run, held: Server, tmp_path: Path) -> None:
-    held.script("GET", f"/traces/{RANK0}/analysis/steps", *[answer(main=[[0], [1]], other=[["# main"]], third=[])] * 4)
+def test_analyze_prints_all_tables_into_a_pipe(run: Run, ranks_server: Server, tmp_path: Path) -> None:
+    ranks_server.script(
+        "GET", f"/traces/{RANK0}/analysis/steps", *[answer(main=[[0], [1]], other=[["# main"]], third=[])] * 4
+    )
     piped = run("analyze", "rank0.json", "steps").stdout
     tables = {part.partition("\n")[0]: part.splitlines()[1:] for part in piped.removeprefix("# ").split("\n\n# ")}
     assert tables == {"main": ["rank", "0", "1"], "other": ["rank", "# main"], "third": ["rank"]}
@@ -113,9 +115,9 @@ def test_analyze_prints_all_tables_into_a_pipe(run: Run, held: Server, tmp_path:
     assert (unknown.exit_code, "the tables are main, other, third" in unknown.stderr) == (2, True)
 
 
-def test_analyze_notes_the_table_of_csv(run: Run, held: Server, files: list[Path]) -> None:
+def test_analyze_notes_the_table_of_csv(run: Run, ranks_server: Server, files: list[Path]) -> None:
     headers = {"Tracedock-Table": "main", "Tracedock-Tables": "main, other"}
-    held.script("GET", f"/traces/{RANK0}/analysis/steps", *[Answer(200, b"rank\r\n", "text/csv", headers)] * 2)
+    ranks_server.script("GET", f"/traces/{RANK0}/analysis/steps", *[Answer(200, b"rank\r\n", "text/csv", headers)] * 2)
     note = "csv contains one table, main, of main, other; --table selects another"
     unnamed = run("analyze", "rank0.json", "steps", "-f", "csv")
     assert (unnamed.stdout, note in unnamed.stderr) == ("rank\n", True)
@@ -124,8 +126,8 @@ def test_analyze_notes_the_table_of_csv(run: Run, held: Server, files: list[Path
     assert f"csv contains one table, {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
 
 
-def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTerminal, held: Server) -> None:
-    held.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
+def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTerminal, ranks_server: Server) -> None:
+    ranks_server.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     code, drawn, _ = on_terminal("analyze", "rank0.json", "steps")
     assert code == 0
     assert "main" in drawn
@@ -150,12 +152,14 @@ def test_analyze_refuses_invalid_requests(
     assert message in result.stderr
 
 
-def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, held: Server) -> None:
-    held.script("POST", f"/traces/{RANK0}/overlay", json_answer(job("done", result={"traces": ["c" * 12]}), 202))
-    held.script("GET", "/jobs/3", json_answer(job("done", result={"traces": ["c" * 12]})))
+def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, ranks_server: Server) -> None:
+    ranks_server.script(
+        "POST", f"/traces/{RANK0}/overlay", json_answer(job("done", result={"traces": ["c" * 12]}), 202)
+    )
+    ranks_server.script("GET", "/jobs/3", json_answer(job("done", result={"traces": ["c" * 12]})))
     result = run("analyze", "rank0.json", "critical_path", "--overlay", "--steps", "3")
     assert (result.exit_code, result.stdout) == (0, f"{'c' * 12}\n"), result.stderr
-    (sent,) = held.sent("POST")
+    (sent,) = ranks_server.sent("POST")
     assert json.loads(sent.body) == {"analysis": "critical_path", "selection": {"steps": [3]}}
 
 
@@ -163,6 +167,6 @@ def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, held: Server) -
     "options",
     ["steps --overlay", "critical_path --overlay -f json", "critical_path --force", "critical_path --overlay -o here"],
 )
-def test_analyze_overlay_is_for_the_critical_path_only(run: Run, held: Server, options: str) -> None:
+def test_analyze_overlay_is_for_the_critical_path_only(run: Run, ranks_server: Server, options: str) -> None:
     assert run("analyze", "rank0.json", *options.split()).exit_code == 2
-    assert held.sent("POST") == []
+    assert ranks_server.sent("POST") == []

@@ -52,8 +52,8 @@ def test_import_prints_the_ids_and_notes_skipped_files(ask: Run, imported: list[
     again = ask("import", "run/rank*", "--group", "my run")
 
     assert (again.exit_code, again.stdout.split()) == (0, imported)
-    left = ask("import", "run", "--group", "my run")
-    assert "notes.txt: It is not named like a trace" in left.stderr
+    result = ask("import", "run", "--group", "my run")
+    assert "notes.txt: It is not named like a trace" in result.stderr
 
 
 @pytest.mark.parametrize(("path", "code"), [("../x", "import_refused"), ("none.json", "nothing_to_import")])
@@ -66,13 +66,13 @@ def test_refused_import_is_reported(ask: Run, path: str, code: str) -> None:
 
 def test_watching_import_is_listed_and_ended(ask: Run, root: Path) -> None:
     (root / "live").mkdir()
-    begun = ask("import", "live", "--watch")
-    assert (begun.exit_code, begun.stdout) == (0, "")
+    watch = ask("import", "live", "--watch")
+    assert (watch.exit_code, watch.stdout) == (0, "")
 
     _, line = ask("imports").stdout.splitlines()
     order = line.split("\t")[0]
     assert line.split("\t")[-1] == "live"
-    assert f"imports end {order}" in begun.stderr
+    assert f"imports end {order}" in watch.stderr
     assert ask("imports", "end", order).stdout == f"{order}\n"
     assert len(ask("imports").stdout.splitlines()) == 1
 

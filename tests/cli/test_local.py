@@ -78,10 +78,10 @@ def test_dry_run_of_a_file_writes_no_files(work: Path) -> None:
     planned = json.loads(local("split", STEPS, "--by", "step", "--dry-run", "--json").stdout)
     assert os.listdir(work) == []  # noqa: PTH208
     written = json.loads(local("split", STEPS, "--by", "step", "--json").stdout)
-    for one, other in zip(planned["pieces"], written["pieces"], strict=True):
+    for plan, piece in zip(planned["pieces"], written["pieces"], strict=True):
         for fact in ("name", "selection", "events", "counts"):
-            assert one[fact] == other[fact]
-        assert len(read(other["file"])["traceEvents"]) == one["events"]
+            assert plan[fact] == piece[fact]
+        assert len(read(piece["file"])["traceEvents"]) == plan["events"]
     assert planned["events"] == written["events"]
 
 
@@ -137,12 +137,12 @@ def test_merge_of_rank_files_writes_one_file(work: Path) -> None:
 
 
 def test_merge_takes_ranks_that_files_lack(work: Path) -> None:
-    other = work / "other.json.gz"
-    shutil.copy(DATA / "cpu_stack_memory.pt.trace.json.gz", other)
-    refused = local("merge", STEPS, other, "-o", "x.json.gz")
+    copy = work / "other.json.gz"
+    shutil.copy(DATA / "cpu_stack_memory.pt.trace.json.gz", copy)
+    refused = local("merge", STEPS, copy, "-o", "x.json.gz")
     assert refused.exit_code == 1
     assert "cannot_merge" in refused.stderr
-    result = local("merge", STEPS, other, "--ranks", "4,2", "-o", "x.json.gz")
+    result = local("merge", STEPS, copy, "--ranks", "4,2", "-o", "x.json.gz")
     assert result.exit_code == 0
     assert "without a common collective: rank 2, 4." in result.stderr
 

@@ -33,9 +33,9 @@ def test_invalid_url_is_wrong_usage() -> None:
 def test_ctrl_c_ends_a_running_query_with_130_and_no_traceback(server: Server, environment: dict[str, str]) -> None:
     server.traces = [trace("9f2c41d07a3b", "rank0.json")]
     done = Event()
-    held = json_answer({})
-    held.hold = done
-    server.script("POST", "/traces/9f2c41d07a3b/query", held)
+    delayed_answer = json_answer({})
+    delayed_answer.hold = done
+    server.script("POST", "/traces/9f2c41d07a3b/query", delayed_answer)
     with subprocess.Popen(
         [*COMMAND, "query", "latest", "select"],
         env=environment,

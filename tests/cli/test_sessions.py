@@ -28,7 +28,7 @@ def account(shown: int, events: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def held(server: Server) -> Server:
+def engines_server(server: Server) -> Server:
     """Serve engines of all kinds."""
     server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
     sessions = [
@@ -42,7 +42,7 @@ def held(server: Server) -> Server:
     return server
 
 
-def test_sessions_prints_exact_lines_into_a_pipe(run: Run, held: Server) -> None:
+def test_sessions_prints_exact_lines_into_a_pipe(run: Run, engines_server: Server) -> None:
     names, *lines = [line.split("\t") for line in run("sessions").stdout.splitlines()]
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     assert [row["trace"] for row in rows] == [RANK0, RANK0, RANK1, RANK1]
@@ -55,24 +55,24 @@ def test_sessions_prints_exact_lines_into_a_pipe(run: Run, held: Server) -> None
     assert json.loads(rows[1]["selection"]) == STEP
 
 
-def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTerminal, held: Server) -> None:
+def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTerminal, engines_server: Server) -> None:
     code, drawn, _ = on_terminal("sessions")
     assert code == 0
     for text in ("42.6 MB", "53.6 MB", "54,906", "engine_stuck", "175.0 MB of 15.2 GB"):
         assert text in drawn
 
 
-def test_sessions_json_is_that_of_the_api(run: Run, held: Server) -> None:
+def test_sessions_json_is_that_of_the_api(run: Run, engines_server: Server) -> None:
     document = json.loads(run("sessions", "--json").stdout)
     assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
     assert document["memory"]["budget_bytes"] == 15_200_000_000
 
 
-def test_close_stops_exactly_the_engines_of_the_trace(run: Run, held: Server) -> None:
-    held.script("DELETE", f"/traces/{RANK0}/session", Answer(204), Answer(204))
+def test_close_stops_exactly_the_engines_of_the_trace(run: Run, engines_server: Server) -> None:
+    engines_server.script("DELETE", f"/traces/{RANK0}/session", Answer(204), Answer(204))
     result = run("sessions", "close", "rank0.json")
     assert result.exit_code == 0
-    requests = held.sent("DELETE")
+    requests = engines_server.sent("DELETE")
     assert [request.path for request in requests] == [f"/traces/{RANK0}/session"] * 2
     assert requests[0].query == {}
     assert requests[1].query.keys() == {"args", "selection"}
@@ -95,27 +95,29 @@ def test_close_of_a_trace_without_an_engine_is_refused(run: Run, server: Server)
 
 @pytest.mark.parametrize(("options", "args"), [([], None), (["--args", "essential"], "essential")])
 def test_query_sends_the_event_arguments_of_its_engine(
-    run: Run, held: Server, options: list[str], args: str | None
+    run: Run, engines_server: Server, options: list[str], args: str | None
 ) -> None:
-    held.script("POST", f"/traces/{RANK0}/query", EMPTY_TABLE, Answer(200, b"", "text/csv"))
+    engines_server.script("POST", f"/traces/{RANK0}/query", EMPTY_TABLE, Answer(200, b"", "text/csv"))
     assert run("query", RANK0, "select 1", *options).exit_code == 0
     assert run("query", RANK0, "select 1", "--format", "csv", *options).exit_code == 0
-    assert [json.loads(request.body).get("args") for request in held.sent("POST")] == [args, args]
+    assert [json.loads(request.body).get("args") for request in engines_server.sent("POST")] == [args, args]
 
 
-def test_open_link_has_the_event_arguments(run: Run, held: Server) -> None:
-    link = f"{held.url}/api/v1/traces/{RANK0}/perfetto"
+def test_open_link_has_the_event_arguments(run: Run, engines_server: Server) -> None:
+    link = f"{engines_server.url}/api/v1/traces/{RANK0}/perfetto"
     assert run("open", RANK0).stdout == f"{link}\n"
     assert run("open", RANK0, "--args", "none").stdout == f"{link}?args=none\n"
-    held.script("GET", f"/traces/{RANK0}/perfetto", Answer(307, headers={"Location": "/perfetto/x/#!/viewer"}))
-    both = run("open", RANK0, "--args", "none", "--steps", "7").stdout
-    assert both == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
+    engines_server.script(
+        "GET", f"/traces/{RANK0}/perfetto", Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
+    )
+    link_text = run("open", RANK0, "--args", "none", "--steps", "7").stdout
+    assert link_text == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
 
 
-def test_unknown_args_and_a_listener_with_fewer_args_are_wrong_usage(run: Run, held: Server) -> None:
+def test_unknown_args_and_a_listener_with_fewer_args_are_wrong_usage(run: Run, engines_server: Server) -> None:
     for wrong in (["query", RANK0, "select 1", "--args", "some"], ["open", RANK0, "--args", "none", "--listener"]):
         assert run(*wrong).exit_code == 2
-    assert held.requests == []
+    assert engines_server.requests == []
 
 
 def test_client_opens_reads_and_closes_a_session_of_a_selection(client: Client, server: Server) -> None:

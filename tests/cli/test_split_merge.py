@@ -209,12 +209,12 @@ def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], whe
     """Includes an interrupt before the server returns the job's id."""
     server.traces = [trace(ID, "rank0.json")]
     released = Event()
-    held = json_answer(job("running"))
-    held.hold = released
+    delayed_answer = json_answer(job("running"))
+    delayed_answer.hold = released
     server.script("POST", SPLIT, accepted(hold=released) if where == "POST" else accepted())
     if where == "GET":
         server.arrived.clear()
-        server.script("GET", JOB, held)
+        server.script("GET", JOB, delayed_answer)
     server.script("DELETE", JOB, json_answer(job("cancelled")))
     with subprocess.Popen(
         [*COMMAND, "split", ID], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -15,7 +15,7 @@ ESC = "\x1b"
 
 
 @pytest.fixture
-def two(server: Server) -> Server:
+def filled_server(server: Server) -> Server:
     server.traces = [
         trace("9f3000000000", "rank1.json", state="ingesting", rank=1),
         trace("9f2c41d07a3b", "rank0.json"),
@@ -99,7 +99,7 @@ def test_upload_open_prints_the_link_and_opens_it(
     assert opened == [link]
 
 
-def test_ls_gives_a_pipe_tab_separated_lines_with_exact_values(run: Run, two: Server) -> None:
+def test_ls_gives_a_pipe_tab_separated_lines_with_exact_values(run: Run, filled_server: Server) -> None:
     result = run("ls")
     assert result.exit_code == 0
     assert [line.split("\t") for line in result.stdout.splitlines()] == [
@@ -109,14 +109,14 @@ def test_ls_gives_a_pipe_tab_separated_lines_with_exact_values(run: Run, two: Se
     ]
 
 
-def test_ls_draws_a_table_on_a_terminal(on_terminal: OnTerminal, two: Server) -> None:
+def test_ls_draws_a_table_on_a_terminal(on_terminal: OnTerminal, filled_server: Server) -> None:
     code, drawn, _ = on_terminal("ls")
     assert code == 0
     assert "816.5 kB" in drawn
     assert "12,000" in drawn
 
 
-def test_ls_filters_and_notes_the_limit(run: Run, two: Server) -> None:
+def test_ls_filters_and_notes_the_limit(run: Run, filled_server: Server) -> None:
     assert run("ls", "--state", "ready").stdout.count("rank") == 2  # the column, and one trace
     limited = run("ls", "--limit", "1")
     assert len(limited.stdout.splitlines()) == 2
@@ -124,11 +124,11 @@ def test_ls_filters_and_notes_the_limit(run: Run, two: Server) -> None:
     assert "more" not in run("ls", "--limit", "2").stderr
 
 
-def test_ls_json_is_that_of_the_api(run: Run, two: Server) -> None:
-    assert json.loads(run("ls", "--json").stdout) == two.traces
+def test_ls_json_is_that_of_the_api(run: Run, filled_server: Server) -> None:
+    assert json.loads(run("ls", "--json").stdout) == filled_server.traces
 
 
-def test_show_prints_exact_facts_into_a_pipe(run: Run, two: Server) -> None:
+def test_show_prints_exact_facts_into_a_pipe(run: Run, filled_server: Server) -> None:
     facts = dict(line.split("\t") for line in run("show", "rank0.json").stdout.splitlines())
     assert facts["id"] == "9f2c41d07a3b"
     assert facts["start_ns"] == "9007199254740993"
@@ -140,12 +140,12 @@ def test_show_prints_exact_facts_into_a_pipe(run: Run, two: Server) -> None:
     assert facts["oddity"] == "1 (unlinked_kernels) Work on a device whose launch is not in the trace."
 
 
-def test_show_prints_exact_seconds_on_a_terminal(on_terminal: OnTerminal, two: Server) -> None:
+def test_show_prints_exact_seconds_on_a_terminal(on_terminal: OnTerminal, filled_server: Server) -> None:
     _, drawn, _ = on_terminal("show", "rank0.json")
     assert "1.000000001 s" in drawn
 
 
-def test_show_prints_damage_and_its_places(run: Run, on_terminal: OnTerminal, two: Server) -> None:
+def test_show_prints_damage_and_its_places(run: Run, on_terminal: OnTerminal, filled_server: Server) -> None:
     lines = run("show", "rank0.json").stdout.splitlines()
     where = lines.index("repaired\t1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD.") + 1
     assert lines[where : where + 2] == ['example\tbyte 40960: "name": "caf\ufffd\\x1b[2J"', "example\tbyte 50000: "]
@@ -177,10 +177,10 @@ def test_upload_notes_refused_events(run: Run, server: Server, tmp_path: Path, r
     assert message in run("upload", str(tmp_path / "a.json")).stderr
 
 
-def test_show_json_keeps_big_integers(run: Run, two: Server) -> None:
+def test_show_json_keeps_big_integers(run: Run, filled_server: Server) -> None:
     shown = run("show", "9f2c", "--json").stdout
     assert '"start_ns": 9007199254740993' in shown
-    assert json.loads(shown) == two.traces[1]
+    assert json.loads(shown) == filled_server.traces[1]
 
 
 def test_show_of_a_queued_trace_omits_unknown_facts(run: Run, server: Server) -> None:
@@ -191,7 +191,7 @@ def test_show_of_a_queued_trace_omits_unknown_facts(run: Run, server: Server) ->
     assert "start_ns" not in result.stdout
 
 
-def test_unknown_trace_is_refused_and_ambiguous_one_is_wrong_usage(run: Run, two: Server) -> None:
+def test_unknown_trace_is_refused_and_ambiguous_one_is_wrong_usage(run: Run, filled_server: Server) -> None:
     unknown, ambiguous = run("show", "nothing"), run("show", "9f")
     assert (unknown.exit_code, ambiguous.exit_code) == (1, 2)
     assert "unknown_trace" in unknown.stderr
@@ -199,54 +199,54 @@ def test_unknown_trace_is_refused_and_ambiguous_one_is_wrong_usage(run: Run, two
     assert "9f2c41d07a3b" in ambiguous.stderr
 
 
-def test_open_prints_the_link(run: Run, two: Server) -> None:
+def test_open_prints_the_link(run: Run, filled_server: Server) -> None:
     result = run("open", "rank0.json")
-    assert result.stdout == f"{two.url}/api/v1/traces/9f2c41d07a3b/perfetto\n"
+    assert result.stdout == f"{filled_server.url}/api/v1/traces/9f2c41d07a3b/perfetto\n"
     assert result.stderr == ""
 
 
-def test_open_notes_that_the_trace_is_not_ready(run: Run, two: Server) -> None:
+def test_open_notes_that_the_trace_is_not_ready(run: Run, filled_server: Server) -> None:
     assert "rank1.json is ingesting" in run("open", "latest").stderr
 
 
-def test_open_listener_chooses_the_trace(run: Run, two: Server) -> None:
+def test_open_listener_chooses_the_trace(run: Run, filled_server: Server) -> None:
     result = run("open", "rank0.json", "--listener")
     assert result.exit_code == 0
-    assert json.loads(two.sent("PUT")[0].body) == {"trace": "9f2c41d07a3b"}
+    assert json.loads(filled_server.sent("PUT")[0].body) == {"trace": "9f2c41d07a3b"}
     assert "127.0.0.1:9001" in result.stderr
 
 
-def test_open_listener_fails_when_the_listener_is_off(run: Run, two: Server) -> None:
-    two.listener["enabled"] = False
+def test_open_listener_fails_when_the_listener_is_off(run: Run, filled_server: Server) -> None:
+    filled_server.listener["enabled"] = False
     result = run("open", "rank0.json", "--listener")
     assert result.exit_code == 1
     assert "The listener is off" in result.stderr
 
 
-def test_open_listener_prints_the_reason_why_the_listener_is_off(run: Run, two: Server) -> None:
-    two.listener |= {"enabled": False, "error": "Port 9001 on 127.0.0.1 is in use by another program."}
+def test_open_listener_prints_the_reason_why_the_listener_is_off(run: Run, filled_server: Server) -> None:
+    filled_server.listener |= {"enabled": False, "error": "Port 9001 on 127.0.0.1 is in use by another program."}
     result = run("open", "rank0.json", "--listener")
     assert result.exit_code == 1
     assert "Port 9001 on 127.0.0.1 is in use" in " ".join(result.stderr.split())
 
 
-def test_rm_deletes_a_trace_once_that_is_named_twice(run: Run, two: Server) -> None:
+def test_rm_deletes_a_trace_once_that_is_named_twice(run: Run, filled_server: Server) -> None:
     result = run("rm", "--yes", "latest", "9f3", "rank0.json")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == ["9f3000000000", "9f2c41d07a3b"]
-    assert two.traces == []
+    assert filled_server.traces == []
 
 
-def test_rm_deletes_nothing_when_one_of_the_names_is_unknown(run: Run, two: Server) -> None:
+def test_rm_deletes_nothing_when_one_of_the_names_is_unknown(run: Run, filled_server: Server) -> None:
     assert run("rm", "--yes", "latest", "nothing").exit_code == 1
-    assert len(two.traces) == 2
+    assert len(filled_server.traces) == 2
 
 
-def test_rm_without_yes_deletes_nothing_without_a_terminal(run: Run, two: Server) -> None:
+def test_rm_without_yes_deletes_nothing_without_a_terminal(run: Run, filled_server: Server) -> None:
     result = run("rm", "latest", stdin="y\n")
     assert result.exit_code == 2
     assert "--yes" in result.stderr
-    assert len(two.traces) == 2
+    assert len(filled_server.traces) == 2
 
 
 def test_trace_name_cannot_control_the_terminal_or_forge_a_line(

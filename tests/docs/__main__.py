@@ -7,7 +7,7 @@ the generated parts, in a second. An output that is replaced loses its `…`: re
 import sys
 from pathlib import Path
 
-from tests.docs.generated import written
+from tests.docs.generated import regenerated
 from tests.docs.pages import PAGES, Block, agree, blocks, commands
 from tests.docs.shell import Shell, shell
 
@@ -37,12 +37,12 @@ def _main(words: list[str]) -> None:
     pages = [Path(word).resolve() for word in words if word != "--code"] or PAGES
     if "--code" in words:
         for page in pages:
-            _write(page, written(page.read_text()))
+            _write(page, regenerated(page.read_text()))
         return
     with shell() as terminal:
         for page in pages:
             terminal.clear()
-            _write(page, written(renewed(page.read_text(), terminal)))
+            _write(page, regenerated(renewed(page.read_text(), terminal)))
 
 
 def _write(page: Path, text: str) -> None:

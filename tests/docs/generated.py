@@ -12,7 +12,7 @@ from service.trace import errors
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
 
-def written(page: str) -> str:
+def regenerated(page: str) -> str:
     """A page with its generated parts as the code has them now."""
     return _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[4]}", page)
 
@@ -50,7 +50,9 @@ def _definition(name: str) -> str:
     parts = [f"### {name}", question.definition, f"Tables: {tables}. [Reference]({question.source})."]
     parameters = question.parameters.model_fields
     if parameters:
-        rows = [f"| `{each}` | `{field.default}` | {field.description} |" for each, field in parameters.items()]
+        rows = [
+            f"| `{parameter}` | `{field.default}` | {field.description} |" for parameter, field in parameters.items()
+        ]
         parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
 
@@ -66,10 +68,10 @@ def _default(value: object) -> str:
 
 
 def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockError]]:
-    for each in kind.__subclasses__():
-        if "code" in vars(each) and len(inspect.signature(each).parameters):
-            yield each
-        yield from _kinds(each)
+    for subclass in kind.__subclasses__():
+        if "code" in vars(subclass) and len(inspect.signature(subclass).parameters):
+            yield subclass
+        yield from _kinds(subclass)
 
 
 PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}

@@ -1,4 +1,4 @@
-"""The documents: their blocks of code, the commands in these, and how an output is compared with what is shown."""
+"""The documentation pages: their code blocks, the commands in these, and the comparison of outputs."""
 
 import re
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Block:
     """A fenced block: its language, its text, and the text of the block right after it if that is an output.
 
     Attributes:
-        language: what follows the fence.
-        text: what is between the fences.
+        language: the word after the opening fence.
+        text: the lines between the fences.
         start: offset of `text` in the page.
-        output: of a `text` block that follows with only a line `prints:` between, else None.
+        output: text of a `text` block that follows, at most a line `prints:` between, else None.
     """
 
     language: str
@@ -49,32 +49,32 @@ def blocks(page: str) -> list[Block]:
 
 
 def commands(block: str) -> list[Command]:
-    """The commands of a `console` block: each begins at `$ `, and goes on in lines that begin with `> `."""
-    found = []
+    """The commands of a `console` block: each begins at `$ `, and its continuation lines begin with `> `."""
+    parsed = []
     for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        first, *rest = text.splitlines()
+        first, *output = text.splitlines()
         lines = [first]
-        while rest and rest[0].startswith("> "):
-            lines.append(rest.pop(0).removeprefix("> "))
-        found.append(Command("\n".join(lines), "\n".join(rest).rstrip()))
-    return found
+        while output and output[0].startswith("> "):
+            lines.append(output.pop(0).removeprefix("> "))
+        parsed.append(Command("\n".join(lines), "\n".join(output).rstrip()))
+    return parsed
 
 
 def agree(shown: str, output: str) -> bool:
-    """Return whether an output is the one that a page shows.
+    """Return whether an output matches the output on a page.
 
     Ids of 12 hexadecimal digits and times of the day may differ. `…` in a line stands for any text, and a line of
     nothing but `…` for any lines.
     """
     pattern = "".join(
         r"(?:[^\n]*\n)*" if line.strip() == "…" else r"[^\n]*".join(map(re.escape, line.split("…"))) + r"\n"
-        for line in _still(shown).splitlines()
+        for line in _normalized(shown).splitlines()
     )
-    return re.fullmatch(pattern, _still(output) + "\n" if output else "") is not None
+    return re.fullmatch(pattern, _normalized(output) + "\n" if output else "") is not None
 
 
-def _still(text: str) -> str:
-    """The text with one id, one time of the day, and no space at the ends of lines."""
+def _normalized(text: str) -> str:
+    """The text with all ids and times replaced by constants, without trailing spaces."""
     text = _TIME.sub("2026-01-01T00:00:00.000Z", _ID.sub("0123456789ab", text))
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 

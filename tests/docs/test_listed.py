@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from service.analysis.catalogue import QUESTIONS
 from service.cli.main import app
-from tests.docs.generated import PARTS, written
+from tests.docs.generated import PARTS, regenerated
 from tests.docs.pages import PAGES, ROOT
 from tests.server import Server
 
@@ -24,7 +24,7 @@ _ROUTE = re.compile(r"`(GET|PUT|POST|PATCH|DELETE|HEAD|OPTIONS) (/[^`?]*)")
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_generated_parts_of_a_page_are_what_the_code_has(page: Path) -> None:
-    assert page.read_text() == written(page.read_text()), f"python -m tests.docs {page.relative_to(ROOT)}"
+    assert page.read_text() == regenerated(page.read_text()), f"python -m tests.docs {page.relative_to(ROOT)}"
 
 
 def test_each_generated_part_is_in_one_page() -> None:

@@ -50,10 +50,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def tidy() -> None:
         async with asyncio.timeout(15):
             await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        if left:
-            await asyncio.wait(left, timeout=2)
-        assert not [task for task in left if not task.done()]
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=2)
+        assert not [task for task in tasks if not task.done()]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(tidy())

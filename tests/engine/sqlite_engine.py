@@ -181,15 +181,15 @@ class LineReader:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._rest = b""
+        self._partial = b""
 
     @property
     def unfinished_bytes(self) -> int:
-        return len(self._rest)
+        return len(self._partial)
 
     def feed(self, data: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if max(map(len, (*lines, self._rest))) > self._max_bytes:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if max(map(len, (*lines, self._partial))) > self._max_bytes:
             raise BadFrame("A line is too long.")
         return lines
 

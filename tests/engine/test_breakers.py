@@ -108,17 +108,17 @@ def test_client_that_crashes_engines_with_many_statements_is_refused_alone(clock
 
 def test_metric_that_crashes_an_engine_is_refused_like_a_statement() -> None:
     breakers = RequestBreakers(3)
-    metric, other = wire.request(wire.COMPUTE_METRIC), wire.request(wire.COMPUTE_METRIC)
+    metric, other_metric = wire.request(wire.COMPUTE_METRIC), wire.request(wire.COMPUTE_METRIC)
     metric.compute_metric_args.metric_names.append("a")
-    other.compute_metric_args.metric_names.append("b")
+    other_metric.compute_metric_args.metric_names.append("b")
     breakers.record(PerfettoRequest(metric).statement, "a", DIED)
-    breakers.admit(exchange(PerfettoRequest(other), "a"))
+    breakers.admit(exchange(PerfettoRequest(other_metric), "a"))
     with pytest.raises(StatementBlocked):
         breakers.admit(exchange(PerfettoRequest(metric), "b"))
 
 
 @pytest.mark.parametrize(
-    ("text", "other"),
+    ("text", "other_text"),
     [
         ("SELECT 1", "select  2.5e9"),
         ("select 'a''b', x", "select '', x"),
@@ -126,13 +126,13 @@ def test_metric_that_crashes_an_engine_is_refused_like_a_statement() -> None:
         ('select "a"', 'select\n"b"'),
     ],
 )
-def test_pattern_ignores_literals_comments_and_spaces(text: str, other: str) -> None:
-    assert pattern(text) == pattern(other)
+def test_pattern_ignores_literals_comments_and_spaces(text: str, other_text: str) -> None:
+    assert pattern(text) == pattern(other_text)
 
 
-@pytest.mark.parametrize(("text", "other"), [("select a12", "select a13"), ("select hex(1)", "select abs(1)")])
-def test_pattern_keeps_names(text: str, other: str) -> None:
-    assert pattern(text) != pattern(other)
+@pytest.mark.parametrize(("text", "other_text"), [("select a12", "select a13"), ("select hex(1)", "select abs(1)")])
+def test_pattern_keeps_names(text: str, other_text: str) -> None:
+    assert pattern(text) != pattern(other_text)
 
 
 def test_pattern_of_long_text_is_short() -> None:

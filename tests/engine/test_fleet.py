@@ -130,9 +130,9 @@ async def test_loads_of_one_client_are_evicted_for_another_client(one_event: Pat
         with pytest.raises(EngineUnavailable):  # each has two
             fleet.open("z", "z", partial(fed, one_event), client="other")
         assert [session.trace_id for session in fleet.sessions()] == ["a", "b", "x", "y"]
-        for made_room in loads[2:]:
+        for evicted in loads[2:]:
             with pytest.raises(EngineUnavailable, match="made room for another client"):
-                await made_room.settled()
+                await evicted.settled()
         assert not first.over
         assert not second.over
 
@@ -369,7 +369,7 @@ async def test_load_that_crashes_engines_is_refused_until_its_session_is_closed(
         fleet.open("a", "a", partial(fed, one_event))
 
 
-async def nothing_of(trace: str) -> AsyncGenerator[bytes]:
+async def empty_document(trace: str) -> AsyncGenerator[bytes]:
     raise NothingSelected(f"No event of {trace} is selected.")
     yield b""
 
@@ -378,7 +378,7 @@ async def test_empty_selection_does_not_count_as_a_crash(engine: Path) -> None:
     async with fleet_of(engine, crashes_max=1) as fleet:
         for _ in range(2):
             with pytest.raises(NothingSelected):
-                await fleet.open("a", "a", partial(nothing_of, "a")).settled()
+                await fleet.open("a", "a", partial(empty_document, "a")).settled()
 
 
 async def test_crash_of_an_idle_engine_is_noticed_and_counted(engine: Path) -> None:

@@ -18,7 +18,7 @@ LISTED_TABLES = "SELECT name FROM sqlite_master"
 FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
 
 
-async def answered(relay: Relay, *requests: Any) -> list[Any]:
+async def exchange(relay: Relay, *requests: Any) -> list[Any]:
     """Send the requests in one piece and return the responses."""
     data = b"".join(wire.frame(request) for request in requests)
     frames = b"".join([piece async for piece in relay.answers(data)])
@@ -36,7 +36,7 @@ def cells(message: Any) -> list[int]:
 async def test_requests_are_answered_in_order(open_session: OpenSession) -> None:
     async with open_session() as session:
         requests = [query("SELECT 1"), wire.request(wire.GET_STATUS), query("SELECT 2"), query("SELECT 3")]
-        messages = await answered(Relay(session), *requests)
+        messages = await exchange(Relay(session), *requests)
         assert [message.response for message in messages] == [wire.QUERY_STREAMING, wire.GET_STATUS, *[3] * 2]
         assert [cells(message) for message in messages] == [[1], [], [2], [3]]
         assert not any(message.HasField("seq") for message in messages)
@@ -53,18 +53,18 @@ async def test_request_may_arrive_in_pieces(open_session: OpenSession) -> None:
 @pytest.mark.parametrize("method", [wire.APPEND_TRACE_DATA, wire.FINALIZE_TRACE_DATA, wire.RESET_TRACE_PROCESSOR])
 async def test_requests_that_change_the_shared_trace_are_refused(method: int, open_session: OpenSession) -> None:
     async with open_session() as session:
-        refused, after = await answered(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
+        refused, after = await exchange(Relay(session), wire.request(method), query("SELECT count(*) FROM slice"))
         assert refused.response == method
-        said = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
-        assert "it loads no other file" in said
-        assert said.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
+        reason = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
+        assert "it loads no other file" in reason
+        assert reason.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
         assert cells(after) == [487]
 
 
 async def test_restoring_tables_keeps_the_tables_of_other_clients(open_session: OpenSession) -> None:
     async with open_session() as session:
         await query_rows(session, "CREATE TABLE mine AS SELECT 42 AS x")
-        (restored,) = await answered(Relay(session), wire.request(wire.RESTORE_INITIAL_TABLES))
+        (restored,) = await exchange(Relay(session), wire.request(wire.RESTORE_INITIAL_TABLES))
         assert restored.response == wire.RESTORE_INITIAL_TABLES
         assert not restored.fatal_error
         assert await query_rows(session, "SELECT x FROM mine") == [(42,)]
@@ -73,7 +73,7 @@ async def test_restoring_tables_keeps_the_tables_of_other_clients(open_session: 
 async def test_status_has_the_version_and_no_trace(open_session: OpenSession) -> None:
     async with open_session() as session:
         await session.settled()
-        (message,) = await answered(Relay(session), wire.request(wire.GET_STATUS))
+        (message,) = await exchange(Relay(session), wire.request(wire.GET_STATUS))
         assert message.status.human_readable_version.startswith("Perfetto v54.0")
         assert message.status.api_version == wire.API_VERSION
         assert message.status.loaded_trace_name == ""
@@ -82,7 +82,7 @@ async def test_status_has_the_version_and_no_trace(open_session: OpenSession) ->
 async def test_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
-        assert await within(1, answered(Relay(session), wire.request(wire.GET_STATUS)))
+        assert await within(1, exchange(Relay(session), wire.request(wire.GET_STATUS)))
         running.close()
 
 
@@ -90,7 +90,7 @@ async def test_second_tab_may_create_the_names_of_the_first(open_session: OpenSe
     async with open_session() as session:
         for sql in (FUNCTION, "CREATE PERFETTO TABLE cooked AS SELECT 1 AS x", "CREATE VIEW seen AS SELECT 1 AS x"):
             for tab in (Relay(session), Relay(session)):
-                (message,) = await answered(tab, query(sql))
+                (message,) = await exchange(tab, query(sql))
                 assert message.query_result.error == ""
                 assert wire.is_last(message)
         assert await query_rows(session, "SELECT twice(x) FROM cooked, seen USING (x)") == [(2,)]
@@ -105,12 +105,12 @@ async def test_tabs_that_create_the_same_name_have_separate_objects(open_session
         tabs = [Relay(session) for _ in range(3)]
         for number, tab in enumerate(tabs, start=1):
             for sql in (create, function, older, 'CREATE VIEW seen AS SELECT x, twice(x) AS y FROM "mine"'):
-                (message,) = await answered(tab, query(sql.format(number)))
+                (message,) = await exchange(tab, query(sql.format(number)))
                 assert message.query_result.error == ""
         for number, tab in enumerate(tabs, start=1):
-            (message,) = await answered(tab, query("SELECT x, y, thrice(seen.x) FROM main.seen"))
+            (message,) = await exchange(tab, query("SELECT x, y, thrice(seen.x) FROM main.seen"))
             assert cells(message) == [number, number * number, number * number + 1]
-        await answered(tabs[1], query("UPDATE mine SET x = 7"), query("DROP VIEW seen"))
+        await exchange(tabs[1], query("UPDATE mine SET x = 7"), query("DROP VIEW seen"))
         assert await query_rows(session, "SELECT x, y FROM mine, seen USING (x)") == [(1, 1)]
 
 
@@ -120,13 +120,13 @@ async def test_objects_of_a_tab_are_dropped_when_it_leaves(open_session: OpenSes
         before = await query_rows(session, LISTED_TABLES)
         first, second = Relay(session), Relay(session)
         for tab in (first, second):
-            await answered(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
+            await exchange(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
         assert len(await query_rows(session, LISTED_TABLES)) == len(before) + 4
         session.forget(first.client)
         async with asyncio.timeout(5):
             while len(await query_rows(session, LISTED_TABLES)) > len(before) + 2:
                 pass
-        (message,) = await answered(second, query("SELECT x FROM seen"))
+        (message,) = await exchange(second, query("SELECT x FROM seen"))
         assert cells(message) == [1]
         await query_rows(session, "CREATE TABLE mine AS SELECT 3 AS x")
         assert await query_rows(session, "SELECT x FROM mine") == [(3,)]
@@ -145,7 +145,7 @@ async def test_tab_continues_its_stream_only_with_permission(open_session: OpenS
 
 async def test_tab_receives_the_error_of_a_statement(open_session: OpenSession) -> None:
     async with open_session() as session:
-        bad, good = await answered(Relay(session), query("SELECT nope"), query("SELECT 1"))
+        bad, good = await exchange(Relay(session), query("SELECT nope"), query("SELECT 1"))
         assert "no such column: nope" in bad.query_result.error
         assert cells(good) == [1]
 
@@ -159,7 +159,7 @@ async def test_bytes_that_are_no_rpc_are_refused(data: bytes, open_session: Open
 
 async def test_tab_that_leaves_stops_its_query(open_session: OpenSession) -> None:
     async with open_session() as session:
-        leaving = asyncio.create_task(answered(Relay(session), query(ENDLESS)))
+        leaving = asyncio.create_task(exchange(Relay(session), query(ENDLESS)))
         await session.settled()
         waiting = asyncio.create_task(query_rows(session, "SELECT 1"))
         await asyncio.wait([waiting], timeout=0.1)
@@ -184,7 +184,7 @@ async def test_slow_reader_is_disconnected(
 
 async def test_tab_receives_a_timeout_and_stays_connected(open_session: OpenSession) -> None:
     async with open_session(ui_timeout_s=0.3) as session:
-        late, after = await within(5, answered(Relay(session), query(ENDLESS), query("SELECT 1")))
+        late, after = await within(5, exchange(Relay(session), query(ENDLESS), query("SELECT 1")))
         assert late.query_result.error == "The query was stopped after 0.3 s."
         assert wire.is_last(late)
         assert cells(after) == [1]
@@ -195,7 +195,7 @@ async def test_tab_is_answered_before_bulk_sql(open_session: OpenSession) -> Non
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
         bulk = [session.query("SELECT 1", limit=None, timeout_s=30) for _ in range(3)]
-        tab = asyncio.create_task(answered(Relay(session), query("SELECT 2")))
+        tab = asyncio.create_task(exchange(Relay(session), query("SELECT 2")))
         await asyncio.sleep(0)
         running.close()
         assert cells((await tab)[0]) == [2]
@@ -210,10 +210,10 @@ async def test_tab_receives_the_error_of_a_full_queue(open_session: OpenSession)
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
         waiting = session.query("SELECT 1", limit=None, timeout_s=30)
-        (message,) = await answered(Relay(session), query("SELECT 2"))
+        (message,) = await exchange(Relay(session), query("SELECT 2"))
         assert "wait for this trace's engine already" in message.query_result.error
         metric = wire.request(wire.COMPUTE_METRIC)
-        (message,) = await answered(Relay(session), metric)
+        (message,) = await exchange(Relay(session), metric)
         assert "wait for this trace's engine already" in message.metric_result.error
         for result in (running, waiting):
             result.close()
@@ -222,7 +222,7 @@ async def test_tab_receives_the_error_of_a_full_queue(open_session: OpenSession)
 @pytest.mark.parametrize("method", [0, 13, 20, 21])
 async def test_unknown_method_never_reaches_the_engine(method: int, open_session: OpenSession) -> None:
     async with open_session() as session:
-        unknown, after = await answered(Relay(session), wire.request(method), query("SELECT 1"))
+        unknown, after = await exchange(Relay(session), wire.request(method), query("SELECT 1"))
         assert unknown.invalid_request == method
         assert cells(after) == [1]
 
@@ -232,4 +232,4 @@ async def test_closed_engine_raises_to_the_tab(open_session: OpenSession) -> Non
         await session.settled()
         await session.close()
         with pytest.raises(EngineFailed, match="closed"):
-            await answered(Relay(session), query("SELECT 1"))
+            await exchange(Relay(session), query("SELECT 1"))

@@ -72,9 +72,9 @@ async def test_abandoned_requests_are_removed_from_the_queue() -> None:
     scheduler = RequestScheduler(2)
     for client in "abc":
         for _ in range(100):
-            left = exchange(client=client)
-            scheduler.put(left)
-            left.abandon()
+            abandoned = exchange(client=client)
+            scheduler.put(abandoned)
+            abandoned.abandon()
     assert len(scheduler.drain()) == 1
 
 
@@ -82,11 +82,11 @@ async def test_engine_that_waits_gets_the_next_request() -> None:
     scheduler = RequestScheduler(2)
     waiting = asyncio.create_task(scheduler.next())
     await asyncio.sleep(0)
-    left, stays = exchange("left"), exchange("stays")
-    left.abandon()
-    scheduler.put(left)
-    scheduler.put(stays)
-    assert await within(1, waiting) is stays
+    abandoned, queued = exchange("left"), exchange("stays")
+    abandoned.abandon()
+    scheduler.put(abandoned)
+    scheduler.put(queued)
+    assert await within(1, waiting) is queued
 
 
 async def test_failure_is_raised_while_waiting_for_a_request() -> None:

@@ -214,9 +214,9 @@ async def test_deadline_includes_the_time_in_the_queue(open_session: OpenSession
 async def test_query_abandoned_in_the_queue_never_runs(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
-        left = session.query("CREATE TABLE never(x)", limit=None, timeout_s=30)
-        left.close()
-        assert left.done
+        dropped = session.query("CREATE TABLE never(x)", limit=None, timeout_s=30)
+        dropped.close()
+        assert dropped.done
         running.close()
         assert await within(2, query_rows(session, "SELECT count(*) FROM sqlite_master WHERE name = 'never'")) == [(0,)]
 
@@ -277,7 +277,7 @@ async def test_killed_engine_fails_running_and_waiting_requests(open_session: Op
 
 
 @pytest.mark.parametrize(
-    ("double", "said"),
+    ("double", "reason"),
     [
         ("dying", "out of ideas"),
         ("garbled", "can't be read"),
@@ -286,10 +286,10 @@ async def test_killed_engine_fails_running_and_waiting_requests(open_session: Op
     ],
 )
 async def test_misbehaving_engine_fails_its_session_with_the_reason(
-    double: str, said: str, open_session: OpenSession, one_event: Path
+    double: str, reason: str, open_session: OpenSession, one_event: Path
 ) -> None:
     async with open_session(one_event, DOUBLES / double) as session:
-        with pytest.raises(EngineFailed, match=said):
+        with pytest.raises(EngineFailed, match=reason):
             await within(5, query_rows(session, "SELECT 1"))
         assert session.state is SessionState.FAILED
 
@@ -454,12 +454,12 @@ async def test_clients_take_turns(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
-        many = [session.query("SELECT 1", limit=None, timeout_s=30, client="busy") for _ in range(5)]
-        other = session.query("SELECT 2", limit=None, timeout_s=30, client="other")
+        results = [session.query("SELECT 1", limit=None, timeout_s=30, client="busy") for _ in range(5)]
+        other_result = session.query("SELECT 2", limit=None, timeout_s=30, client="other")
         running.close()
-        assert await all_rows(other) == [(2,)]
-        assert [result.done for result in many][1:] == [False] * 4
-        for result in many:
+        assert await all_rows(other_result) == [(2,)]
+        assert [result.done for result in results][1:] == [False] * 4
+        for result in results:
             await all_rows(result)
 
 

@@ -180,8 +180,8 @@ async def test_collectives_have_the_facts_of_the_kernel_or_of_slices_around_its_
             elements, dtype = elements_of(annotation.args)
             assert row["collective"] == re.split("::?", annotation.name)[1]
             assert (row["dtype"], row["in_nelems"]) == (dtype, elements)
-            many = row["group_size"] if "gather" in annotation.name else 1
-            assert row["size_bytes"] == (BYTES[dtype] * elements * many if dtype and elements and many else None)
+            factor = row["group_size"] if "gather" in annotation.name else 1
+            assert row["size_bytes"] == (BYTES[dtype] * elements * factor if dtype and elements and factor else None)
         args = args or {}
         if args:
             assert (row["collective"], row["dtype"]) == (args["Collective name"], args["dtype"])
@@ -190,7 +190,7 @@ async def test_collectives_have_the_facts_of_the_kernel_or_of_slices_around_its_
             assert row["size_bytes"] == size * BYTES[args["dtype"]]
         listed = {entry[1]: entry for entry in oracle.groups if entry[0] == row["rank"]}
         size = listed.get(None if group is None else str(group), [None] * 3)[2]
-        if group is None and listed[None][5] and any("Group size" in each.args for each in oracle.slices):
+        if group is None and listed[None][5] and any("Group size" in item.args for item in oracle.slices):
             size = None
         assert row["group_size"] == args.get("Group size", size)
         assert row["out_nelems"] == args.get("Out msg nelems")
@@ -230,8 +230,8 @@ async def test_collectives_agree_with_the_analysis(engine: Path, name: str, tmp_
     )
     source = ingested((SHARED / name).read_bytes(), tmp_path / "trace", name)
     question = question_of("collectives")
-    asked = [AnalysisInput(source.columns, source.summary, None, name)]
-    tables = answer_question(question, parameters_of(question, {}), asked, ReadingCache(tmp_path / "spill")).tables
+    inputs = [AnalysisInput(source.columns, source.summary, None, name)]
+    tables = answer_question(question, parameters_of(question, {}), inputs, ReadingCache(tmp_path / "spill")).tables
     waits = tables["waits"].to_pylist()
     assert len(waits) == len(rows) > 0
     for row, ours in zip(rows, waits, strict=True):

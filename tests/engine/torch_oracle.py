@@ -222,16 +222,16 @@ class Oracle:
         return [slice_ for slice_ in self.host if slice_.step is not None]
 
     def step_at(self, ts: int, rank: int | None) -> int | None:
-        begun = [slice_ for slice_ in self.steps if slice_.ts <= ts and slice_.rank == rank]
-        return begun[-1].step if begun and begun[-1].end > ts else None
+        steps = [slice_ for slice_ in self.steps if slice_.ts <= ts and slice_.rank == rank]
+        return steps[-1].step if steps and steps[-1].end > ts else None
 
     def self_dur(self) -> dict[int, int]:
         """Return each op's duration without the slices that it encloses directly, by number."""
-        left = {slice_.number: slice_.dur for slice_ in self.host}
+        self_ns = {slice_.number: slice_.dur for slice_ in self.host}
         for slice_ in self.host:
             if slice_.parent:
-                left[slice_.parent.number] -= slice_.dur
-        return {slice_.number: left[slice_.number] for slice_ in self.ops}
+                self_ns[slice_.parent.number] -= slice_.dur
+        return {slice_.number: self_ns[slice_.number] for slice_ in self.ops}
 
     def _threads(self) -> dict[Any, int]:
         keys = sorted({(*slice_.track, slice_.lane) for slice_ in self.slices}, key=str)

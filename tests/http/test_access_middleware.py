@@ -159,11 +159,11 @@ def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Se
 
     assert server.api.get("/traces").status_code == 200
     secret = command("add", "ci", "--scope", "read")
-    other = command("add", "other", "--scope", "write")
+    other_secret = command("add", "other", "--scope", "write")
     assert server.api.get("/traces").status_code == 401
-    assert (status(secret), status(other)) == (200, 200)
+    assert (status(secret), status(other_secret)) == (200, 200)
     command("rm", "ci")
-    assert (status(secret), status(other)) == (401, 200)
+    assert (status(secret), status(other_secret)) == (401, 200)
     command("rm", "other")
     assert server.api.get("/traces").status_code == 200
     lines = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
@@ -300,11 +300,11 @@ def test_audit_log_has_each_change_with_its_caller(guarded: Guarded, step_trace:
 
 def test_audit_log_has_a_chunked_upload_once_it_is_complete(guarded: Guarded, step_trace: Path) -> None:
     before, content = len(guarded.noted()), step_trace.read_bytes()
-    told = VERSION | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="doors.json.gz")}
-    where = guarded.ask("POST", "/api/v1/uploads", guarded.writer, headers=told).headers["location"]
+    headers = VERSION | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="doors.json.gz")}
+    location = guarded.ask("POST", "/api/v1/uploads", guarded.writer, headers=headers).headers["location"]
     for at, piece in ((0, content[:100]), (0, b"wrong"), (100, content[100:])):
-        last = guarded.ask("PATCH", where, guarded.writer, headers=CHUNK | {"Upload-Offset": str(at)}, content=piece)
-    upload, noted = where.rpartition("/")[2], guarded.noted()[before:]
+        last = guarded.ask("PATCH", location, guarded.writer, headers=CHUNK | {"Upload-Offset": str(at)}, content=piece)
+    upload, noted = location.rpartition("/")[2], guarded.noted()[before:]
     assert all(line.pop("at") and line.pop("address") == "127.0.0.1" for line in noted)
     assert noted == [
         {"who": "writer", "did": "upload", "upload": upload, "status": 409},
@@ -315,5 +315,5 @@ def test_audit_log_has_a_chunked_upload_once_it_is_complete(guarded: Guarded, st
 def test_audit_log_has_changes_on_a_server_without_tokens(start_server: Callable[..., Server]) -> None:
     server = start_server()
     server.api.delete(f"/traces/{NO_TRACE}")
-    [told] = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
-    assert (told["who"], told["did"], told["status"]) == ("local", "delete", 404)
+    [entry] = [json.loads(line) for line in (server.data / "audit.log").read_text().splitlines()]
+    assert (entry["who"], entry["did"], entry["status"]) == ("local", "delete", 404)

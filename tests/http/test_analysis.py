@@ -44,7 +44,7 @@ def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
         assert [*listed] == [*QUESTIONS]
         assert listed["temporal_breakdown"].applies == applies
         assert (listed["temporal_breakdown"].reason is None) == applies
-        assert all(one.definition and one.source.startswith("https://") for one in listed.values())
+        assert all(entry.definition and entry.source.startswith("https://") for entry in listed.values())
 
 
 @pytest.mark.parametrize("name", [*QUESTIONS])
@@ -80,13 +80,13 @@ def test_analysis_has_the_same_rows_in_all_three_formats(server: Server, ranks: 
 
 def test_analysis_with_a_matching_etag_is_not_modified(server: Server, ranks: list[str]) -> None:
     first = ask(server, ranks[0], "temporal_breakdown")
-    has = {"accept": "application/json", "if-none-match": first.headers["etag"]}
+    headers = {"accept": "application/json", "if-none-match": first.headers["etag"]}
     address = f"/traces/{ranks[0]}/analysis/temporal_breakdown"
-    again = server.api.get(address, headers=has)
+    again = server.api.get(address, headers=headers)
     assert (again.status_code, again.content) == (304, b"")
-    others: list[dict[str, Any]] = [{"memset": "comp"}, {"steps": 1}, {"traces": ranks[1]}, {"format": "csv"}]
-    for other in others:
-        assert server.api.get(address, params=other, headers=has).status_code != 304
+    changes: list[dict[str, Any]] = [{"memset": "comp"}, {"steps": 1}, {"traces": ranks[1]}, {"format": "csv"}]
+    for params in changes:
+        assert server.api.get(address, params=params, headers=headers).status_code != 304
 
 
 def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks: list[str], on_host: str) -> None:
@@ -117,7 +117,7 @@ def test_analysis_of_a_selection_covers_only_that_part(server: Server, ranks: li
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "status", "code"),
+    ("name", "params", "status", "code"),
     [
         ("horoscope", {}, 404, "unknown_analysis"),
         ("temporal_breakdown", {"colour": "red"}, 422, "unknown_parameter"),
@@ -130,9 +130,9 @@ def test_analysis_of_a_selection_covers_only_that_part(server: Server, ranks: li
     ],
 )
 def test_invalid_analysis_request_is_a_problem(
-    server: Server, ranks: list[str], name: str, asked: dict[str, Any], status: int, code: str
+    server: Server, ranks: list[str], name: str, params: dict[str, Any], status: int, code: str
 ) -> None:
-    answer = ask(server, ranks[0], name, **asked)
+    answer = ask(server, ranks[0], name, **params)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 

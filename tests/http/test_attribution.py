@@ -10,7 +10,7 @@ import pytest
 
 from tests.brute import Document
 from tests.conftest import DATA, SHARED, needs_shared
-from tests.http.test_derived_traces import made, split
+from tests.http.test_derived_traces import created_traces, split
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
@@ -45,8 +45,8 @@ OPS_BY_STEP = "INCLUDE PERFETTO MODULE torch.ops; SELECT step, name, count(*), s
 Table = dict[Any, tuple[int, int]]
 
 
-class Asked:
-    """A trace on the server, and the same as plain Python sees it."""
+class Subject:
+    """A trace on the server, and the same trace as plain Python reads it."""
 
     def __init__(self, server: Server, path: Path) -> None:
         self.server = server
@@ -62,9 +62,9 @@ class Asked:
         rows: list[list[Any]] = answer.json()["rows"]
         return rows
 
-    def analysis(self, name: str, trace: str | None = None, **asked: Any) -> dict[str, Any] | None:
+    def analysis(self, name: str, trace: str | None = None, **params: Any) -> dict[str, Any] | None:
         """The tables of an answer by name, or None where there is none."""
-        answer = self.server.api.get(f"/traces/{trace or self.id}/analysis/{name}", params=asked, timeout=120)
+        answer = self.server.api.get(f"/traces/{trace or self.id}/analysis/{name}", params=params, timeout=120)
         if answer.status_code == 422:
             return None
         assert answer.status_code == 200, answer.text
@@ -74,9 +74,9 @@ class Asked:
             for key, table in tables
         }
 
-    def kernels(self, **asked: Any) -> Table:
+    def kernels(self, **params: Any) -> Table:
         """How many kernels, copies and memsets of each name there are, and how long they take."""
-        result = self.analysis("kernel_breakdown", top=1_000_000, **asked)
+        result = self.analysis("kernel_breakdown", top=1_000_000, **params)
         rows = result["kernels"] if result else []
         return _totals((row["name"], row["count"], row["sum_ns"]) for row in rows)
 
@@ -90,15 +90,15 @@ def _totals(rows: Any) -> Table:
 
 
 def _added(tables: list[Table]) -> Table:
-    return _totals((key, *both) for table in tables for key, both in table.items())
+    return _totals((key, *total) for table in tables for key, total in table.items())
 
 
 def _rounded(value: Any) -> Any:
     """Tables with their numbers with decimals, which are sums in any order, to ten digits; integers stay exact."""
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
@@ -107,44 +107,46 @@ def params() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=params(), ids=lambda name: name.partition(".")[0])
-def asked(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+def subject(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     name = request.param
     if name == "made.json":
         path = write_trace(tmp_path_factory.mktemp("made") / name, TraceShape(steps=3, devices=(0, 1)))
     else:
         path = DATA / name if name in OURS else SHARED / name
-    return Asked(server, path)
+    return Subject(server, path)
 
 
-def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(asked: Asked) -> None:
-    links = asked.document.attributed
+def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(subject: Subject) -> None:
+    links = subject.document.attributed
     work = [(links.step(item), item) for item in links.work]
     by_step: dict[int | None, Table] = defaultdict(dict)
-    for step, name, count, time in asked.sql(KERNELS_BY_STEP):
+    for step, name, count, time in subject.sql(KERNELS_BY_STEP):
         by_step[step][name] = count, time
-    for step in (*asked.steps, None):
-        oracle = _totals((one.name, 1, one.lasts) for at, one in work if at == step)
+    for step in (*subject.steps, None):
+        oracle = _totals((work_item.name, 1, work_item.lasts) for at, work_item in work if at == step)
         assert by_step[step] == oracle
         if step is not None and oracle:
-            assert asked.kernels(steps=step) == oracle
+            assert subject.kernels(steps=step) == oracle
 
 
-def test_the_steps_and_what_is_outside_add_up_to_the_whole(asked: Asked) -> None:
-    parts = [asked.kernels(steps=step) for step in asked.steps]
-    if asked.steps:
-        parts.append(asked.kernels(selection=json.dumps({"exclude": {"steps": asked.steps}})))
+def test_the_steps_and_what_is_outside_add_up_to_the_whole(subject: Subject) -> None:
+    parts = [subject.kernels(steps=step) for step in subject.steps]
+    if subject.steps:
+        parts.append(subject.kernels(selection=json.dumps({"exclude": {"steps": subject.steps}})))
     else:
-        parts.append(asked.kernels())
-    assert _added(parts) == asked.kernels()
+        parts.append(subject.kernels())
+    assert _added(parts) == subject.kernels()
 
 
-def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
-    links = asked.document.attributed
+def test_rules_add_up_to_all_work_and_are_those_of_sql(subject: Subject) -> None:
+    links = subject.document.attributed
     oracle = _totals((links.rule(item), 1, item.lasts) for item in links.work)
-    rows = asked.sql("INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1")
+    rows = subject.sql(
+        "INCLUDE PERFETTO MODULE torch.ops; SELECT rule, count(*), sum(dur) FROM torch_kernel GROUP BY 1"
+    )
     assert _totals(rows) == oracle
     for name in ("operators", "kernel_breakdown"):
-        result = asked.analysis(name)
+        result = subject.analysis(name)
         if result:
             assert _totals((row["rule"], row["work"], row["time_ns"]) for row in result["attribution"]) == oracle
             assert sum(row["in_steps"] for row in result["attribution"]) == sum(
@@ -152,14 +154,14 @@ def test_rules_add_up_to_all_work_and_are_those_of_sql(asked: Asked) -> None:
             )
 
 
-def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked) -> None:
-    links = asked.document.attributed
+def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(subject: Subject) -> None:
+    links = subject.document.attributed
     oracle: Table = _totals(
         ((links.step(item), getattr(links.operator(item), "name", None)), 1, item.lasts) for item in links.work
     )
-    rows = asked.sql(BY_STEP)
+    rows = subject.sql(BY_STEP)
     assert _totals(((step, op), count, time) for step, _, op, count, time in rows) == oracle
-    result = asked.analysis("operators")
+    result = subject.analysis("operators")
     names = Counter(name for _, name in oracle)
     for row in (result or {"operators": []})["operators"]:
         if row["kind"] == "op" and names[row["name"]]:
@@ -167,17 +169,17 @@ def test_each_operator_has_the_same_work_by_sql_and_by_plain_python(asked: Asked
             assert row["device_self_ns"] == sum(times), row["name"]
 
 
-def test_operators_of_each_step_are_those_that_begin_in_it(asked: Asked) -> None:
-    links = asked.document.attributed
+def test_operators_of_each_step_are_those_that_begin_in_it(subject: Subject) -> None:
+    links = subject.document.attributed
     oracle = _totals(((links.step(item), item.name), 1, item.lasts) for item in links.operators)
-    assert _totals(((step, name), count, time) for step, name, count, time in asked.sql(OPS_BY_STEP)) == oracle
+    assert _totals(((step, name), count, time) for step, name, count, time in subject.sql(OPS_BY_STEP)) == oracle
 
 
-def test_the_pieces_of_a_split_by_step_answer_as_the_whole_does_of_these_steps(asked: Asked) -> None:
-    if not asked.steps:
+def test_the_pieces_of_a_split_by_step_answer_as_the_whole_does_of_these_steps(subject: Subject) -> None:
+    if not subject.steps:
         pytest.skip("there are no steps in this trace")
-    children = made(asked.server, split(asked.server, asked.id, by="step"))
-    assert [child["selection"]["steps"] for child in children] == [[step] for step in asked.steps]
-    for step, child in zip(asked.steps, children, strict=True):
+    children = created_traces(subject.server, split(subject.server, subject.id, by="step"))
+    assert [child["selection"]["steps"] for child in children] == [[step] for step in subject.steps]
+    for step, child in zip(subject.steps, children, strict=True):
         for name in COMPARED:
-            assert _rounded(asked.analysis(name, child["id"])) == _rounded(asked.analysis(name, steps=step)), name
+            assert _rounded(subject.analysis(name, child["id"])) == _rounded(subject.analysis(name, steps=step)), name

@@ -22,13 +22,13 @@ def tokens(tmp_path: Path) -> Iterator[Tokens]:
         yield tokens
 
 
-def asked(method: str = "GET", **headers: str) -> HTTPConnection:
+def connection(method: str = "GET", **headers: str) -> HTTPConnection:
     raw = [(b"host", b"localhost:8700"), *((name.encode(), value.encode()) for name, value in headers.items())]
     return HTTPConnection({"type": "http", "method": method, "server": ("127.0.0.1", 8700), "headers": raw})
 
 
 def with_cookie(session: str, method: str = "GET", **headers: str) -> HTTPConnection:
-    return asked(method, cookie=f"tracedock_8700={session}", **headers)
+    return connection(method, cookie=f"tracedock_8700={session}", **headers)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "node7"])
@@ -37,30 +37,32 @@ def test_a_server_that_others_can_reach_needs_a_token_from_the_start(tokens: Tok
         Authenticator(Settings(host=host), tokens)
     secret = tokens.add("ci", Scope.READ)
     access = Authenticator(Settings(host=host), tokens)
-    assert access.visitor(asked(authorization=f"Bearer {secret}")) == Visitor("ci", Scope.READ)
+    assert access.visitor(connection(authorization=f"Bearer {secret}")) == Visitor("ci", Scope.READ)
     tokens.remove("ci")  # which does not open the door
     with pytest.raises(Unauthorized):
-        access.visitor(asked())
+        access.visitor(connection())
 
 
 def test_a_server_of_this_machine_alone_is_open_until_there_is_a_token(tokens: Tokens) -> None:
     access = Authenticator(Settings(), tokens)
-    assert access.visitor(asked("DELETE")) == LOCAL
+    assert access.visitor(connection("DELETE")) == LOCAL
     tokens.add("ci", Scope.READ)
     with pytest.raises(Unauthorized):
-        access.visitor(asked())
+        access.visitor(connection())
 
 
 def test_token_of_the_setting_has_write_scope(tokens: Tokens) -> None:
     access = Authenticator(Settings(host="0.0.0.0", token=SecretStr(SET)), tokens)
-    assert access.visitor(asked(authorization=f"bearer  {SET}")) == Visitor("TRACEDOCK_TOKEN", Scope.WRITE)
+    assert access.visitor(connection(authorization=f"bearer  {SET}")) == Visitor("TRACEDOCK_TOKEN", Scope.WRITE)
 
 
-@pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", SET, f"Basic {SET}", f"Bearer {SET}x"])
-def test_unknown_tokens_are_unauthorized(tokens: Tokens, given: str) -> None:
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer ", "Bearer wrong", SET, f"Basic {SET}", f"Bearer {SET}x"]
+)
+def test_unknown_tokens_are_unauthorized(tokens: Tokens, authorization: str) -> None:
     access = Authenticator(Settings(token=SecretStr(SET)), tokens)
     with pytest.raises(Unauthorized) as refusal:
-        access.visitor(asked(authorization=given))
+        access.visitor(connection(authorization=authorization))
     assert SET not in refusal.value.detail
 
 
@@ -78,23 +80,23 @@ def test_session_ends_by_logout_and_by_expiry(tokens: Tokens) -> None:
     now = [0.0]
     access = Authenticator(Settings(), tokens, clock=lambda: now[0])
     secret = tokens.add("ci", Scope.READ)
-    left, kept = (access.log_in(secret)[0] for _ in range(2))
-    access.log_out(left)
+    ended_session, expired_session = (access.log_in(secret)[0] for _ in range(2))
+    access.log_out(ended_session)
     access.log_out("of nobody")
     with pytest.raises(Unauthorized):
-        access.visitor(with_cookie(left))
+        access.visitor(with_cookie(ended_session))
     now[0] = SESSION_S - 1
-    assert access.visitor(with_cookie(kept)).name == "ci"
+    assert access.visitor(with_cookie(expired_session)).name == "ci"
     now[0] = SESSION_S + 1
     with pytest.raises(Unauthorized):
-        access.visitor(with_cookie(kept))
+        access.visitor(with_cookie(expired_session))
 
 
 def test_a_session_is_no_token_and_a_token_no_session(tokens: Tokens) -> None:
     access = Authenticator(Settings(), tokens)
     secret = tokens.add("ci", Scope.WRITE)
     session, _ = access.log_in(secret)
-    for request in (asked(authorization=f"Bearer {session}"), with_cookie(secret), with_cookie("")):
+    for request in (connection(authorization=f"Bearer {session}"), with_cookie(secret), with_cookie("")):
         with pytest.raises(Unauthorized):
             access.visitor(request)
     with pytest.raises(Unauthorized):

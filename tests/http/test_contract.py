@@ -22,7 +22,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
     """Each method and path of the OpenAPI document, and what the document tells of it."""
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
-    return [(method.upper(), path, told) for path, item in paths.items() for method, told in item.items()]
+    return [(method.upper(), path, operation) for path, item in paths.items() for method, operation in item.items()]
 
 
 def filled(path: str, **values: str) -> str:
@@ -125,22 +125,22 @@ def test_head_tells_what_get_would_tell_of_every_resource(server: Server, trace:
         if method != "GET" or path.endswith(("/events", "/metrics", "/readyz")) or "/analysis/" in path:
             continue
         where = f"{server.url}{filled(path, **values)}"
-        with server.api.stream("GET", where) as got:
-            expected = got.status_code, {name: got.headers.get(name) for name in ("content-type", "etag")}
+        with server.api.stream("GET", where) as answer:
+            expected = answer.status_code, {name: answer.headers.get(name) for name in ("content-type", "etag")}
         head = server.api.head(where, headers={"Tus-Resumable": "1.0.0"})
         if "/uploads/" in path:  # an upload's HEAD is the protocol's own, and has no type
-            assert head.status_code == got.status_code
+            assert head.status_code == answer.status_code
             continue
         assert (head.status_code, {name: head.headers.get(name) for name in expected[1]}) == expected, path
-        if "content-length" in got.headers and "content-length" in head.headers and path.endswith("{trace_id}"):
-            assert head.headers["content-length"] == got.headers["content-length"]
+        if "content-length" in answer.headers and "content-length" in head.headers and path.endswith("{trace_id}"):
+            assert head.headers["content-length"] == answer.headers["content-length"]
         assert head.content == b""
 
 
 def test_head_of_an_answer_of_a_known_size_tells_the_size(server: Server, trace: str) -> None:
     for path in (f"/traces/{trace}", "/traces", "/access", f"/traces/{trace}/envelope"):
-        head, got = server.api.head(path), server.api.get(path)
-        assert (head.status_code, head.headers["content-length"]) == (200, str(len(got.content)))
+        head, answer = server.api.head(path), server.api.get(path)
+        assert (head.status_code, head.headers["content-length"]) == (200, str(len(answer.content)))
 
 
 def test_head_ends_where_get_would_stream(server: Server, trace: str) -> None:
@@ -215,8 +215,8 @@ def test_a_body_of_another_type_is_refused_by_its_type(kind: str, server: Server
 def test_every_body_refuses_a_field_that_it_does_not_have(server: Server) -> None:
     schemas = server.api.get(f"{server.url}/openapi.json").json()["components"]["schemas"]
     bodies = 0
-    for method, path, told in operations(server):
-        schema = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    for method, path, operation in operations(server):
+        schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
         if schema is None:
             continue
         bodies += 1
@@ -242,9 +242,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def preflight(server: Server, origin: str, method: str = "PUT") -> httpx.Response:
-    asked = {"Origin": origin, "Access-Control-Request-Method": method}
-    asked |= {"Access-Control-Request-Headers": "authorization,content-type,upload-offset"}
-    return server.api.options("/traces/x.json", headers=asked)
+    headers = {"Origin": origin, "Access-Control-Request-Method": method}
+    headers |= {"Access-Control-Request-Headers": "authorization,content-type,upload-offset"}
+    return server.api.options("/traces/x.json", headers=headers)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])

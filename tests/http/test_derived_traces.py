@@ -41,8 +41,8 @@ def split(server: Server, trace_id: object, *, wait: float = 60, **request: obje
     return server.api.post(f"/traces/{trace_id}/split", params={"wait": wait}, json=request)
 
 
-def made(server: Server, answer: Any) -> list[dict[str, Any]]:
-    """The traces that a job has made."""
+def created_traces(server: Server, answer: Any) -> list[dict[str, Any]]:
+    """The traces that a job has created."""
     assert answer.status_code == 202, answer.text
     job = server.api.get(answer.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
     assert (job["state"], job["error"]) == ("done", None)
@@ -57,7 +57,7 @@ def makers(server: Server) -> list[psutil.Process]:
 
 
 def test_a_trace_is_split_into_its_steps(server: Server, trace: dict[str, Any]) -> None:
-    children = made(server, split(server, trace["id"], by="step"))
+    children = created_traces(server, split(server, trace["id"], by="step"))
     assert [child["name"] for child in children] == [f"steps.step{number}.pt.trace.json.gz" for number in (2, 3, 4, 5)]
     for number, child in enumerate(children, 2):
         assert (child["parent"], child["selection"]) == (trace["id"], {"steps": [number]})
@@ -65,11 +65,11 @@ def test_a_trace_is_split_into_its_steps(server: Server, trace: dict[str, Any]) 
         assert number in [step["number"] for step in child["steps"]]
         assert 0 < child["events"]["kept"] < trace["events"]["kept"]
     listed = server.api.get("/traces", params={"parent": trace["id"]}).json()["traces"]
-    assert [one["id"] for one in listed][: len(children)] == [child["id"] for child in children]
+    assert [item["id"] for item in listed][: len(children)] == [child["id"] for child in children]
 
 
 def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
-    (child,) = made(server, split(server, trace["id"], selection={"steps": [3]}))
+    (child,) = created_traces(server, split(server, trace["id"], selection={"steps": [3]}))
     answer = server.api.get(f"/traces/{child['id']}/download")
     assert answer.headers["content-type"] == "application/gzip"
     document = json.loads(gzip.decompress(answer.content))
@@ -87,7 +87,7 @@ def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any]
     uploaded = server.upload(again)
     same = ("bounds", "counts", "events", "steps", "threads", "processes", "streams", "base_ns", "rank")
     assert {key: uploaded[key] for key in same} == {key: child[key] for key in same}
-    (grandchild,) = made(server, split(server, uploaded["id"], selection={"names": ["aten::*"]}))
+    (grandchild,) = created_traces(server, split(server, uploaded["id"], selection={"names": ["aten::*"]}))
     assert 0 < grandchild["events"]["kept"] < child["events"]["kept"]
 
 
@@ -97,7 +97,7 @@ def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path)
     trace_id = server.upload(path)["id"]
     request = {"analysis": "critical_path", "selection": {"steps": [1]}}
     answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": 60}, json=request)
-    (child,) = made(server, answer)
+    (child,) = created_traces(server, answer)
     assert (child["name"], child["parent"]) == ("steps.critical-path.pt.trace.json.gz", trace_id)
     assert child["selection"] == {"steps": [1]}
     shown = "SELECT count(*), sum(dur) FROM slice WHERE category = 'critical_path'"
@@ -115,13 +115,13 @@ def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: di
     path = tmp_path / "steps.json"
     path.write_text(json.dumps({"traceEvents": Training(layers=5).events}))
     with_work = server.upload(path)
-    for of, asked, code in (
+    for parent, request, code in (
         (trace, {"analysis": "critical_path"}, "not_applicable"),
         (with_work, {"analysis": "critical_path", "selection": {"steps": [7]}}, "unknown_choice"),
         (with_work, {"analysis": "operators"}, "bad_request"),
         (with_work, {}, "bad_request"),
     ):
-        answer = server.api.post(f"/traces/{of['id']}/overlay", json=asked)
+        answer = server.api.post(f"/traces/{parent['id']}/overlay", json=request)
         assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
@@ -131,7 +131,7 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
     assert plan.status_code == 200
     pieces = plan.json()["pieces"]
     assert server.api.get("/traces", params={"parent": trace["id"]}).json() == before
-    children = made(server, split(server, trace["id"], by="parts", value=3))
+    children = created_traces(server, split(server, trace["id"], by="parts", value=3))
     assert [(piece["name"], piece["selection"], piece["events"], piece["counts"]) for piece in pieces] == [
         (child["name"], child["selection"], child["events"]["kept"], child["counts"]) for child in children
     ]
@@ -140,7 +140,7 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "said"),
+    ("body", "code", "reason"),
     [
         ({"selection": {"streams": ["0/9"]}}, "unknown_choice", "The trace has no stream '0/9'; it has none."),
         ({"selection": {"steps": [7]}}, "unknown_choice", "The trace has no step '7'; it has 2, 3, 4, 5."),
@@ -159,11 +159,11 @@ def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trac
 )
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_impossible_split_is_refused_with_the_possible_values(
-    server: Server, trace: dict[str, Any], asked: dict[str, Any], code: str, said: str, dry_run: bool
+    server: Server, trace: dict[str, Any], body: dict[str, Any], code: str, reason: str, dry_run: bool
 ) -> None:
-    answer = split(server, trace["id"], wait=0, dry_run=dry_run, **asked)
+    answer = split(server, trace["id"], wait=0, dry_run=dry_run, **body)
     assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
-    assert said in answer.json()["detail"]
+    assert reason in answer.json()["detail"]
 
 
 def test_a_split_that_is_cancelled_leaves_nothing(server: Server, large: str) -> None:
@@ -249,8 +249,8 @@ def test_unknown_job_is_not_found(server: Server) -> None:
 
 def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     answer = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "name": "run.json.gz"})
-    (merged,) = made(server, answer)
-    originals = [server.api.get(f"/traces/{one}").json() for one in ranks]
+    (merged,) = created_traces(server, answer)
+    originals = [server.api.get(f"/traces/{trace_id}").json() for trace_id in ranks]
     assert merged["name"] == "run.json.gz"
     assert (merged["rank"], merged["world_size"], merged["parent"]) == (None, 2, None)
     assert [(rank["rank"], rank["name"]) for rank in merged["ranks"]] == [
@@ -258,21 +258,24 @@ def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     ]
     assert all(rank["collectives"] == 2 and rank["residual_ns"]["max"] < 1_000_000 for rank in merged["ranks"])
     assert merged["ranks"][0]["shift_ns"] == 0
-    assert merged["events"]["kept"] >= sum(one["events"]["kept"] for one in originals)
+    assert merged["events"]["kept"] >= sum(original["events"]["kept"] for original in originals)
     named = server.rows(merged["id"], "SELECT name FROM process WHERE name GLOB 'rank * python'")
     assert sorted(named) == [["rank 0 · python"], ["rank 1 · python"]]
 
-    children = made(server, split(server, merged["id"], by="rank"))
+    children = created_traces(server, split(server, merged["id"], by="rank"))
     assert [child["selection"] for child in children] == [{"ranks": [0]}, {"ranks": [1]}]
-    assert [child["counts"]["X|cpu_op"] for child in children] == [one["counts"]["X|cpu_op"] for one in originals]
+    assert [child["counts"]["X|cpu_op"] for child in children] == [
+        original["counts"]["X|cpu_op"] for original in originals
+    ]
 
 
 def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -> None:
     def reunited(**selection: object) -> dict[str, Any]:
         parts = [
-            child["id"] for child in made(server, split(server, trace["id"], by="parts", value=4, selection=selection))
+            child["id"]
+            for child in created_traces(server, split(server, trace["id"], by="parts", value=4, selection=selection))
         ]
-        (whole,) = made(server, server.api.post("/traces/merge", params={"wait": 60}, json={"traces": parts}))
+        (whole,) = created_traces(server, server.api.post("/traces/merge", params={"wait": 60}, json={"traces": parts}))
         return whole
 
     whole = reunited(straddle="start")
@@ -288,8 +291,8 @@ def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -
 
 
 def test_impossible_merge_is_refused_with_a_reason(server: Server, ranks: list[str], trace: dict[str, Any]) -> None:
-    def refused(status: int = 422, **asked: object) -> str:
-        answer = server.api.post("/traces/merge", json=asked)
+    def refused(status: int = 422, **request: object) -> str:
+        answer = server.api.post("/traces/merge", json=request)
         assert answer.status_code == status, answer.text
         return str(answer.json()["detail"])
 
@@ -321,8 +324,8 @@ def test_selection_is_downloaded_in_the_requested_format(cut: Callable[..., Any]
     names = {event["name"] for event in plain.json()["traceEvents"]}
     assert "ProfilerStep#3" in names
     assert "ProfilerStep#2" not in names
-    both = cut(format="json", steps=[2, 3]).json()
-    assert len(both["traceEvents"]) > len(plain.json()["traceEvents"])
+    two_steps = cut(format="json", steps=[2, 3]).json()
+    assert len(two_steps["traceEvents"]) > len(plain.json()["traceEvents"])
     half = (trace["bounds"]["end_ns"] - trace["bounds"]["start_ns"]) // 2
     first, second = (
         cut(format="json", phases="X", relative=True, **edge).json()["traceEvents"]

@@ -29,8 +29,8 @@ def with_columns(server: Server, path: Path) -> str:
     columns = server.data / "columns" / trace
     if not (columns / "events.parquet").exists():
         raw = path.read_bytes()
-        made = write_columns(columns / "made", gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-        for file in made.iterdir():
+        files = write_columns(columns / "made", gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        for file in files.iterdir():
             file.replace(columns / file.name)
     return trace
 
@@ -60,23 +60,23 @@ def download(server: Server, trace: str, **parameters: Any) -> httpx.Response:
 
 def exports(server: Server) -> list[psutil.Process]:
     """The exports that write; one more waits for work."""
-    found = []
+    writers = []
     for child in psutil.Process(server.pid).children():
         with suppress(psutil.NoSuchProcess):  # or it has ended just now
             if "service.jobs.children export" in " ".join(child.cmdline()):
-                found += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
-    return found
+                writers += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
+    return writers
 
 
 # -- as a document -------------------------------------------------------------------------------------------------
 
 
 def test_a_document_has_the_events_that_came(server: Server, trace: str, step_trace: Path) -> None:
-    came = parsed(gzip.decompress(step_trace.read_bytes()))
+    uploaded = parsed(gzip.decompress(step_trace.read_bytes()))
     answer = download(server, trace, format="json", order="original")
     assert answer.headers["content-type"] == "application/json"
-    assert [*map(unordered, events_of(parsed(answer.content)))] == [*map(unordered, events_of(came))]
-    assert dict(parsed(answer.content)) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+    assert [*map(unordered, events_of(parsed(answer.content)))] == [*map(unordered, events_of(uploaded))]
+    assert dict(parsed(answer.content)) | {"traceEvents": 0} == dict(uploaded) | {"traceEvents": 0}
 
 
 def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> None:
@@ -96,7 +96,7 @@ def test_a_packed_document_is_the_same(server: Server, trace: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "name"),
+    ("params", "name"),
     [
         ({"format": "json"}, "rank%200%20%C3%A9.pt.trace.json"),
         ({"format": "json.gz", "redact": True}, "rank%200%20%C3%A9.pt.trace.redacted.json.gz"),
@@ -105,10 +105,10 @@ def test_a_packed_document_is_the_same(server: Server, trace: str) -> None:
         ({}, "rank%200%20%C3%A9.pt.trace.json"),
     ],
 )
-def test_a_file_has_a_fitting_name(server: Server, secretive: str, asked: dict[str, Any], name: str) -> None:
+def test_a_file_has_a_fitting_name(server: Server, secretive: str, params: dict[str, Any], name: str) -> None:
     for answer in (
-        download(server, secretive, **asked),
-        server.api.head(f"/traces/{secretive}/download", params=asked),
+        download(server, secretive, **params),
+        server.api.head(f"/traces/{secretive}/download", params=params),
     ):
         assert answer.status_code == 200
         assert answer.headers["content-disposition"] == f"attachment; filename*=utf-8''{name}"
@@ -161,9 +161,9 @@ def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secr
     content = download(server, secretive, format=form, order="original", redact=True).content
     text = gzip.decompress(content) if form == "json.gz" else content
     hidden = SECRETIVE.replace(HF, "[redacted]").replace("/home/me", "[redacted]").replace("sesame", "[redacted]")
-    came, expected = parsed(hidden), parsed(text)
-    assert [*map(unordered, events_of(expected))] == [*map(unordered, events_of(came))]
-    assert dict(expected) | {"traceEvents": 0} == dict(came) | {"traceEvents": 0}
+    expected, document = parsed(hidden), parsed(text)
+    assert [*map(unordered, events_of(document))] == [*map(unordered, events_of(expected))]
+    assert dict(document) | {"traceEvents": 0} == dict(expected) | {"traceEvents": 0}
     assert HF in download(server, secretive, format="json").text
 
 

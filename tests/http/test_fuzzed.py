@@ -19,7 +19,7 @@ WAIT_MAX_S = 0.1
 def described(server: Server) -> dict[str, Any]:
     """The API's description, narrowed: ids are mostly those that exist, and nothing waits for long."""
     description: dict[str, Any] = server.api.get(f"{server.url}/openapi.json").json()
-    known = {
+    examples = {
         "trace_id": [trace["id"] for trace in server.api.get("/traces").json()["traces"]],
         "group_id": [group["id"] for group in server.api.get("/groups").json()["groups"]],
     }
@@ -28,8 +28,8 @@ def described(server: Server) -> dict[str, Any]:
             for parameter in operation.get("parameters", []):
                 if parameter["name"] in {"wait", "timeout_s"}:
                     parameter["schema"] = {"type": "number", "minimum": 0, "maximum": WAIT_MAX_S}
-                elif parameter["name"] in known and method != "delete":
-                    parameter["schema"] = {"type": "string", "enum": known[parameter["name"]]}
+                elif parameter["name"] in examples and method != "delete":
+                    parameter["schema"] = {"type": "string", "enum": examples[parameter["name"]]}
     return description
 
 

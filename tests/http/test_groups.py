@@ -48,9 +48,9 @@ def test_an_upload_that_names_a_group_is_in_it(server: Server, run: tuple[str, l
 
     assert server.api.get(f"/traces/{ids[1]}").json()["group"] == {"id": group_id, "name": "a run"}
     listed = server.api.get("/traces", params={"group": group_id}).json()["traces"]
-    assert {one["id"] for one in listed} == set(ids)
-    (told,) = server.api.get("/groups", params={"name": "A RUN"}).json()["groups"]
-    assert (told["id"], told["traces"], told["size"]) == (group_id, 2, sum(one["size"] for one in listed))
+    assert {trace["id"] for trace in listed} == set(ids)
+    (group,) = server.api.get("/groups", params={"name": "A RUN"}).json()["groups"]
+    assert (group["id"], group["traces"], group["size"]) == (group_id, 2, sum(trace["size"] for trace in listed))
 
 
 def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server
     group = server.api.get(f"/groups/{group_of(server, ids[0])}").json()
 
     assert [(rank["rank"], rank["world_size"], rank["trace"]) for rank in group["ranks"]] == [
-        (rank, 3, one) for rank, one in enumerate(ids)
+        (rank, 3, trace_id) for rank, trace_id in enumerate(ids)
     ]
     assert (group["world_size"], group["missing"]) == (3, [])
     shapes.Group.model_validate(group)
@@ -96,8 +96,8 @@ def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tm
     assert uploaded["group"]["name"] == name
     (listed,) = server.api.get("/groups", params={"name": name}).json()["groups"]
     assert (listed["id"], listed["name"]) == (group_id, name)
-    for asked in (group_id, name):
-        traces = server.api.get("/traces", params={"group": asked}).json()["traces"]
+    for group in (group_id, name):
+        traces = server.api.get("/traces", params={"group": group}).json()["traces"]
         assert [trace["id"] for trace in traces] == [uploaded["id"]]
     assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": None}).json()["group"] is None
     assert server.api.patch(f"/traces/{uploaded['id']}", json={"group": name}).json()["group"]["id"] == group_id
@@ -278,8 +278,8 @@ def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -
 
     job: dict[str, Any] = answer.json()
     assert (answer.status_code, job["state"], sorted(job["request"]["traces"])) == (202, "done", sorted(run[1]))
-    (made,) = job["result"]["traces"]
-    assert [rank["rank"] for rank in server.api.get(f"/traces/{made}").json()["ranks"]] == [0, 1]
+    (merged,) = job["result"]["traces"]
+    assert [rank["rank"] for rank in server.api.get(f"/traces/{merged}").json()["ranks"]] == [0, 1]
 
 
 def test_group_deleted_with_its_traces_leaves_no_files(server: Server, tmp_path: Path) -> None:
@@ -288,21 +288,21 @@ def test_group_deleted_with_its_traces_leaves_no_files(server: Server, tmp_path:
     assert server.api.delete(f"/groups/{group_of(server, ids[0])}", params={"traces": True}).status_code == 204
 
     assert server.api.get("/groups", params={"name": "doomed"}).json()["groups"] == []
-    left = [path for path in server.data.rglob("*") if any(trace_id in path.name for trace_id in ids)]
-    assert not left
+    files = [path for path in server.data.rglob("*") if any(trace_id in path.name for trace_id in ids)]
+    assert not files
 
 
 def test_pages_of_groups_are_complete(server: Server) -> None:
     for number in range(5):
         server.api.post("/groups", json={"name": f"page {number}"})
 
-    found, cursor = [], None
+    names, cursor = [], None
     while True:
-        asked: dict[str, str] = {"limit": "2", "name": "page "} | ({"cursor": cursor} if cursor else {})
-        page = server.api.get("/groups", params=asked).json()
-        found += [group["name"] for group in page["groups"]]
+        params: dict[str, str] = {"limit": "2", "name": "page "} | ({"cursor": cursor} if cursor else {})
+        page = server.api.get("/groups", params=params).json()
+        names += [group["name"] for group in page["groups"]]
         if not (cursor := page["next"]):
             break
 
-    assert found == [f"page {number}" for number in (4, 3, 2, 1, 0)]
+    assert names == [f"page {number}" for number in (4, 3, 2, 1, 0)]
     assert code_of(server.api.get("/groups", params={"cursor": "x"})) == (400, "bad_cursor")

@@ -36,14 +36,14 @@ def test_unready_server_lists_each_reason(start_server: Callable[..., Server], t
     engine.chmod(0o755)
     server = start_server(min_free_bytes=1 << 20 << 30, engine=engine, engine_sandbox="off")
     engine.unlink()
-    other = sqlite3.connect(server.data / "catalog.sqlite", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")  # nobody else may write now
+    writer = sqlite3.connect(server.data / "catalog.sqlite", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")  # no other connection may write now
     answer = server.api.get(f"{server.url}/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "unready")
     assert [(reason["what"], reason["code"]) for reason in answer.json()["reasons"]] == [
         ("catalog", "catalog_unwritable"), ("disk", "no_room"), ("engine", "engine_unavailable"),
     ]  # fmt: skip
-    other.execute("ROLLBACK")
-    other.close()
+    writer.execute("ROLLBACK")
+    writer.close()
     assert len(server.api.get(f"{server.url}/readyz").json()["reasons"]) == 2
     assert server.api.get(f"{server.url}/healthz").status_code == 200

@@ -10,7 +10,7 @@ from service.settings import Settings
 from service.trace.errors import BadOrigin, WrongHost, WrongOrigin
 
 
-def asked(**headers: str) -> HTTPConnection:
+def connection(**headers: str) -> HTTPConnection:
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return HTTPConnection({"type": "http", "headers": raw})
 
@@ -54,7 +54,7 @@ def test_loopback_addresses_are_recognised(host: str, own: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "field", "known"),
+    ("host", "field", "passes"),
     [
         ("127.0.0.1", "127.0.0.1:8700", True),
         ("127.0.0.1", "localhost:1", True),
@@ -72,16 +72,16 @@ def test_loopback_addresses_are_recognised(host: str, own: bool) -> None:
         ("node7", "node7:8700", True),
     ],
 )
-def test_only_a_request_for_this_server_passes(host: str, field: str, known: bool) -> None:
+def test_only_a_request_for_this_server_passes(host: str, field: str, passes: bool) -> None:
     hosts = Hosts(Settings(host=host, allowed_hosts="traces.example, other.example:8700"))
-    with nullcontext() if known else pytest.raises(WrongHost):
-        hosts.check(asked(host=field), safe=True)
+    with nullcontext() if passes else pytest.raises(WrongHost):
+        hosts.check(connection(host=field), safe=True)
 
 
 def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
     hosts = Hosts(Settings())
     twice = HTTPConnection({"type": "http", "headers": [(b"host", b"localhost"), (b"host", b"localhost")]})
-    for request in (asked(), twice):
+    for request in (connection(), twice):
         with pytest.raises(WrongHost):
             hosts.check(request, safe=True)
 
@@ -108,7 +108,7 @@ def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
 )
 def test_only_own_pages_may_send_unsafe_requests(headers: dict[str, str], own: bool) -> None:
     hosts = Hosts(Settings(allowed_origins="https://Traces.example/"))
-    request = asked(host="localhost:8700", **headers)
+    request = connection(host="localhost:8700", **headers)
     hosts.check(request, safe=True)
     with nullcontext() if own else pytest.raises(WrongOrigin):
         hosts.check(request, safe=False)

@@ -28,7 +28,7 @@ def put(server: Server, key: str, body: bytes = GOOD, name: str = "one.json", **
     return server.api.put(f"/traces/{name}", content=body, headers={"Idempotency-Key": key}, **more)
 
 
-def named(server: Server, name: str) -> list[str]:
+def ids_named(server: Server, name: str) -> list[str]:
     return [trace["id"] for trace in server.api.get("/traces", params={"name": name}).json()["traces"]]
 
 
@@ -42,12 +42,12 @@ def test_an_upload_that_is_repeated_makes_one_trace(server: Server) -> None:
         first.headers["location"],
     )
     assert again.headers["idempotency-replayed"] == "true"
-    assert named(server, "repeated.json") == [first.json()["id"]]
+    assert ids_named(server, "repeated.json") == [first.json()["id"]]
     assert put(server, "k1 other", name="repeated.json").json()["id"] != first.json()["id"]
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changes",
     [
         {"name": "other.json"},
         {"body": GOOD + b" "},
@@ -55,9 +55,9 @@ def test_an_upload_that_is_repeated_makes_one_trace(server: Server) -> None:
         {"params": {"priority": "bulk"}},
     ],
 )
-def test_a_key_belongs_to_one_upload(server: Server, other: dict[str, Any]) -> None:
-    assert put(server, f"k2 {other}").status_code == 201
-    refused = put(server, f"k2 {other}", **other)
+def test_a_key_belongs_to_one_upload(server: Server, changes: dict[str, Any]) -> None:
+    assert put(server, f"k2 {changes}").status_code == 201
+    refused = put(server, f"k2 {changes}", **changes)
     assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
 
 
@@ -70,13 +70,13 @@ def test_a_split_a_merge_and_a_group_are_made_once(server: Server, trace: dict[s
         assert first.is_success, first.text
         assert (again.status_code, again.content) == (first.status_code, first.content)
         assert again.headers["location"] == first.headers["location"]
-        other = server.api.post(path, json=body | {"name": "x"}, headers={"Idempotency-Key": f"k3 {path}"})
-        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+        changed = server.api.post(path, json=body | {"name": "x"}, headers={"Idempotency-Key": f"k3 {path}"})
+        assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
     (job,) = server.api.get("/jobs", params={"trace": trace["id"], "kind": "split"}).json()["jobs"]
     children = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()["result"]["traces"]
     assert len(children) == 4
     for child in children[:2]:
-        assert child in named(server, "steps.step")
+        assert child in ids_named(server, "steps.step")
     merges = [
         server.api.post("/traces/merge", json={"traces": children[:2]}, headers={"Idempotency-Key": "k3 merge"}).json()
         for _ in range(2)
@@ -89,8 +89,8 @@ def test_a_resumable_upload_is_begun_once(server: Server) -> None:
     first, again = (server.api.post("/uploads", headers=headers | {"Idempotency-Key": "k4"}) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.headers["location"] == first.headers["location"]
-    other = server.api.post("/uploads", headers=headers | {"Upload-Length": "6", "Idempotency-Key": "k4"})
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    changed = server.api.post("/uploads", headers=headers | {"Upload-Length": "6", "Idempotency-Key": "k4"})
+    assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
 
 
 def test_refused_request_may_be_repeated_with_its_key(server: Server, trace: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Serve
         first.sendall(GOOD[10:])
         assert first.recv(1 << 16).startswith(b"HTTP/1.1 201")
     assert put(server, "k6", name="k6.json").headers["idempotency-replayed"] == "true"
-    assert len(named(server, "k6.json")) == 1
+    assert len(ids_named(server, "k6.json")) == 1
 
 
 def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None:
@@ -132,7 +132,7 @@ def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(24)))
-    trace_ids = named(server, "k7.json")
+    trace_ids = ids_named(server, "k7.json")
     assert len(trace_ids) == 1
     assert {answer for answer in answers if answer[0] != 409} == {(201, trace_ids[0])}
 
@@ -156,16 +156,16 @@ def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., 
     with connected(server) as first:  # an answer that waits for the ingest never comes
         head = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
         first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
-        while not named(server, "k9.json"):
+        while not ids_named(server, "k9.json"):
             pass
         server.kill()
     server.start()
-    (made,) = named(server, "k9.json")
+    (trace_id,) = ids_named(server, "k9.json")
     again = server.api.put("/traces/k9.json", content=large, headers={"Idempotency-Key": "k9"})
-    assert (again.status_code, again.json()["id"]) == (201, made)
+    assert (again.status_code, again.json()["id"]) == (201, trace_id)
     assert again.headers["idempotency-replayed"] == "true"
-    assert named(server, "k9.json") == [made]
-    assert server.api.get(f"/traces/{made}", params={"wait": 60}).json()["state"] == "ready"
+    assert ids_named(server, "k9.json") == [trace_id]
+    assert server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
 
 
 def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..., Server], tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..
         catalog.execute("UPDATE idempotency SET status = NULL, headers = NULL, body = NULL")
     server.start()
     again = ask()
-    for one, other in zip(first, again, strict=True):
-        assert other.headers["idempotency-replayed"] == "true"
-        assert (other.status_code, other.headers["location"]) == (one.status_code, one.headers["location"])
-        assert (other.json()["id"], other.json().keys()) == (one.json()["id"], one.json().keys())
+    for answer, replay in zip(first, again, strict=True):
+        assert replay.headers["idempotency-replayed"] == "true"
+        assert (replay.status_code, replay.headers["location"]) == (answer.status_code, answer.headers["location"])
+        assert (replay.json()["id"], replay.json().keys()) == (answer.json()["id"], answer.json().keys())
     assert len(server.api.get("/groups").json()["groups"]) == 1
     for kind in ("split", "import"):
         assert len(server.api.get("/jobs", params={"kind": kind}).json()["jobs"]) == 1

@@ -73,8 +73,8 @@ def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
     return job
 
 
-def taken(server: Server, path: Path, *, ready: bool = False, **options: object) -> list[dict[str, Any]]:
-    """The traces of an import; once they are read, if they are to be ready."""
+def import_traces(server: Server, path: Path, *, ready: bool = False, **options: object) -> list[dict[str, Any]]:
+    """Import a path and return its traces; with `ready`, once they are ready."""
     job = imported(server, path, **options)
     wait = {"wait": 60 if ready else 0}
     return [server.api.get(f"/traces/{trace_id}", params=wait).json() for trace_id in job["result"]["traces"]]
@@ -93,7 +93,7 @@ def bytes_of(server: Server, trace: dict[str, Any]) -> bytes:
 def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode: str) -> None:
     file = small(runs / "rank0.json")
 
-    (trace,) = taken(server, runs / "rank0.json", mode=mode, ready=True)
+    (trace,) = import_traces(server, runs / "rank0.json", mode=mode, ready=True)
 
     assert (trace["name"], trace["state"], trace["size"]) == ("rank0.json", "ready", file.stat().st_size)
     assert trace["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -108,7 +108,7 @@ def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode:
 def test_deleting_an_imported_trace_keeps_the_file(server: Server, runs: Path) -> None:
     files = [small(runs / f"{mode}.json", rank) for rank, mode in enumerate(("link", "reference"))]
     for file in files:
-        (trace,) = taken(server, file, mode=file.stem)
+        (trace,) = import_traces(server, file, mode=file.stem)
         assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
         assert not (server.data / "originals" / trace["id"]).exists()
         assert not (server.data / "columns" / trace["id"]).exists()
@@ -119,7 +119,7 @@ def test_deleting_an_imported_trace_keeps_the_file(server: Server, runs: Path) -
 @pytest.mark.parametrize("mode", ["link", "reference"])
 def test_changed_file_is_not_served_as_the_original(server: Server, runs: Path, mode: str) -> None:
     file = small(runs / "a.json")
-    (trace,) = taken(server, runs / "a.json", mode=mode, ready=True)
+    (trace,) = import_traces(server, runs / "a.json", mode=mode, ready=True)
     with file.open("ab") as more:
         more.write(b" ")
 
@@ -131,7 +131,7 @@ def test_changed_file_is_not_served_as_the_original(server: Server, runs: Path, 
 
 def test_a_reference_outlives_its_file_as_far_as_it_can(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
-    (trace,) = taken(server, runs / "a.json", mode="reference", ready=True)
+    (trace,) = import_traces(server, runs / "a.json", mode="reference", ready=True)
     file.unlink()
 
     assert server.api.get(f"/traces/{trace['id']}/download").json()["code"] == "original_changed"
@@ -140,7 +140,7 @@ def test_a_reference_outlives_its_file_as_far_as_it_can(server: Server, runs: Pa
 
 def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
-    (trace,) = taken(server, runs / "a.json", mode="reference")
+    (trace,) = import_traces(server, runs / "a.json", mode="reference")
 
     part = server.api.get(f"/traces/{trace['id']}/download", headers={"Range": "bytes=100-199"})
 
@@ -153,7 +153,7 @@ def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs:
     file = small(runs / "a.json")
     first = server.upload(file, "uploaded.json", wait=0)
 
-    (second,) = taken(server, runs / "a.json", mode="copy")
+    (second,) = import_traces(server, runs / "a.json", mode="copy")
 
     assert second["id"] != first["id"]
     originals = server.data / "originals"
@@ -166,7 +166,7 @@ def test_a_data_folder_behind_a_link_takes_links_too(root: Path, runs: Path, tmp
     file = small(runs / "a.json")
     own = Server(tmp_path / "way" / "data", import_roots=root).start()
     try:
-        (trace,) = taken(own, file, mode="link", ready=True)
+        (trace,) = import_traces(own, file, mode="link", ready=True)
 
         assert trace["state"] == "ready"
         assert bytes_of(own, trace) == file.read_bytes()
@@ -188,7 +188,7 @@ def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, r
 
     assert job["priority"] == "bulk"
     files = {Path(file["path"]).name: file for file in job["result"]["files"]}
-    assert {name for name, one in files.items() if one["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
+    assert {name for name, entry in files.items() if entry["trace"]} == {"rank0.json", "rank1.json", "rank2.json"}
     assert "named like a trace" in files["notes.txt"]["why"]
     assert "being written" in files["rank3.json.tmp"]["why"]
     assert "at least one byte" in files["empty.json"]["why"]
@@ -213,7 +213,7 @@ def test_repeated_import_returns_the_same_trace(server: Server, runs: Path) -> N
 def test_a_single_file_may_be_given_a_name(server: Server, runs: Path) -> None:
     small(runs / "a.json")
 
-    (trace,) = taken(server, runs / "a.json", name="better.json")
+    (trace,) = import_traces(server, runs / "a.json", name="better.json")
     refused = server.api.post("/traces/import", json={"path": str(runs), "name": "x.json", "watch": True})
 
     assert trace["name"] == "better.json"
@@ -238,12 +238,12 @@ def test_a_tar_of_ranks_becomes_one_group(server: Server, runs: Path, name: str)
     assert (len(job["result"]["traces"]), job["result"]["skipped"]) == (2, 2)
     (group,) = server.api.get("/groups", params={"name": name.partition(".")[0]}).json()["groups"]
     ranks = server.api.get(f"/groups/{group['id']}").json()["ranks"]
-    assert (group["name"], sorted(one["name"] for one in ranks)) == (
+    assert (group["name"], sorted(member["name"] for member in ranks)) == (
         name.partition(".")[0],
         ["rank0.json", "rank1.json"],
     )
-    for one in ranks:
-        assert bytes_of(server, {"id": one["trace"]}) == (runs / "x" / one["name"]).read_bytes()
+    for member in ranks:
+        assert bytes_of(server, {"id": member["trace"]}) == (runs / "x" / member["name"]).read_bytes()
 
 
 def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: Path) -> None:
@@ -276,7 +276,7 @@ def test_undecodable_names_are_reported_and_do_not_stop_the_import(server: Serve
 
 def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
-    (linked,) = taken(server, file, mode="link")
+    (linked,) = import_traces(server, file, mode="link")
     kept = server.upload(file, "kept.json", wait=0)
     with file.open("ab") as more:
         more.write(b" ")
@@ -288,7 +288,7 @@ def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) 
 def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, runs: Path) -> None:
     (runs / "a.json").write_text("no JSON at all")
 
-    (trace,) = taken(server, runs / "a.json", ready=True)
+    (trace,) = import_traces(server, runs / "a.json", ready=True)
 
     assert (trace["state"], trace["error"]["code"]) == ("failed", "not_json")
 
@@ -305,9 +305,9 @@ def test_path_outside_the_roots_or_of_no_file_is_refused(server: Server, runs: P
 
     before = [job["id"] for job in server.api.get("/jobs").json()["jobs"]]
 
-    for asked in (path, f"{runs.name}/{path}", f"{runs}/{path}") if path[0] != "/" else (path,):
-        answer = server.api.post("/traces/import", json={"path": asked})
-        assert answer.status_code == (404 if asked == path and path[0] not in "./" and ".." not in path else 403)
+    for request_path in (path, f"{runs.name}/{path}", f"{runs}/{path}") if path[0] != "/" else (path,):
+        answer = server.api.post("/traces/import", json={"path": request_path})
+        assert answer.status_code == (404 if request_path == path and path[0] not in "./" and ".." not in path else 403)
     assert answer.json()["code"] == "import_refused"
     assert [job["id"] for job in server.api.get("/jobs").json()["jobs"]] == before
 
@@ -333,7 +333,7 @@ def test_path_that_matches_nothing_is_not_found(server: Server, runs: Path) -> N
 
 def test_a_file_that_is_swapped_for_a_link_is_not_followed(server: Server, runs: Path) -> None:
     small(runs / "a.json")
-    (trace,) = taken(server, runs / "a.json", mode="reference")
+    (trace,) = import_traces(server, runs / "a.json", mode="reference")
     (runs / "a.json").unlink()
     (runs / "a.json").symlink_to("/etc/passwd")
 
@@ -382,18 +382,18 @@ def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path)
     (runs / "1.json.tmp").rename(runs / "1.json")
     until(own, lambda: names(own) == ["0.json", "1.json", "2.json"], within_s=PATIENCE_S)
 
-    listed = own.api.get("/imports").json()
-    shapes.Imports.model_validate(listed)
-    (told,) = listed["imports"]
-    assert (told["id"], told["taken"], told["watching"], told["group"]) == (order, 3, True, "live")
+    page = own.api.get("/imports").json()
+    shapes.Imports.model_validate(page)
+    (watch,) = page["imports"]
+    assert (watch["id"], watch["taken"], watch["watching"], watch["group"]) == (order, 3, True, "live")
     ended = own.api.delete(f"/imports/{order}").json()
     assert (ended["watching"], own.api.get("/imports").json()["imports"]) == (False, [])
 
 
 def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path, runs: Path, tmp_path: Path) -> None:
-    own = start_server(import_roots=root, import_look_s=2)  # a busy machine may well keep who writes from it for one
+    own = start_server(import_roots=root, import_look_s=2)  # a busy machine may well keep the writer waiting for 1 s
     watched(own, runs)
-    begun = small(tmp_path / "begun.json").read_bytes()
+    content = small(tmp_path / "begun.json").read_bytes()
     done = threading.Event()
 
     def grow(file: io.FileIO) -> None:
@@ -401,7 +401,7 @@ def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path
             file.write(b" ")
 
     with io.FileIO(runs / "a.json", "a") as file, ThreadPoolExecutor(1) as pool:
-        file.write(begun)
+        file.write(content)
         growing = pool.submit(grow, file)
         try:
             small(runs / "b.json")

@@ -27,7 +27,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def held(server: Server, large: Path) -> str:
+def large_id(server: Server, large: Path) -> str:
     """The id of a trace of it."""
     return str(server.upload(large)["id"])
 
@@ -44,7 +44,7 @@ def job_of(server: Server, job_id: object, **params: Any) -> dict[str, Any]:
     return job
 
 
-def listed(server: Server, **params: Any) -> list[dict[str, Any]]:
+def list_jobs(server: Server, **params: Any) -> list[dict[str, Any]]:
     page = server.api.get("/jobs", params=params)
     assert page.status_code == 200, page.text
     jobs: list[dict[str, Any]] = page.json()["jobs"]
@@ -57,8 +57,8 @@ class Events:
     def __init__(self, server: Server, job_id: object, last: str | None = None) -> None:
         self._socket = connected(server)
         self._socket.settimeout(60)
-        told = f"Last-Event-ID: {last}\r\n" if last else ""
-        head = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n{told}\r\n"
+        field = f"Last-Event-ID: {last}\r\n" if last else ""
+        head = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n{field}\r\n"
         self._socket.sendall(head.encode())
         self._file = self._socket.makefile("rb")
         self.status = int(self._file.readline().split()[1])
@@ -82,11 +82,11 @@ class Events:
                 data = ""
 
     def _lines(self) -> Iterator[str]:
-        rest = ""
+        partial = ""
         while size := int(self._file.readline() or b"0", 16):
-            rest += self._file.read(size).decode()
+            partial += self._file.read(size).decode()
             self._file.readline()
-            *lines, rest = rest.split("\n")
+            *lines, partial = partial.split("\n")
             yield from lines
 
 
@@ -95,10 +95,10 @@ class Events:
 
 def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
     trace = server.upload(SMALL, "of job.json.gz")
-    other = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
-    job = job_of(server, other["job"])
-    assert (job["id"], job["kind"], job["state"], job["trace"]) == (other["job"], "ingest", "failed", other["id"])
-    assert (job["error"], job["result"]) == (other["error"], None)
+    failed = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
+    job = job_of(server, failed["job"])
+    assert (job["id"], job["kind"], job["state"], job["trace"]) == (failed["job"], "ingest", "failed", failed["id"])
+    assert (job["error"], job["result"]) == (failed["error"], None)
     if trace["job"]:  # else another test had uploaded the same bytes, and nothing was to be read
         job = job_of(server, trace["job"])
         assert (job["state"], job["result"], job["attempts"]) == ("done", {"traces": [trace["id"]]}, 1)
@@ -108,18 +108,18 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
         }  # fmt: skip
         assert job["created_at"] <= job["started_at"] <= job["ended_at"]
         assert job["eta_s"] is None
-    server.api.delete(f"/traces/{other['id']}")
-    assert job_of(server, other["job"])["state"] == "failed"  # what was is not changed
+    server.api.delete(f"/traces/{failed['id']}")
+    assert job_of(server, failed["job"])["state"] == "failed"  # what was is not changed
 
 
-def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, held: str) -> None:
-    jobs = [split(server, held, 2, wait=60) for _ in range(3)]
-    page = listed(server, trace=held, kind="split", limit=3)
+def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, large_id: str) -> None:
+    jobs = [split(server, large_id, 2, wait=60) for _ in range(3)]
+    page = list_jobs(server, trace=large_id, kind="split", limit=3)
     assert [job["id"] for job in page] == [job["id"] for job in jobs[::-1]]
     child = page[0]["result"]["traces"][0]
-    assert [job["id"] for job in listed(server, trace=child)] == [page[0]["id"]]
-    assert listed(server, state="running") == []
-    assert {job["state"] for job in listed(server, state=["done", "failed"])} <= {"done", "failed"}
+    assert [job["id"] for job in list_jobs(server, trace=child)] == [page[0]["id"]]
+    assert list_jobs(server, state="running") == []
+    assert {job["state"] for job in list_jobs(server, state=["done", "failed"])} <= {"done", "failed"}
     assert server.api.get("/jobs", params={"state": "lost"}).status_code == 422
     assert server.api.get("/jobs", params={"cursor": "x"}).json()["code"] == "bad_cursor"
 
@@ -166,11 +166,11 @@ def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Serv
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
-def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]  # as many as work at once
-    waiting = split(server, held)
+def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]  # as many as work at once
+    waiting = split(server, large_id)
     assert waiting["state"] == "queued"
-    failing = server.api.post(f"/traces/{held}/split", json={"selection": {"steps": [77777]}}).json()
+    failing = server.api.post(f"/traces/{large_id}/split", json={"selection": {"steps": [77777]}}).json()
     assert failing["state"] == "queued"  # nobody had time to look
     assert server.api.delete(f"/jobs/{waiting['id']}").json()["state"] == "cancelled"
     for job in busy:
@@ -182,10 +182,10 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
 # -- who goes first ---------------------------------------------------------------------------------------------
 
 
-def test_interactive_jobs_go_before_bulk_jobs(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]
-    bulk = [split(server, held, 2, priority="bulk") for _ in range(2)]
-    urgent = [split(server, held, 2) for _ in range(2)]
+def test_interactive_jobs_go_before_bulk_jobs(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]
+    bulk = [split(server, large_id, 2, priority="bulk") for _ in range(2)]
+    urgent = [split(server, large_id, 2) for _ in range(2)]
     assert [job["priority"] for job in (*bulk, *urgent)] == ["bulk"] * 2 + ["interactive"] * 2
     for job in busy:
         server.api.delete(f"/jobs/{job['id']}")
@@ -205,8 +205,8 @@ def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) ->
     later = []
     for number, priority in enumerate(("bulk", "bulk", "interactive")):
         params = {"priority": priority}
-        other = content + bytes(number + 1)  # no bytes that were read already
-        later.append(server.api.put(f"/traces/{number}.json.gz", content=other, params=params).json())
+        new_content = content + bytes(number + 1)  # no bytes that were read already
+        later.append(server.api.put(f"/traces/{number}.json.gz", content=new_content, params=params).json())
     for worker in reading:
         worker.resume()
     jobs = over(server, [trace["job"] for trace in later])
@@ -222,18 +222,18 @@ def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
     return [job_of(server, job_id) for job_id in ids]
 
 
-def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, held: str) -> None:
-    busy = [split(server, held) for _ in range(2)]
-    ahead = [split(server, held, 2) for _ in range(2)]
-    bulk = split(server, held, 2, priority="bulk")
+def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]
+    ahead = [split(server, large_id, 2) for _ in range(2)]
+    bulk = split(server, large_id, 2, priority="bulk")
     events = Events(server, bulk["id"])
     for job in busy:
         server.api.delete(f"/jobs/{job['id']}")
     [*_, (_, awaited)] = events
     events.close()
-    others = over(server, [job["id"] for job in ahead])
-    assert [job["state"] for job in (awaited, *others)] == ["done"] * 3
-    assert awaited["started_at"] < max(job["started_at"] for job in others)
+    jobs_ahead = over(server, [job["id"] for job in ahead])
+    assert [job["state"] for job in (awaited, *jobs_ahead)] == ["done"] * 3
+    assert awaited["started_at"] < max(job["started_at"] for job in jobs_ahead)
 
 
 def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[..., Server], large: Path) -> None:
@@ -259,8 +259,8 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
     assert server.api.get(f"/traces/{slow['id']}", params={"wait": 60}).json()["state"] == "ready"
 
 
-def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
-    job = split(server, held, 4)
+def test_a_job_is_followed_to_its_end(server: Server, large_id: str) -> None:
+    job = split(server, large_id, 4)
     events = Events(server, job["id"])
     assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert events.headers["cache-control"] == "no-store"
@@ -275,16 +275,16 @@ def test_a_job_is_followed_to_its_end(server: Server, held: str) -> None:
     assert received[-1][1]["state"] == "done"
 
 
-def test_reconnecting_client_receives_only_new_events(server: Server, held: str) -> None:
-    job = split(server, held)
+def test_reconnecting_client_receives_only_new_events(server: Server, large_id: str) -> None:
+    job = split(server, large_id)
     first = Events(server, job["id"])
-    heard = next(iter(first))[0]
+    last_id = next(iter(first))[0]
     first.close()  # the link breaks
 
-    second = Events(server, job["id"], last=heard)
+    second = Events(server, job["id"], last=last_id)
     received = list(second)
     second.close()
-    assert heard not in [id_ for id_, _ in received]
+    assert last_id not in [id_ for id_, _ in received]
     assert received[-1][1]["state"] == "done"
 
     third = Events(server, job["id"], last=received[-1][0])
@@ -300,12 +300,12 @@ def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Se
     trace = server.upload(large)
     job = split(server, trace["id"], 4)
     events = Events(server, job["id"])
-    heard = next(iter(events))[0]
+    last_id = next(iter(events))[0]
     server.kill()
     events.close()
     server.start()
 
-    again = Events(server, job["id"], last=heard)
+    again = Events(server, job["id"], last=last_id)
     received = [event for _, event in again]
     again.close()
     assert received[-1]["state"] == "done"

@@ -46,7 +46,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[S
 
 
 @pytest.fixture(scope="module")
-def chosen(listening: Server, step_trace: Path) -> str:
+def served_trace(listening: Server, step_trace: Path) -> str:
     """A trace that the listener serves."""
     trace = listening.upload(step_trace)["id"]
     assert listening.api.put("/listener", json={"trace": trace}).json()["trace"] == trace
@@ -87,18 +87,18 @@ def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_
             perfetto.metric(["trace_metadata"])
 
 
-def test_the_perfetto_client_asks_sql(listening: Server, chosen: str, port: int) -> None:
+def test_the_perfetto_client_asks_sql(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
         row = next(iter(perfetto.query("SELECT 9007199254740993 AS i, 'ü' AS s, NULL AS n, 0.5 AS d")))
         assert (row.i, row.s, row.n, row.d) == (9007199254740993, "ü", None, 0.5)
-        many = perfetto.query(NUMBERS)
-        assert [row.x for row in many] == list(range(1, 90_001))
+        rows = perfetto.query(NUMBERS)
+        assert [row.x for row in rows] == list(range(1, 90_001))
         with pytest.raises(Exception, match="no such column: nope"):
             perfetto.query("SELECT nope")
 
 
-def test_the_perfetto_client_computes_metrics(listening: Server, chosen: str, port: int) -> None:
+def test_the_perfetto_client_computes_metrics(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert perfetto.metric(["trace_metadata"]).trace_metadata.trace_duration_ns > 0
 
@@ -112,7 +112,7 @@ metric_spec {
 """
 
 
-def test_the_perfetto_client_summarizes(listening: Server, chosen: str, port: int) -> None:
+def test_the_perfetto_client_summarizes(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         [slices] = perfetto.trace_summary([SUMMARY]).metric_bundles
         assert [row.values[0].double_value for row in slices.row] == [487]
@@ -120,7 +120,7 @@ def test_the_perfetto_client_summarizes(listening: Server, chosen: str, port: in
             perfetto.trace_summary(["nothing_of_the_kind"])
 
 
-def test_several_clients_ask_at_once(listening: Server, chosen: str, port: int) -> None:
+def test_several_clients_ask_at_once(listening: Server, served_trace: str, port: int) -> None:
     def count(_: int) -> list[int]:
         with TraceProcessor(addr=f"localhost:{port}") as perfetto:
             return [row.n for _ in range(5) for row in perfetto.query("SELECT count(*) AS n FROM slice")]
@@ -130,22 +130,22 @@ def test_several_clients_ask_at_once(listening: Server, chosen: str, port: int) 
 
 
 def test_a_client_stays_with_the_trace_that_it_began_with(
-    listening: Server, chosen: str, port: int, tmp_path: Path
+    listening: Server, served_trace: str, port: int, tmp_path: Path
 ) -> None:
-    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
     count = "SELECT count(*) AS n FROM slice"
-    [[slices]] = listening.rows(other, count)
+    [[slices]] = listening.rows(next_trace, count)
     assert slices != 487
     with TraceProcessor(addr=f"127.0.0.1:{port}") as before:
         assert [row.n for row in before.query(count)] == [487]
-        listening.api.put("/listener", json={"trace": other}).raise_for_status()
+        listening.api.put("/listener", json={"trace": next_trace}).raise_for_status()
         assert [row.n for row in before.query(count)] == [487]
         with TraceProcessor(addr=f"127.0.0.1:{port}") as after:
             assert [row.n for row in after.query(count)] == [slices]
-    listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
+    listening.api.put("/listener", json={"trace": served_trace}).raise_for_status()
 
 
-def test_a_client_that_pauses_need_not_connect_again(chosen: str, port: int) -> None:
+def test_a_client_that_pauses_need_not_connect_again(served_trace: str, port: int) -> None:
     """It could not: Python's http.client sends its next request into the connection that was closed."""
     body = wire.QueryArgs(sql_query="SELECT 1").SerializeToString()
     head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -157,11 +157,11 @@ def test_a_client_that_pauses_need_not_connect_again(chosen: str, port: int) -> 
             connection.recv(1)
 
 
-def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, chosen: str) -> None:
+def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, served_trace: str) -> None:
     """As its BatchTraceProcessor does with each, which needs pandas."""
 
     def pieces() -> Iterator[bytes]:
-        with listening.api.stream("GET", f"/traces/{chosen}/download") as answer:
+        with listening.api.stream("GET", f"/traces/{served_trace}/download") as answer:
             yield from answer.iter_bytes(1 << 20)
 
     engine = TraceProcessorConfig(bin_path=str(provision.engine_path(Settings())))
@@ -184,33 +184,33 @@ def test_the_lines_of_the_engines_page_ask_all_traces(start_server: Callable[...
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["n", "487", "487"]
 
 
-def test_a_client_that_brings_a_trace_is_refused_in_words(chosen: str, port: int, step_trace: Path) -> None:
+def test_a_client_that_brings_a_trace_is_refused_in_words(served_trace: str, port: int, step_trace: Path) -> None:
     with pytest.raises(Exception, match="it loads no other file"):
         TraceProcessor(addr=f"127.0.0.1:{port}", trace=str(step_trace))
 
 
 @pytest.mark.parametrize("call", ["notify_eof", "reset_trace_processor", "enable_metatrace", "nothing"])
-def test_calls_that_change_the_shared_trace_are_refused(chosen: str, door: httpx.Client, call: str) -> None:
+def test_calls_that_change_the_shared_trace_are_refused(served_trace: str, door: httpx.Client, call: str) -> None:
     answer = door.post(f"/{call}", content=b"x")
     assert (answer.status_code, answer.json()["code"]) == (403, "request_refused")
 
 
-def test_uploaded_file_is_refused_in_the_message_that_its_client_reads(chosen: str, door: httpx.Client) -> None:
+def test_uploaded_file_is_refused_in_the_message_that_its_client_reads(served_trace: str, door: httpx.Client) -> None:
     answer = door.post("/parse", content=b"x")
     assert answer.status_code == 403
     assert "it loads no other file" in wire.Rpc().append_result.FromString(answer.content).error
 
 
 def test_the_status_offers_the_trace_to_the_ui_and_to_our_own_copy_none(
-    listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
+    listening: Server, step_trace: Path, served_trace: str, door: httpx.Client, port: int
 ) -> None:
     offered = wire.StatusResult.FromString(door.post("/status").content)
-    assert offered.loaded_trace_name == f"{step_trace.name} (Tracedock, trace {chosen})"
+    assert offered.loaded_trace_name == f"{step_trace.name} (Tracedock, trace {served_trace})"
     with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
         tab.send(wire.frame(wire.request(wire.GET_STATUS)))
         (payload,) = wire.Deframer().feed(tab.recv(5, decode=False))
     assert wire.Rpc.FromString(payload).status == offered
-    own = listening.api.post(f"{listening.url}/perfetto/{chosen}/rpc/status")
+    own = listening.api.post(f"{listening.url}/perfetto/{served_trace}/rpc/status")
     assert wire.StatusResult.FromString(own.content).loaded_trace_name == ""
 
 
@@ -228,24 +228,24 @@ def test_the_status_tells_why_the_trace_cannot_be_opened(
 
 
 def test_listener_page_explains_itself(
-    listening: Server, step_trace: Path, chosen: str, door: httpx.Client, port: int
+    listening: Server, step_trace: Path, served_trace: str, door: httpx.Client, port: int
 ) -> None:
     served = door.get("/")
     assert served.headers["content-type"].startswith("text/plain")
-    assert f"It serves {step_trace.name} (Tracedock, trace {chosen})" in served.text
-    assert f"{listening.url}/traces/{chosen}" in served.text
+    assert f"It serves {step_trace.name} (Tracedock, trace {served_trace})" in served.text
+    assert f"{listening.url}/traces/{served_trace}" in served.text
     assert f"https://ui.perfetto.dev/#!/?rpc_port={port}" in served.text
     assert door.head("/").status_code == 200
     listening.api.put("/listener", json={"trace": None}).raise_for_status()
     assert "No trace is chosen." in door.get("/").text
     command = next(line for line in door.get("/").text.splitlines() if "curl -X PUT" in line)
     done = subprocess.run(
-        shlex.split(command.removeprefix("- ").replace('"ID"', f'"{chosen}"')), capture_output=True, check=True
+        shlex.split(command.removeprefix("- ").replace('"ID"', f'"{served_trace}"')), capture_output=True, check=True
     )
-    assert json.loads(done.stdout)["trace"] == chosen
+    assert json.loads(done.stdout)["trace"] == served_trace
 
 
-def test_listener_answers_on_both_loopback_addresses(chosen: str, port: int) -> None:
+def test_listener_answers_on_both_loopback_addresses(served_trace: str, port: int) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -269,8 +269,8 @@ def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog
 def test_server_starts_without_the_listener_if_its_port_is_taken(
     start_server: Callable[..., Server], step_trace: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        port = occupant.getsockname()[1]
         server = start_server(perfetto_port=port)
         state = server.api.get("/listener").json()
         assert (state["enabled"], state["port"]) == (False, port)
@@ -280,20 +280,20 @@ def test_server_starts_without_the_listener_if_its_port_is_taken(
         assert server.api.put("/listener", json={"trace": trace}).json() == state | {"trace": trace}
 
 
-def test_the_tables_of_others_survive_a_restore(listening: Server, chosen: str, door: httpx.Client) -> None:
-    listening.query(chosen, "CREATE TABLE kept AS SELECT 1 AS x")
+def test_the_tables_of_others_survive_a_restore(listening: Server, served_trace: str, door: httpx.Client) -> None:
+    listening.query(served_trace, "CREATE TABLE kept AS SELECT 1 AS x")
     assert door.post("/restore_initial_tables").status_code == 200
-    assert listening.rows(chosen, "SELECT x FROM kept") == [[1]]
+    assert listening.rows(served_trace, "SELECT x FROM kept") == [[1]]
 
 
-def test_a_body_that_is_no_message_is_refused(chosen: str, door: httpx.Client) -> None:
+def test_a_body_that_is_no_message_is_refused(served_trace: str, door: httpx.Client) -> None:
     for call in ("query", "compute_metric"):
         answer = door.post(f"/{call}", content=b"\xff\xff\xff")
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), call
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Origin": "null"}])
-def test_foreign_pages_are_refused(chosen: str, door: httpx.Client, headers: dict[str, str]) -> None:
+def test_foreign_pages_are_refused(served_trace: str, door: httpx.Client, headers: dict[str, str]) -> None:
     for call in ("status", "query"):
         answer = door.post(f"/{call}", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, "request_refused")
@@ -301,7 +301,7 @@ def test_foreign_pages_are_refused(chosen: str, door: httpx.Client, headers: dic
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_perfettos_own_page_is_let_in(chosen: str, door: httpx.Client, origin: str) -> None:
+def test_perfettos_own_page_is_let_in(served_trace: str, door: httpx.Client, origin: str) -> None:
     answer = door.post("/status", headers={"Origin": origin})
     assert answer.headers["access-control-allow-origin"] == origin
     assert wire.StatusResult.FromString(answer.content).human_readable_version.startswith("Perfetto v54.0")
@@ -316,7 +316,7 @@ def test_perfettos_own_page_is_let_in(chosen: str, door: httpx.Client, origin: s
     assert preflight.headers["access-control-allow-private-network"] == "true"
 
 
-def test_a_foreign_page_gets_no_websocket(chosen: str, port: int) -> None:
+def test_a_foreign_page_gets_no_websocket(served_trace: str, port: int) -> None:
     with pytest.raises(InvalidStatus, match="403"), connect(f"ws://127.0.0.1:{port}/websocket", origin=EVIL):
         pass
     key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13"
@@ -326,7 +326,7 @@ def test_a_foreign_page_gets_no_websocket(chosen: str, port: int) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 403 ")
 
 
-def test_the_ui_speaks_over_a_websocket(chosen: str, port: int) -> None:
+def test_the_ui_speaks_over_a_websocket(served_trace: str, port: int) -> None:
     question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT 7"))
     with connect(f"ws://127.0.0.1:{port}/websocket", origin=Origin("https://ui.perfetto.dev")) as tab:
         tab.send(wire.frame(question))
@@ -342,20 +342,20 @@ def spoken(tab: ClientConnection, request: object) -> wire.Rpc:
 
 
 def test_a_tab_stays_with_its_trace_until_that_is_deleted(
-    listening: Server, step_trace: Path, chosen: str, port: int, tmp_path: Path
+    listening: Server, step_trace: Path, served_trace: str, port: int, tmp_path: Path
 ) -> None:
-    other = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
-    [[slices]] = listening.rows(other, "SELECT count(*) FROM slice")
+    next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
+    [[slices]] = listening.rows(next_trace, "SELECT count(*) FROM slice")
     question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT count(*) FROM slice"))
-    listening.api.put("/listener", json={"trace": other}).raise_for_status()
+    listening.api.put("/listener", json={"trace": next_trace}).raise_for_status()
     with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
         assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
-        listening.api.put("/listener", json={"trace": chosen}).raise_for_status()
+        listening.api.put("/listener", json={"trace": served_trace}).raise_for_status()
         assert spoken(tab, question).query_result.batch[0].varint_cells == [slices]
         with connect(f"ws://127.0.0.1:{port}/websocket") as new:
             assert spoken(new, question).query_result.batch[0].varint_cells == [487]
-        listening.api.delete(f"/traces/{other}").raise_for_status()
-        with pytest.raises(ConnectionClosed, match=f"The trace {other} was deleted"):
+        listening.api.delete(f"/traces/{next_trace}").raise_for_status()
+        with pytest.raises(ConnectionClosed, match=f"The trace {next_trace} was deleted"):
             spoken(tab, question)
 
 
@@ -365,7 +365,7 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
     """A UI whose connection broke connects again and goes on, without a word about which trace it has."""
     port = free_port()
     server = start_server(perfetto_port=port)
-    one, two = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
+    first_trace, second_trace = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
     body = wire.Rpc(seq=9, request=wire.GET_STATUS).SerializeToString()
     going_on = b"\x0a" + wire.varint(len(body)) + body
     address = f"ws://127.0.0.1:{port}/websocket"
@@ -378,25 +378,25 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
             assert tab.close_reason == "The connection to the trace was lost. Reload this tab."
             return False
 
-    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    server.api.put("/listener", json={"trace": first_trace}).raise_for_status()
     assert not goes_on()  # its trace may be one of a server before this one
     assert goes_on()
-    server.api.put("/listener", json={"trace": two}).raise_for_status()
+    server.api.put("/listener", json={"trace": second_trace}).raise_for_status()
     assert not goes_on()
-    server.api.put("/listener", json={"trace": one}).raise_for_status()
+    server.api.put("/listener", json={"trace": first_trace}).raise_for_status()
     assert not goes_on()
 
 
-def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace: Path, chosen: str) -> None:
-    other = listening.upload(step_trace)["id"]
-    listening.api.put("/listener", json={"trace": other})
-    listening.api.delete(f"/traces/{other}")
+def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace: Path, served_trace: str) -> None:
+    deleted = listening.upload(step_trace)["id"]
+    listening.api.put("/listener", json={"trace": deleted})
+    listening.api.delete(f"/traces/{deleted}")
     assert listening.api.get("/listener").json()["trace"] is None
-    assert listening.api.put("/listener", json={"trace": other}).status_code == 404
-    assert listening.api.put("/listener", json={"trace": chosen}).status_code == 200
+    assert listening.api.put("/listener", json={"trace": deleted}).status_code == 404
+    assert listening.api.put("/listener", json={"trace": served_trace}).status_code == 200
 
 
-def test_the_two_ports_do_not_serve_each_others_pages(chosen: str, listening: Server, door: httpx.Client) -> None:
+def test_the_two_ports_do_not_serve_each_others_pages(served_trace: str, listening: Server, door: httpx.Client) -> None:
     assert door.get("/api/v1/traces").status_code == 404
     assert listening.api.post(f"{listening.url}/status").status_code == 404
 

@@ -47,12 +47,12 @@ def write_opening(path: Path) -> Path:
         events.append(event("kernel", start + 35, 70, pid=0, tid=7, cat="kernel"))  # half over the one before
         events.append(event("[memory]", start + 2, 0) | {"ph": "i", "s": "t"})
     events.append(event("later", 4999.5, 20))
-    for position, one in enumerate(events):
-        one["args"] = {"mark": position}
-        if one["cat"] == "kernel":
-            one["args"] |= {"device": 0, "stream": 7}
-    others = ({"ph": "C", "args": {"n": 1}}, {"ph": "s", "id": 1}, {"ph": "M", "args": {"name": "x"}}, {"ph": "B"})
-    events += [{**event("other", 1500, 0), **other} for other in others]
+    for position, entry in enumerate(events):
+        entry["args"] = {"mark": position}
+        if entry["cat"] == "kernel":
+            entry["args"] |= {"device": 0, "stream": 7}
+    special = ({"ph": "C", "args": {"n": 1}}, {"ph": "s", "id": 1}, {"ph": "M", "args": {"name": "x"}}, {"ph": "B"})
+    events += [{**event("other", 1500, 0), **fields} for fields in special]
     events.append({"ph": "X", "name": "timeless", "pid": 10, "tid": 10, "dur": 5})
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     return path
@@ -233,10 +233,10 @@ def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
 
 def test_malformed_slice_is_refused(server: Server, opening: str, opening_path: Path) -> None:
     events = json.loads(opening_path.read_text())["traceEvents"]
-    for position, one in enumerate(events):
-        if "mark" not in one.get("args", {}):
+    for position, entry in enumerate(events):
+        if "mark" not in entry.get("args", {}):
             detail = refused(opened(server, opening, slice=f"position:{position}"), "unknown_slice")["detail"]
-            assert ("no time" if one["name"] == "timeless" else repr(one["ph"])) in detail
+            assert ("no time" if entry["name"] == "timeless" else repr(entry["ph"])) in detail
     detail = refused(opened(server, opening, slice=f"position:{len(events)}"), "unknown_slice")["detail"]
     assert f"positions from 0 to {len(events) - 1}" in detail
     for text in ("", "5", "aten::mm"):

@@ -60,10 +60,10 @@ def broken_app() -> FastAPI:
     app = FastAPI()
     problems.install(app)
 
-    @app.get("/{what}")
-    def fail(what: str, number: int = 0) -> None:
+    @app.get("/{cause}")
+    def fail(cause: str, number: int = 0) -> None:
         wrong = {"ours": TooLarge("Too much."), "theirs": HTTPException(418, "no"), "large": HTTPException(413, "big")}
-        raise wrong.get(what, ZeroDivisionError("oh"))
+        raise wrong.get(cause, ZeroDivisionError("oh"))
 
     return app
 
@@ -80,12 +80,12 @@ def broken_app() -> FastAPI:
     ],
 )
 def test_every_failure_is_a_problem(path: str, status: int, code: str) -> None:
-    async def asked() -> httpx.Response:
+    async def response() -> httpx.Response:
         transport = httpx.ASGITransport(broken_app(), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
             return await client.get(path)
 
-    answer = asyncio.run(asked())
+    answer = asyncio.run(response())
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json().keys() >= {"type", "title", "status", "detail", "code"}

@@ -23,7 +23,7 @@ VALUES = "SELECT 9007199254740993 AS i, -0.5 AS d, 'ü,\"' AS s, '' AS e, x'00ff
 NAMES = ["i", "d", "s", "e", "b", "n", "inf"]
 
 
-def asked(server: Server, trace: str, sql: str, accept: str = "", **more: object) -> httpx.Response:
+def post_query(server: Server, trace: str, sql: str, accept: str = "", **more: object) -> httpx.Response:
     return server.api.post(f"/traces/{trace}/query", json={"sql": sql} | more, headers={"Accept": accept})
 
 
@@ -42,7 +42,7 @@ def engine_of(server: Server, trace: str) -> psutil.Process:
 
 
 def test_json_is_exact(server: Server, trace: str) -> None:
-    table = asked(server, trace, VALUES).json()
+    table = post_query(server, trace, VALUES).json()
     assert table["rows"] == [[9007199254740993, -0.5, 'ü,"', "", "AP8=", None, "Infinity"]]
     types = ["int", "double", "string", "string", "blob", "null", "double"]
     assert table["columns"] == [
@@ -53,21 +53,21 @@ def test_json_is_exact(server: Server, trace: str) -> None:
 
 
 def test_ndjson_is_exact(server: Server, trace: str) -> None:
-    answer = asked(server, trace, VALUES, NDJSON)
+    answer = post_query(server, trace, VALUES, NDJSON)
     assert answer.headers["content-type"] == NDJSON
     values = [9007199254740993, -0.5, 'ü,"', "", "AP8=", None, "Infinity"]
     assert json.loads(answer.text) == dict(zip(NAMES, values, strict=True))
 
 
 def test_csv_is_exact(server: Server, trace: str) -> None:
-    answer = asked(server, trace, VALUES, CSV)
+    answer = post_query(server, trace, VALUES, CSV)
     assert answer.headers["content-type"].startswith(CSV)
     assert answer.text.splitlines()[1] == '9007199254740993,-0.5,"ü,""","",AP8=,,Infinity'
     assert next(csv.reader(io.StringIO(answer.text))) == NAMES
 
 
 def test_arrow_is_exact(server: Server, trace: str) -> None:
-    answer = asked(server, trace, VALUES, ARROW)
+    answer = post_query(server, trace, VALUES, ARROW)
     assert answer.headers["content-type"] == ARROW
     values = [9007199254740993, -0.5, 'ü,"', "", b"\0\xff", None, float("inf")]
     assert pa.ipc.open_stream(answer.content).read_all().to_pylist() == [dict(zip(NAMES, values, strict=True))]
@@ -76,7 +76,7 @@ def test_arrow_is_exact(server: Server, trace: str) -> None:
 @pytest.mark.parametrize("accept", ["", NDJSON, CSV, ARROW])
 def test_many_rows_arrive_in_order_in_every_form(server: Server, trace: str, accept: str) -> None:
     sql = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 50000)")
-    data = asked(server, trace, sql, accept, limit=None)
+    data = post_query(server, trace, sql, accept, limit=None)
     read: dict[str, Callable[[], list[int]]] = {
         "": lambda: [row[0] for row in data.json()["rows"]],
         NDJSON: lambda: [json.loads(line)["x"] for line in data.text.splitlines()],
@@ -91,17 +91,17 @@ def test_many_rows_arrive_in_order_in_every_form(server: Server, trace: str, acc
 
 @pytest.mark.parametrize(("limit", "truncated"), [(0, True), (486, True), (487, False), (488, False), (None, False)])
 def test_a_limit_is_exact(server: Server, trace: str, limit: int | None, truncated: bool) -> None:
-    table = asked(server, trace, "SELECT id FROM slice", limit=limit).json()
+    table = post_query(server, trace, "SELECT id FROM slice", limit=limit).json()
     assert (len(table["rows"]), table["truncated"]) == (487 if limit is None else min(limit, 487), truncated)
 
 
 def test_query_without_a_limit_has_the_server_limit(server: Server, trace: str) -> None:
-    table = asked(server, trace, ENDLESS_ROWS).json()
+    table = post_query(server, trace, ENDLESS_ROWS).json()
     assert (len(table["rows"]), table["truncated"]) == (100_000, True)
 
 
 def test_a_query_that_takes_too_long_is_stopped(server: Server, trace: str) -> None:
-    answer = asked(server, trace, ENDLESS, timeout_s=0.3)
+    answer = post_query(server, trace, ENDLESS, timeout_s=0.3)
     assert (answer.status_code, answer.json()["code"], answer.json()["timeout_s"]) == (504, "query_timeout", 0.3)
     assert server.rows(trace, "SELECT 1") == [[1]]
 
@@ -109,7 +109,7 @@ def test_a_query_that_takes_too_long_is_stopped(server: Server, trace: str) -> N
 def test_a_result_beyond_the_servers_bound_is_refused(start_server: StartServer, step_trace: Path) -> None:
     server = start_server(max_result_bytes=100_000)
     trace = str(server.upload(step_trace)["id"])
-    answer = asked(server, trace, ENDLESS_ROWS, limit=None)
+    answer = post_query(server, trace, ENDLESS_ROWS, limit=None)
     assert (answer.status_code, answer.json()["code"]) == (413, "result_too_large")
 
 
@@ -117,7 +117,7 @@ def test_a_result_beyond_the_servers_bound_is_refused(start_server: StartServer,
 
 
 def test_wrong_sql_is_reported_with_its_position(server: Server, trace: str) -> None:
-    answer = asked(server, trace, "SELECT 1;\nSELECT\n  nope FROM slice")
+    answer = post_query(server, trace, "SELECT 1;\nSELECT\n  nope FROM slice")
     problem = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status_code, problem["code"]) == (400, "sql_error")
@@ -127,7 +127,7 @@ def test_wrong_sql_is_reported_with_its_position(server: Server, trace: str) -> 
 
 @pytest.mark.parametrize("accept", ["", NDJSON, CSV, ARROW])
 def test_wrong_sql_is_a_problem_in_every_form(server: Server, trace: str, accept: str) -> None:
-    assert asked(server, trace, "SELEC", accept).json()["code"] == "sql_error"
+    assert post_query(server, trace, "SELEC", accept).json()["code"] == "sql_error"
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_a_client_that_leaves_stops_its_query(server: Server, trace: str, accept
     started = time.monotonic()
     assert server.rows(trace, "SELECT 1") == [[1]]
     assert time.monotonic() - started < 3
-    spent = sum(engine.cpu_times()[:2])
+    cpu_s = sum(engine.cpu_times()[:2])
     for _ in range(100):
         server.api.get(f"{server.url}/healthz")
-    assert sum(engine.cpu_times()[:2]) - spent < 0.05
+    assert sum(engine.cpu_times()[:2]) - cpu_s < 0.05
 
 
 def test_a_client_that_leaves_while_it_waits_for_its_turn_is_dropped(server: Server, trace: str) -> None:

@@ -59,7 +59,7 @@ class Tab(Door):
     def connected(self) -> ClientConnection:
         return connect(self.address, max_size=None)
 
-    def told(self, request: object) -> list[wire.Rpc]:
+    def rpc_answers(self, request: object) -> list[wire.Rpc]:
         """The answers to a request, on a connection of its own."""
         with self.connected() as tab:
             tab.send(wire.frame(request))
@@ -70,7 +70,7 @@ class Tab(Door):
 
     def ask(self, sql: str) -> str:
         try:
-            answers = self.told(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql)))
+            answers = self.rpc_answers(wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query=sql)))
         except ConnectionClosed as closed:
             return str(closed)
         return next((answer.query_result.error for answer in answers if answer.query_result.error), "")
@@ -204,7 +204,7 @@ def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path
     sql = f"SELECT 1 AS x; ATTACH '{tmp_path / 'new'}' AS n"
     metric = {"id": "red", "value": "x", "query": {"sql": {"sql": sql, "column_names": ["x"]}}}
     request = wire.request(wire.SUMMARIZE_TRACE, trace_summary_args={"proto_specs": [{"metric_spec": [metric]}]})
-    assert "ATTACH in line 1" in tab.told(request)[-1].trace_summary_result.error
+    assert "ATTACH in line 1" in tab.rpc_answers(request)[-1].trace_summary_result.error
     body = request.trace_summary_args.SerializeToString()
     answer = httpx.post(f"http://127.0.0.1:{port}/trace_summary", content=body, trust_env=False)
     assert b"ATTACH in line 1" in answer.content
@@ -255,7 +255,7 @@ def test_no_request_of_the_protocol_spoils_the_trace(method: int, tab: Tab) -> N
     spoiling = wire.Rpc(append_trace_data=b'{"traceEvents":[]}', register_sql_package_args=modules)
     request = wire.Rpc.FromString(b"\x10" + wire.varint(method) + spoiling.SerializeToString())  # also unknown ones
     with suppress(ConnectionClosed):
-        tab.told(request)
+        tab.rpc_answers(request)
     assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
 
 

@@ -124,8 +124,8 @@ def fifo(_: Field, file: Path) -> None:
 
 def unix_socket(_: Field, file: Path) -> None:
     here = os.open(file.parent, os.O_RDONLY)
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(f"/proc/self/fd/{here}/{file.name}")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(f"/proc/self/fd/{here}/{file.name}")
     os.close(here)
 
 
@@ -214,7 +214,7 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
 
 
 @pytest.mark.parametrize(
-    ("member", "taken"),
+    ("member", "count"),
     [
         (member("/etc/cron.d/a.json"), 1),
         (member("../../outside/a.json"), 1),
@@ -228,14 +228,14 @@ def member(name: str, content: bytes = GOOD, kind: bytes = tarfile.REGTYPE, link
         (member("x" * 3000 + ".json"), 0),
     ],
 )
-def test_members_of_archives_stay_inside(field: Field, runs: Path, member: tuple[Any, bytes], taken: int) -> None:
+def test_members_of_archives_stay_inside(field: Field, runs: Path, member: tuple[Any, bytes], count: int) -> None:
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(member[0], io.BytesIO(member[1]))
     (runs / "a.tar").write_bytes(text.getvalue())
     before = sorted(field.outside.iterdir())
     _, traces = attempted(field.server, str(runs / "a.tar"))
-    assert [names_in(field.server, trace) for trace in traces] == [{"inside"}] * taken
+    assert [names_in(field.server, trace) for trace in traces] == [{"inside"}] * count
     assert sorted(field.outside.iterdir()) == before
     assert not list((field.server.data / "incoming").iterdir())
 

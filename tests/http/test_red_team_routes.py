@@ -99,7 +99,7 @@ class Besieged:
     def state(self) -> list[object]:
         """What a caller without rights could have changed."""
         collections = ("traces", "groups", "jobs", "imports", "listener")
-        answers = [self.ask("GET", f"/api/v1/{what}", self.bearer(self.writer)).json() for what in collections]
+        answers = [self.ask("GET", f"/api/v1/{name}", self.bearer(self.writer)).json() for name in collections]
         return [*answers, sorted(str(path) for path in self.server.data.rglob("*"))]
 
 

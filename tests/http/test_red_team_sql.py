@@ -236,12 +236,12 @@ def tab(request: pytest.FixtureRequest, guarded: Server, kernels: str, port: int
 def test_no_summary_changes_what_other_clients_read(sql: str, tab: Tab, port: int) -> None:
     metric = {"id": "red", "value": "x", "query": {"sql": {"sql": sql, "column_names": ["x"]}}}
     request = wire.request(wire.SUMMARIZE_TRACE, trace_summary_args={"proto_specs": [{"metric_spec": [metric]}]})
-    assert "is refused" in tab.told(request)[-1].trace_summary_result.error
+    assert "is refused" in tab.rpc_answers(request)[-1].trace_summary_result.error
     body = request.trace_summary_args.SerializeToString()
     answer = httpx.post(f"http://127.0.0.1:{port}/trace_summary", content=body, trust_env=False)
     assert b"is refused" in answer.content
     wire_metric = wire.request(wire.COMPUTE_METRIC, compute_metric_args={"metric_names": [sql]})
-    assert tab.told(wire_metric)[-1].metric_result.error != ""
+    assert tab.rpc_answers(wire_metric)[-1].metric_result.error != ""
 
 
 PIECES = (
@@ -270,10 +270,10 @@ def test_tables_of_a_client_are_its_own(guarded: Server, kernels: str, port: int
     query = DOORS["query"](guarded, kernels, port)
     assert query.ask("DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT 1 AS x") == ""
     for name in ("tab", "listener", "listener's tab"):
-        other = DOORS[name](guarded, kernels, port)
+        other_client = DOORS[name](guarded, kernels, port)
         for sql in ("DROP TABLE mine", "DELETE FROM mine", "UPDATE mine SET x = 2", "INSERT INTO MINE VALUES (2)"):
-            assert "another client has created it: create your own, or choose another name" in other.ask(sql)
-        assert other.ask("DROP TABLE IF EXISTS mine; CREATE PERFETTO TABLE mine AS SELECT 3 AS x") == ""
+            assert "another client has created it: create your own, or choose another name" in other_client.ask(sql)
+        assert other_client.ask("DROP TABLE IF EXISTS mine; CREATE PERFETTO TABLE mine AS SELECT 3 AS x") == ""
         assert guarded.rows(kernels, "SELECT x FROM mine") == [[1]]
     assert query.ask("UPDATE mine SET x = 2") == ""
     assert guarded.rows(kernels, "SELECT x FROM mine") == [[2]]

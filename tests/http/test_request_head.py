@@ -17,7 +17,7 @@ def head(target: str = "/healthz", *fields: str) -> bytes:
     return "".join(f"{line}\r\n" for line in (f"GET {target} HTTP/1.1", "Host: localhost", *fields)).encode()
 
 
-def told(answer: bytes) -> tuple[int, str]:
+def status_and_code(answer: bytes) -> tuple[int, str]:
     top, _, body = answer.partition(b"\r\n\r\n")
     assert body
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -47,7 +47,7 @@ def test_a_head_within_the_bounds_is_read(server: Server) -> None:
 def test_head_beyond_the_bounds_is_refused_with_the_reason(
     server: Server, request_head: bytes, status: int, code: str
 ) -> None:
-    assert told(sent_raw(server, request_head + LAST)) == (status, code)
+    assert status_and_code(sent_raw(server, request_head + LAST)) == (status, code)
 
 
 def endless_fields() -> Iterator[bytes]:
@@ -55,17 +55,17 @@ def endless_fields() -> Iterator[bytes]:
     yield from (f"X-{number}: {'x' * 1000}\r\n".encode() for number in range(10_000))
 
 
-def one_endless_field() -> Iterator[bytes]:
+def endless_field() -> Iterator[bytes]:
     yield head() + b"X: "
     yield from (b"x" * 10_000 for _ in range(1000))
 
 
-def an_endless_target() -> Iterator[bytes]:
+def endless_target() -> Iterator[bytes]:
     yield b"GET /"
     yield from (b"x" * 10_000 for _ in range(1000))
 
 
-@pytest.mark.parametrize("pieces", [endless_fields, one_endless_field, an_endless_target])
+@pytest.mark.parametrize("pieces", [endless_fields, endless_field, endless_target])
 def test_ten_megabytes_of_head_are_not_kept(server: Server, pieces: Callable[[], Iterator[bytes]]) -> None:
     process = psutil.Process(server.pid)
     sent_raw(server, head() + LAST)
@@ -74,7 +74,7 @@ def test_ten_megabytes_of_head_are_not_kept(server: Server, pieces: Callable[[],
         with connected(server) as connection:
             connection.sendall(b"".join(pieces()))
             answer = connection.makefile("rb").read()
-        assert told(answer)[0] in (414, 431)
+        assert status_and_code(answer)[0] in (414, 431)
     assert process.memory_info().rss - before < 8 << 20
     assert server.api.get(f"{server.url}/healthz").status_code == 200
 
@@ -91,9 +91,12 @@ def test_endless_trailers_end_the_connection(server: Server) -> None:
 
 def test_bytes_after_a_refused_head_are_no_request(server: Server) -> None:
     after = b"DELETE /api/v1/traces/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    assert told(sent_raw(server, head("/healthz", f"X: {'x' * HEAD_MAX}") + b"\r\n" + after)) == (431, "head_too_large")
+    assert status_and_code(sent_raw(server, head("/healthz", f"X: {'x' * HEAD_MAX}") + b"\r\n" + after)) == (
+        431,
+        "head_too_large",
+    )
 
 
 def test_requests_one_after_another_are_each_measured_anew(server: Server) -> None:
-    one = head("/healthz", f"X: {'x' * (HEAD_MAX // 2)}")
-    assert sent_raw(server, (one + b"\r\n") * 7 + one + LAST).count(b"HTTP/1.1 200 ") == 8
+    half_head = head("/healthz", f"X: {'x' * (HEAD_MAX // 2)}")
+    assert sent_raw(server, (half_head + b"\r\n") * 7 + half_head + LAST).count(b"HTTP/1.1 200 ") == 8

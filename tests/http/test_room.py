@@ -33,7 +33,7 @@ def put(server: Server, name: str = "t.json", content: bytes | None = None, **pa
     return server.api.put(f"/traces/{name}", params=parameters, content=content)  # type: ignore[arg-type]
 
 
-def kept(server: Server, name: str = "t.json", content: bytes | None = None) -> str:
+def upload_id(server: Server, name: str = "t.json", content: bytes | None = None) -> str:
     answer = put(server, name, content, wait=60)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
@@ -66,7 +66,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> None:
     content = body()
-    first = kept(open_server, "a.json", content)
+    first = upload_id(open_server, "a.json", content)
 
     answer = open_server.api.put("/traces/b.json", content=content)
 
@@ -82,7 +82,7 @@ def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> No
 
 def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> None:
     content = body()
-    first, second = kept(open_server, "a.json", content), kept(open_server, "b.json", content)
+    first, second = upload_id(open_server, "a.json", content), upload_id(open_server, "b.json", content)
 
     open_server.api.delete(f"/traces/{first}")
 
@@ -124,7 +124,7 @@ def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> No
 
 def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_server: Start) -> None:
     server = start_server(quota_bytes=10_000_000)
-    kept(server, content=body(3_000_000))
+    upload_id(server, content=body(3_000_000))
 
     def pieces() -> Iterator[bytes]:
         for _ in range(20):
@@ -145,7 +145,7 @@ def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_s
 
 def test_deleting_a_trace_frees_its_room_at_once(start_server: Start) -> None:
     server = start_server(quota_bytes=18_000_000)
-    trace = kept(server, content=body(10_000_000))
+    trace = upload_id(server, content=body(10_000_000))
     assert put(server, content=body(10_000_000)).status_code == 507
 
     server.api.delete(f"/traces/{trace}")
@@ -176,7 +176,7 @@ def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: 
     runs.mkdir()
     large = write_trace(runs / "large.json", sized(TraceShape(seed=next(_numbers)), 2_000_000))
     server = start_server(import_roots=runs)
-    ids = [kept(server, f"rank{rank}.json", large.read_bytes() + b" " * rank) for rank in range(2)]
+    ids = [upload_id(server, f"rank{rank}.json", large.read_bytes() + b" " * rank) for rank in range(2)]
     server.kill()
     server._settings["quota_bytes"] = 4_100_000
     server.start()
@@ -259,12 +259,12 @@ def audit_of(server: Server) -> list[dict[str, Any]]:
 
 def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server(retain_bytes=20_000_000)  # of which the catalog may take four
-    pinned = kept(server, "pinned.json", body(5_000_000))
+    pinned = upload_id(server, "pinned.json", body(5_000_000))
     server.api.patch(f"/traces/{pinned}", json={"pinned": True})
-    old = kept(server, "old.json", body(5_000_000))
-    kept(server, "young.json", body(5_000_000))
+    old = upload_id(server, "old.json", body(5_000_000))
+    upload_id(server, "young.json", body(5_000_000))
 
-    kept(server, "new.json", body(5_000_000))
+    upload_id(server, "new.json", body(5_000_000))
 
     until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
@@ -279,7 +279,7 @@ def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_serv
 
 def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Start) -> None:
     server = start_server()
-    ids = [kept(server, f"{number}.json") for number in range(3)]
+    ids = [upload_id(server, f"{number}.json") for number in range(3)]
     server.api.patch(f"/traces/{ids[0]}", json={"pinned": True})
     server.kill()
     server._settings["retain_days"] = 1e-9
@@ -295,9 +295,9 @@ def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Star
     server = start_server(retain_bytes=10_000_000)
     content = body(6_000_000)
     for name in ("a.json", "b.json"):
-        kept(server, name, content)
+        upload_id(server, name, content)
 
-    kept(server, "c.json", body(6_000_000))
+    upload_id(server, "c.json", body(6_000_000))
 
     until(server, lambda: names(server) == ["c.json"], within_s=PATIENCE_S)
 

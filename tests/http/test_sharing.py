@@ -34,8 +34,8 @@ LARGE = (
 ANSWERS_S = 30  # in which each has to come
 
 
-class Asked(NamedTuple):
-    """What became of one question."""
+class Answer(NamedTuple):
+    """The outcome of one question."""
 
     seconds: float
     wrong: str | None = None
@@ -55,7 +55,7 @@ class Tab:
         self._socket: ClientConnection | None = None
         self._open = ExitStack()
 
-    def ask(self, number: int) -> Asked:
+    def ask(self, number: int) -> Answer:
         started = time.monotonic()
         self._socket = self._socket or self._open.enter_context(connect(self._url))
         query = wire.QueryArgs(sql_query=question(number))
@@ -65,11 +65,11 @@ class Tab:
         except ConnectionClosed as closed:
             self.close()
             may_retry = closed.rcvd is not None and closed.rcvd.code == TRY_AGAIN
-            return Asked(time.monotonic() - started, None if may_retry else repr(closed), retry=True)
+            return Answer(time.monotonic() - started, None if may_retry else repr(closed), retry=True)
         result = wire.Rpc.FromString(payload).query_result
         cells = [cell for batch in result.batch for cell in batch.varint_cells]
         wrong = None if cells == [number, 487] else f"{number} got {cells} {result.error}"
-        return Asked(time.monotonic() - started, wrong)
+        return Answer(time.monotonic() - started, wrong)
 
     def close(self) -> None:
         self._open.close()
@@ -83,39 +83,41 @@ class Script:
         self._api = httpx.Client(base_url=f"{server.url}/api/v1", timeout=ANSWERS_S, trust_env=False)
         self._path = f"/traces/{trace}/query"
 
-    def ask(self, number: int) -> Asked:
+    def ask(self, number: int) -> Answer:
         started = time.monotonic()
         answer = self._api.post(self._path, json={"sql": question(number)})
-        took = time.monotonic() - started
+        seconds = time.monotonic() - started
         if answer.status_code in (502, 503) and answer.headers.get("retry-after") == "1":
-            return Asked(took, retry=True)
+            return Answer(seconds, retry=True)
         right = answer.status_code == 200 and answer.json()["rows"] == [[number, 487]]
-        return Asked(took, None if right else f"{number} got {answer.text[:300]}")
+        return Answer(seconds, None if right else f"{number} got {answer.text[:300]}")
 
     def close(self) -> None:
         self._api.close()
 
 
-def ask_until(stop: threading.Event, client: Tab | Script, first: int, asked: list[Asked]) -> None:
-    """Ask again and again, each time something that nobody else asks."""
+def ask_until(stop: threading.Event, client: Tab | Script, first: int, results: list[Answer]) -> None:
+    """Ask question after question, each with a number that no other client uses."""
     for number in count(first):
         if stop.is_set():
             break
-        asked.append(client.ask(number))
+        results.append(client.ask(number))
     client.close()
 
 
 def share(
-    server: Server, trace: str, meanwhile: Callable[[list[Asked], list[Asked]], object]
-) -> tuple[list[Asked], list[Asked]]:
-    """Have tabs and scripts ask at once for as long as something goes on, which sees what they get."""
-    tabs, scripts = list[Asked](), list[Asked]()
-    clients = [(kind(server, trace), asked) for kind, asked in ((Tab, tabs), (Script, scripts)) for _ in range(CLIENTS)]
+    server: Server, trace: str, meanwhile: Callable[[list[Answer], list[Answer]], object]
+) -> tuple[list[Answer], list[Answer]]:
+    """Have tabs and scripts ask at once while `meanwhile` runs, which receives the lists that their answers fill."""
+    tabs, scripts = list[Answer](), list[Answer]()
+    clients = [
+        (kind(server, trace), results) for kind, results in ((Tab, tabs), (Script, scripts)) for _ in range(CLIENTS)
+    ]
     stop = threading.Event()
     with ThreadPoolExecutor(len(clients)) as pool:
         asking = [
-            pool.submit(ask_until, stop, client, 1 + index * 10**7, asked)
-            for index, (client, asked) in enumerate(clients)
+            pool.submit(ask_until, stop, client, 1 + index * 10**7, results)
+            for index, (client, results) in enumerate(clients)
         ]
         try:
             meanwhile(tabs, scripts)
@@ -126,17 +128,17 @@ def share(
     return tabs, scripts
 
 
-def lost_one(asked: list[Asked]) -> bool:
-    """Whether anyone had to ask again."""
-    return any(answer.retry for answer in [*asked])
+def any_retry(results: list[Answer]) -> bool:
+    """Return whether any answer asked its client to retry."""
+    return any(answer.retry for answer in [*results])
 
 
 def session_state(server: Server, trace: str) -> str:
     return str(server.api.get(f"/traces/{trace}/session").json()["state"])
 
 
-def p95_ms(asked: list[Asked]) -> float:
-    return round(1000 * statistics.quantiles([answer.seconds for answer in asked], n=20)[-1], 1)
+def p95_ms(results: list[Answer]) -> float:
+    return round(1000 * statistics.quantiles([answer.seconds for answer in results], n=20)[-1], 1)
 
 
 def shared_by(server: Server, step_trace: Path) -> tuple[Server, str]:
@@ -169,17 +171,17 @@ def test_tabs_and_scripts_get_their_own_answers(
 def test_client_may_retry_while_engines_are_killed(start_server: StartServer, step_trace: Path, seconds: float) -> None:
     server, trace = shared_by(start_server(engine_deaths=1000), step_trace)
 
-    def kill(tabs: list[Asked], scripts: list[Asked]) -> None:
+    def kill(tabs: list[Answer], scripts: list[Answer]) -> None:
         end = time.monotonic() + seconds
-        while not (lost_one(tabs) and lost_one(scripts)) or time.monotonic() < end:
+        while not (any_retry(tabs) and any_retry(scripts)) or time.monotonic() < end:
             until(server, lambda: session_state(server, trace) == "ready")  # one that dies as it loads has failed
             server.engine(trace).kill()
             threading.Event().wait(2)
 
     tabs, scripts = share(server, trace, kill)
     assert [answer.wrong for answer in tabs + scripts if answer.wrong] == []
-    assert lost_one(tabs)
-    assert lost_one(scripts)
+    assert any_retry(tabs)
+    assert any_retry(scripts)
     assert not tabs[-1].retry
     assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
     assert session_state(server, trace) == "ready"
@@ -202,7 +204,7 @@ def test_no_more_requests_wait_than_agreed(start_server: StartServer, step_trace
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_busy")
         assert refused.headers["retry-after"] == "1"
         running.close()
-        assert waiting.result() == Asked(waiting.result().seconds)
+        assert waiting.result() == Answer(waiting.result().seconds)
         script.close()
 
 
@@ -263,13 +265,13 @@ def answers_again(asker: Asker) -> bool:
 
 
 def test_a_statement_that_kills_engines_is_refused_and_its_trace_is_not(askers: tuple[Asker, Asker]) -> None:
-    attacker, other = askers
+    attacker, neighbour = askers
     for number in range(3):
         assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "engine_failed"
         assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "sql_kills_engine"
-        until(other.server, lambda: answers_again(other))
+        until(neighbour.server, lambda: answers_again(neighbour))
 
-    refused = other.ask("select  RANDOMBLOB(300000009) -- again")
+    refused = neighbour.ask("select  RANDOMBLOB(300000009) -- again")
 
     assert (refused.status_code, code_of(refused)) == (422, "sql_kills_engine")
     assert 0 < int(refused.headers["retry-after"]) <= 600
@@ -278,30 +280,30 @@ def test_a_statement_that_kills_engines_is_refused_and_its_trace_is_not(askers: 
 
 
 def test_a_client_that_kills_engine_after_engine_has_to_pause_and_others_have_not(askers: tuple[Asker, Asker]) -> None:
-    attacker, other = askers
+    attacker, neighbour = askers
     killers = [f"SELECT randomblob(300000000) AS {'x' * number}" for number in range(1, 7)]
     for number, sql in enumerate(killers):
         if number % 2:
             assert attacker.ask_in_tab(sql)
         else:
             assert code_of(attacker.ask(sql)) == "engine_failed"
-        until(other.server, lambda: answers_again(other))
+        until(neighbour.server, lambda: answers_again(neighbour))
 
     refused = attacker.ask("SELECT 1")
 
     assert (refused.status_code, code_of(refused)) == (429, "engines_killed")
     assert 0 < int(refused.headers["retry-after"]) <= 600
     assert "engines died of your requests" in attacker.ask_in_tab("SELECT 1")
-    assert other.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
+    assert neighbour.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
 
 
 def test_many_killers_at_once_cost_one_engine_each_round(askers: tuple[Asker, Asker]) -> None:
-    attacker, other = askers
+    attacker, neighbour = askers
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: attacker.ask("SELECT randomblob(300000000)"), range(20)))
     assert {code_of(answer) for answer in answers} <= {"engine_failed", "sql_kills_engine"}
-    until(other.server, lambda: answers_again(other))
-    assert other.server.api.get(f"/traces/{other.trace}/session").json()["engine"]["restarts"] == 1
+    until(neighbour.server, lambda: answers_again(neighbour))
+    assert neighbour.server.api.get(f"/traces/{neighbour.trace}/session").json()["engine"]["restarts"] == 1
 
 
 @pytest.mark.parametrize("traces", [5, pytest.param(20, marks=pytest.mark.slow)])
@@ -317,8 +319,8 @@ def test_traces_in_turn_stay_within_the_budget_for_three(
         trace = server.upload(path)["id"]
         assert server.rows(trace, "SELECT name FROM slice") == [[f"trace {number}"]]
         engines = [engine for engine in server.children("--stdiod") if "trace_processor" in engine.name()]
-        bytes_taken = 0
+        rss = 0
         for engine in engines:
             with suppress(psutil.NoSuchProcess):
-                bytes_taken += engine.memory_info().rss
-        assert 0 < bytes_taken <= budget
+                rss += engine.memory_info().rss
+        assert 0 < rss <= budget

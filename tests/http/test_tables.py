@@ -49,7 +49,7 @@ def typed(rows: list[Any]) -> list[list[tuple[type, Any]]]:
     return [[(type(cell), cell) for cell in row] for row in rows]
 
 
-def as_one_type(rows: list[Row]) -> list[list[Any]]:
+def single_typed(rows: list[Row]) -> list[list[Any]]:
     """The cells as JSON and Arrow tell them: of one type in each column, blobs of a mixture in base64."""
     return [list(row) for row in zip(*(unmixed(list(column)) for column in zip(*rows, strict=True)), strict=True)]
 
@@ -66,7 +66,7 @@ def unmixed(column: list[Cell]) -> list[Any]:
 @given(TABLES)
 def test_json_holds_each_value(rows: list[Row]) -> None:
     table = json.loads(encoded(JSON, rows))
-    assert typed(table["rows"]) == typed([[in_text(cell) for cell in row] for row in as_one_type(rows)])
+    assert typed(table["rows"]) == typed([[in_text(cell) for cell in row] for row in single_typed(rows)])
     assert table["truncated"] is False
     assert table["elapsed_ms"] >= 0
     assert all(column.keys() == {"name", "type", "unit", "description"} for column in table["columns"])
@@ -98,7 +98,7 @@ def test_arrow_holds_each_value_in_a_plain_type(rows: list[Row]) -> None:
     table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
     assert {field.type for field in table.schema} <= {pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.null()}
     columns = [column.to_pylist() for column in table.columns]
-    assert typed([list(row) for row in zip(*columns, strict=True)]) == typed(as_one_type(rows))
+    assert typed([list(row) for row in zip(*columns, strict=True)]) == typed(single_typed(rows))
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_mixtures_become_one_type_that_says_so_in_json_and_arrow(
 ) -> None:
     rows: list[Row] = [(cell, "other") for cell in cells]
 
-    told = json.loads(encoded(JSON, rows))
+    document = json.loads(encoded(JSON, rows))
     table = pa.ipc.open_stream(encoded(ARROW, rows)).read_all()
 
-    assert typed([[row[0]] for row in told["rows"]]) == typed([[value] for value in values])
-    assert (told["columns"][0]["type"], told["columns"][1]["description"]) == (kind, None)
-    assert description in told["columns"][0]["description"]
+    assert typed([[row[0]] for row in document["rows"]]) == typed([[value] for value in values])
+    assert (document["columns"][0]["type"], document["columns"][1]["description"]) == (kind, None)
+    assert description in document["columns"][0]["description"]
     assert str(table.schema.field(0).type) == kind
     assert table.column(0).to_pylist() == values
-    assert table.schema.field(0).metadata[b"description"].decode() == told["columns"][0]["description"]
+    assert table.schema.field(0).metadata[b"description"].decode() == document["columns"][0]["description"]
     assert table.schema.field(1).metadata is None
     assert pl.DataFrame(pl.from_arrow(table)).to_series(0).to_list() == values
     assert [None if pd.isna(value) else value for value in table.to_pandas().iloc[:, 0]] == values

@@ -35,13 +35,13 @@ def traces(server: Server, **params: object) -> list[dict[str, object]]:
     return page
 
 
-def taken(server: Server) -> dict[str, object]:
+def ready_trace(server: Server) -> dict[str, object]:
     """A small trace that is uploaded and read."""
     trace: dict[str, object] = server.api.put("/traces/good", content=GOOD, params={"wait": 30}).json()
     return trace
 
 
-def sent(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
+def chunks(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
     """The content in pieces, and so of a length that is not announced."""
     for at in range(0, len(content), piece):
         yield content[at : at + piece]
@@ -67,7 +67,7 @@ def test_an_upload_may_wait_for_its_ingest(server: Server) -> None:
 
 
 def test_an_upload_of_unknown_length_is_taken(server: Server) -> None:
-    trace = server.api.put("/traces/chunked", content=sent(GOOD, 7), params={"wait": 30}).json()
+    trace = server.api.put("/traces/chunked", content=chunks(GOOD, 7), params={"wait": 30}).json()
     assert (trace["size"], trace["state"]) == (len(GOOD), "ready")
 
 
@@ -171,7 +171,7 @@ def test_a_body_is_asked_for_once_the_head_is_good(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "code"),
+    ("request_bytes", "status", "code"),
     [
         (head("a%2Fb", 100, "Connection: close"), 400, "bad_name"),
         (head("good", 100, "Connection: close", "Repr-Digest: nonsense"), 400, "bad_digest"),
@@ -181,9 +181,9 @@ def test_a_body_is_asked_for_once_the_head_is_good(server: Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_head_is_refused_before_any_body(server: Server, asked: bytes, status: int, code: str) -> None:
+def test_a_bad_head_is_refused_before_any_body(server: Server, request_bytes: bytes, status: int, code: str) -> None:
     before = files(server)
-    answer, _, problem = sent_raw(server, asked).partition(b"\r\n\r\n")
+    answer, _, problem = sent_raw(server, request_bytes).partition(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert json.loads(problem)["code"] == code
     assert files(server) == before
@@ -224,7 +224,7 @@ def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing
     with httpx.Client(trust_env=False, timeout=30) as client:
         answer = client.put(
             f"{small_server.url}/api/v1/traces/huge",
-            content=content if framing == "length" else sent(content),
+            content=content if framing == "length" else chunks(content),
             headers=headers,
         )
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
@@ -256,11 +256,11 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None
     try:
         answer = server.api.put("/traces/big", content=bytes(8_000_000))
         assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
-        answer = server.api.put("/traces/big", content=sent(bytes(8_000_000)))
+        answer = server.api.put("/traces/big", content=chunks(bytes(8_000_000)))
         assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
         assert files(server) == []
         assert traces(server) == []
-        assert taken(server)["state"] == "ready"
+        assert ready_trace(server)["state"] == "ready"
     finally:
         assert server.stop() == 0
 
@@ -297,7 +297,7 @@ def test_on_a_disk_that_is_almost_full_an_upload_is_whole_or_nothing(small_disk:
             assert files(server) == sorted(str(trace["id"]) for trace in traces(server))
         assert 507 in statuses
         ballast.unlink()
-        assert taken(server)["state"] == "ready"
+        assert ready_trace(server)["state"] == "ready"
     finally:
         ballast.unlink(missing_ok=True)
         assert server.stop() == 0
@@ -353,8 +353,8 @@ def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: st
     assert (head.status_code, head.content) == (200, b"")
     again = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": head.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    other = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": '"another"'})
-    assert len(other.content) == int(head.headers["content-length"])
+    full = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": '"another"'})
+    assert len(full.content) == int(head.headers["content-length"])
 
 
 def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_trace: Path) -> None:
@@ -402,7 +402,7 @@ def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> No
 
 def test_a_list_leaves_out_what_is_long(server: Server, trace: str) -> None:
     whole = server.api.get(f"/traces/{trace}").json()
-    brief = next(one for one in traces(server, limit=500) if one["id"] == trace)
+    brief = next(item for item in traces(server, limit=500) if item["id"] == trace)
     assert whole.keys() - brief.keys() == {"processes", "threads", "counts", "steps", "ranks", "totals"}
     assert brief["steps_count"] == len(whole["steps"]) == 4
 
@@ -439,7 +439,7 @@ def test_a_trace_can_be_deleted_while_it_is_read(start_server: StartServer, larg
     assert server.api.delete(f"/traces/{trace}").status_code == 204
     assert files(server) == []
     assert not server.children(trace)
-    assert taken(server)["state"] == "ready"  # the next one has its turn
+    assert ready_trace(server)["state"] == "ready"  # the next one has its turn
 
 
 def test_a_trace_can_be_deleted_while_it_is_asked(server: Server, step_trace: Path) -> None:

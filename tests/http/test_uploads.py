@@ -14,7 +14,7 @@ from tusclient.client import TusClient
 
 from tests.conftest import SHARED, needs_shared
 from tests.http.conftest import connected, until
-from tests.http.test_traces import GOOD, files, sent, traces
+from tests.http.test_traces import GOOD, chunks, files, traces
 from tests.server import Server
 from tests.tus import CHUNK, VERSION, begin, chunk_head, creation, head, id_of, metadata, offset, send
 
@@ -86,8 +86,8 @@ def test_offset_of_an_upload_is_reported_before_and_after_its_end(server: Server
 @pytest.mark.parametrize("count", [1000, len(GOOD)])
 def test_the_first_bytes_may_come_with_the_creation(server: Server, count: int) -> None:
     content = GOOD if count == len(GOOD) else CONTENT
-    told = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
-    answer = server.api.post("/uploads", headers=told, content=content[:count])
+    headers = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
+    answer = server.api.post("/uploads", headers=headers, content=content[:count])
     assert (answer.status_code, answer.headers["Upload-Offset"]) == (201, str(count))
     assert ("Tracedock-Trace" in answer.headers) == (count == len(content))
     assert offset(server, f"{server.url}{answer.headers['Location']}") == count
@@ -123,7 +123,7 @@ def test_a_chunk_is_verified(server: Server, algorithm: str) -> None:
 def test_a_chunk_may_be_of_a_length_that_is_not_announced(server: Server) -> None:
     upload = begin(server, len(CONTENT))
     headers = CHUNK | {"Upload-Offset": "0"}
-    answer = server.api.patch(upload, content=sent(CONTENT), headers=headers)
+    answer = server.api.patch(upload, content=chunks(CONTENT), headers=headers)
     assert ready(server, answer.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -170,12 +170,12 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-@pytest.mark.parametrize("told", [0, 999, 1001, len(CONTENT), 10**18])
-def test_wrong_offset_is_refused_with_the_right_one(server: Server, told: int) -> None:
+@pytest.mark.parametrize("wrong_offset", [0, 999, 1001, len(CONTENT), 10**18])
+def test_wrong_offset_is_refused_with_the_right_one(server: Server, wrong_offset: int) -> None:
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:1000])
 
-    answer = send(server, upload, told, b"xxxx")
+    answer = send(server, upload, wrong_offset, b"xxxx")
 
     assert refused(answer) == (409, "wrong_offset")
     assert answer.headers["Upload-Offset"] == "1000"
@@ -220,8 +220,8 @@ def test_other_tus_version_is_refused(server: Server, version: str | None) -> No
 def test_chunk_needs_its_content_type(server: Server, kind: str) -> None:
     upload = begin(server, len(GOOD))
     assert refused(send(server, upload, 0, GOOD, Content_Type=kind)) == (415, "wrong_type")
-    told = VERSION | {"Upload-Length": str(len(GOOD)), "Content-Type": kind}
-    assert refused(server.api.post("/uploads", headers=told, content=GOOD)) == (415, "wrong_type")
+    headers = VERSION | {"Upload-Length": str(len(GOOD)), "Content-Type": kind}
+    assert refused(server.api.post("/uploads", headers=headers, content=GOOD)) == (415, "wrong_type")
     assert offset(server, upload) == 0
 
 
@@ -269,10 +269,10 @@ def test_announced_length_can_not_change(server: Server) -> None:
     upload = begin(server, len(GOOD))
     send(server, upload, 0, GOOD[:10])
     assert refused(send(server, upload, 10, b"x", Upload_Length="20")) == (400, "bad_upload")
-    other = begin(server, None)
-    send(server, other, 0, GOOD[:10])
-    assert refused(send(server, other, 10, b"x", Upload_Length="5")) == (400, "bad_upload")
-    assert offset(server, upload) == offset(server, other) == 10
+    deferred = begin(server, None)
+    send(server, deferred, 0, GOOD[:10])
+    assert refused(send(server, deferred, 10, b"x", Upload_Length="5")) == (400, "bad_upload")
+    assert offset(server, upload) == offset(server, deferred) == 10
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -280,7 +280,7 @@ def test_more_than_was_announced_is_refused_and_spoils_nothing(server: Server, f
     upload = begin(server, len(CONTENT))
     assert send(server, upload, 0, CONTENT[:4_000_000]).status_code == 204
     more = CONTENT[4_000_000:] + b"x"
-    body = more if framing == "length" else sent(more)
+    body = more if framing == "length" else chunks(more)
     answer = server.api.patch(upload, content=body, headers=CHUNK | {"Upload-Offset": "4000000"})
     assert refused(answer) == (413, "too_large")
     assert offset(server, upload) == 4_000_000
@@ -472,15 +472,15 @@ def test_a_disk_that_fills_keeps_what_came_and_goes_on_once_there_is_room(small_
     try:
         upload = begin(server, len(content))
         ballast.write_bytes(bytes(2_000_000))
-        answer = server.api.patch(upload, content=sent(content), headers=CHUNK | {"Upload-Offset": "0"})
+        answer = server.api.patch(upload, content=chunks(content), headers=CHUNK | {"Upload-Offset": "0"})
         assert answer.status_code == 507
         assert answer.json()["code"] in ("disk_full", "no_room")
         assert traces(server) == []
-        came = offset(server, upload)
-        assert 0 < came < len(content)
+        received = offset(server, upload)
+        assert 0 < received < len(content)
 
         ballast.unlink()
-        last = send(server, upload, came, content[came:])
+        last = send(server, upload, received, content[received:])
 
         assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(content).hexdigest()
     finally:

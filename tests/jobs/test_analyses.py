@@ -59,7 +59,7 @@ async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
         assert processes() == []
 
 
-async def answered(
+async def answer_json(
     questions: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **parameters: Any
 ) -> Any:
     return json.loads(b"".join([piece async for piece in questions.answer(name, parameters, [trace], client=client)]))
@@ -77,9 +77,9 @@ def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
     async def use(questions: Analyses) -> Any:
-        together = await asyncio.gather(*(answered(questions, trace, name) for name in names))
+        together = await asyncio.gather(*(answer_json(questions, trace, name) for name in names))
         [process] = processes()
-        apart = [await answered(questions, trace, name) for name in names[:6]]
+        apart = [await answer_json(questions, trace, name) for name in names[:6]]
         assert processes() == [process]
         return together, apart
 
@@ -95,7 +95,7 @@ def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Pa
             ("temporal_breakdown", {}),
             ("modules", {}),
         )
-        waiting = [answered(questions, trace, name, **parameters) for name, parameters in cases]
+        waiting = [answer_json(questions, trace, name, **parameters) for name, parameters in cases]
         bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(bad, BadAnalysisRequest)
         assert isinstance(none, NotApplicable)
@@ -107,24 +107,24 @@ def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Pa
 def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(questions: Analyses) -> Any:
         with pytest.raises(ExportFailed, match="broke"):
-            await answered(questions, replace(trace, summary={}))
-        return await answered(questions, trace)
+            await answer_json(questions, replace(trace, summary={}))
+        return await answer_json(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
 
 def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(questions: Analyses) -> Any:
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         [process] = processes()
         process.suspend()
-        waiting = [asyncio.ensure_future(answered(questions, trace, name)) for name in ("steps", "operators")]
+        waiting = [asyncio.ensure_future(answer_json(questions, trace, name)) for name in ("steps", "operators")]
         await asyncio.sleep(0)
         process.kill()
         for answer in waiting:
             with pytest.raises(ExportFailed, match="SIGKILL"):
                 await answer
-        return await answered(questions, trace)
+        return await answer_json(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 
@@ -134,7 +134,7 @@ def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path:
         assert processes() == []
         questions.prepare()
         [ready] = await until(1)
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         assert processes() == [ready]
 
     run(tmp_path, use, keep_ready=True)
@@ -145,7 +145,7 @@ def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
     trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
 ) -> None:
     async def use(questions: Analyses) -> None:
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         [before] = processes()
         async with asyncio.timeout(20):
             while before in processes():  # noqa: ASYNC110 - likewise
@@ -157,10 +157,10 @@ def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
 
 def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(questions: Analyses) -> None:
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         [process] = processes()
         process.suspend()  # a question that takes forever
-        leaving = asyncio.ensure_future(answered(questions, trace, "steps"))
+        leaving = asyncio.ensure_future(answer_json(questions, trace, "steps"))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait([leaving])
@@ -182,12 +182,12 @@ def test_question_fails_at_its_deadline_and_others_are_answered(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(questions: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(questions, trace))
+        too_long = [asyncio.ensure_future(answer_json(questions, stalled)) for _ in range(PER_CLIENT)]
+        awaited = asyncio.ensure_future(answer_json(questions, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
                 await question
-        return await other
+        return await awaited
 
     assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
 
@@ -196,9 +196,9 @@ def test_client_is_answered_while_questions_of_another_never_end(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(questions: Analyses) -> Any:
-        stuck = [asyncio.ensure_future(answered(questions, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+        stuck = [asyncio.ensure_future(answer_json(questions, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
         try:
-            return await asyncio.wait_for(answered(questions, trace, client="b"), 60)
+            return await asyncio.wait_for(answer_json(questions, trace, client="b"), 60)
         finally:
             for question in stuck:
                 question.cancel()
@@ -210,19 +210,19 @@ def test_dropped_questions_make_way_for_awaited_ones(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def use(questions: Analyses) -> Any:
-        left = [asyncio.ensure_future(answered(questions, stalled)) for _ in range(PER_CLIENT)]
-        other = asyncio.ensure_future(answered(questions, trace))
+        abandoned = [asyncio.ensure_future(answer_json(questions, stalled)) for _ in range(PER_CLIENT)]
+        awaited = asyncio.ensure_future(answer_json(questions, trace))
         await until(1)
-        for question in left:
+        for question in abandoned:
             question.cancel()
-        return await asyncio.wait_for(other, 20)
+        return await asyncio.wait_for(awaited, 20)
 
     assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
 def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def use(questions: Analyses) -> None:
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         [process] = processes()
         assert questions._starting
         questions._starting.result()._child.close_input()
@@ -237,7 +237,7 @@ def test_spill_of_an_analysis_process_is_removed_with_it(trace: AnalysedTrace, t
     spills: list[Path] = []
 
     async def use(questions: Analyses) -> None:
-        await answered(questions, trace)
+        await answer_json(questions, trace)
         [process] = processes()
         spills.append(spill_of(tmp_path / "incoming", process.pid))
         spills[0].mkdir(parents=True)

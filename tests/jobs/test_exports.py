@@ -165,7 +165,7 @@ def test_killed_export_has_failed(columns: Path) -> None:
 
 
 def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> None:
-    async def left() -> Path:
+    async def abandoned_export() -> Path:
         writers = Exports()
         async with aclosing(writers.document(columns, order="original")) as pieces:
             await anext(pieces)
@@ -176,7 +176,7 @@ def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> 
         await writers.close()
         return spill
 
-    assert not asyncio.run(left()).exists()
+    assert not asyncio.run(abandoned_export()).exists()
     assert exports() == []
 
 

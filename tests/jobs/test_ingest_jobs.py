@@ -62,10 +62,10 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         assert settled.state is State.READY
         assert settled.summary
         assert settled.summary["counts"] == expected(SHAPE).counts
-        [other] = await appeared(1)
-        assert other != ready
+        [replacement] = await appeared(1)
+        assert replacement != ready
 
-        other.kill()  # nobody notices before it is needed
+        replacement.kill()  # the pool notices once it needs it
         trace_id = parts.add(trace)
         ingests.wake()
         assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
@@ -218,9 +218,9 @@ def test_one_small_trace_is_read_beside_large_ones(parts: Parts, trace: Path) ->
         small = parts.add_pipe()
         ingests.wake()
         await small.opened()
-        other = parts.add(trace)
+        waiting = parts.add(trace)
         ingests.wake()
-        assert (await ingests.settled(other, within_s=0.05)).state is State.QUEUED
+        assert (await ingests.settled(waiting, within_s=0.05)).state is State.QUEUED
         await ingests.close()
         for pipe in (small, large):
             await pipe.closed()
@@ -351,14 +351,14 @@ def test_progress_of_a_trace_only_grows(parts: Parts, tmp_path: Path) -> None:
         trace_id = parts.add(path)
         ingests = parts.ingests()
         ingests.start()
-        progress_seen = []
+        reports = []
         while not (await ingests.settled(trace_id, within_s=0.05)).state.settled:
             if progress := ingests.progress(trace_id):
-                progress_seen.append((progress.bytes, progress.events))
+                reports.append((progress.bytes, progress.events))
 
-        assert progress_seen == sorted(progress_seen)
-        assert len(set(progress_seen)) > 2
-        assert progress_seen[-1] <= (path.stat().st_size, parts.catalog.get(trace_id).summary["events"]["in"])  # type: ignore[index]
+        assert reports == sorted(reports)
+        assert len(set(reports)) > 2
+        assert reports[-1] <= (path.stat().st_size, parts.catalog.get(trace_id).summary["events"]["in"])  # type: ignore[index]
         await ingests.close()
 
     run(work())
@@ -391,11 +391,11 @@ def test_number_of_concurrent_ingests_is_bounded(parts: Parts) -> None:
 async def at_work(parts: Parts) -> psutil.Process:
     """Return the only child once it has begun to read."""
 
-    def until_begun() -> None:
+    def wait_for_start() -> None:
         while not list(parts.folder.columns.iterdir()):
             pass
 
-    await asyncio.to_thread(until_begun)
+    await asyncio.to_thread(wait_for_start)
     (worker,) = workers()
     return worker
 
@@ -445,14 +445,14 @@ def test_closing_ends_followers_and_begins_no_more(parts: Parts, trace: Path) ->
         ingests = parts.ingests(workers=2)
         ingests.start()
         first, second = (parts.receive(trace) for _ in range(2))
-        async with ingests.following(first, "t.json") as upload, ingests.following(second, "t.json") as other:
+        async with ingests.following(first, "t.json") as upload, ingests.following(second, "t.json") as second_upload:
             upload.grew(1000)
             await at_work(parts)
 
             await ingests.close()
 
             upload.grew(2000)
-            other.grew(1000)
+            second_upload.grew(1000)
             assert workers() == []
             parts.keep(first)
             ingests.hand_over(first)
@@ -550,9 +550,9 @@ def test_ingest_job_replaces_what_a_killed_child_left(parts: Parts, trace: Path)
         ingests.start()
         await ingests.settled(trace_id, within_s=WAIT_S)
 
-        left = {path.name for path in parts.folder.columns.rglob("*")}
-        assert left >= {trace_id, "envelope.json"}
-        assert not left & {f"{trace_id}.partial", "stale"}
+        names = {path.name for path in parts.folder.columns.rglob("*")}
+        assert names >= {trace_id, "envelope.json"}
+        assert not names & {f"{trace_id}.partial", "stale"}
         await ingests.close()
 
     run(work())

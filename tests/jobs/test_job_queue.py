@@ -40,12 +40,12 @@ class HeldJobs:
     def __init__(self, jobs: Jobs, *, at_once: int = 1, attempts: int = 3) -> None:
         self.monitor = JobMonitor(jobs)
         self.queue = JobQueue(self.monitor, ["merge"], self.attempt, at_once=at_once, attempts=attempts)
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self.ends: dict[int, asyncio.Event] = {}
         self.error: Exception | None = None
 
     async def attempt(self, job: Job) -> None:
-        self.begun.append(job.id)
+        self.started.append(job.id)
         self.monitor.moved(job.id, Progress(events=1, events_total=2))
         await self.ends.setdefault(job.id, asyncio.Event()).wait()
         if self.error:
@@ -60,10 +60,10 @@ class HeldJobs:
     def release(self, job_id: int) -> None:
         self.ends.setdefault(job_id, asyncio.Event()).set()
 
-    async def has_begun(self, count: int) -> None:
-        """Return once `count` jobs have begun."""
+    async def have_started(self, count: int) -> None:
+        """Return once `count` jobs have started."""
         with self.monitor.watching() as news:
-            while len(self.begun) < count:
+            while len(self.started) < count:
                 await news.wait()
                 news.clear()
 
@@ -83,35 +83,35 @@ class HeldJobs:
 
 def test_queue_runs_few_jobs_at_once_and_urgent_ones_first(jobs: Jobs) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs, at_once=2)
-        held.queue.start()
-        bulk = [held.submit(Priority.BULK) for _ in range(3)]
-        urgent = held.submit()
+        held_jobs = HeldJobs(jobs, at_once=2)
+        held_jobs.queue.start()
+        bulk = [held_jobs.submit(Priority.BULK) for _ in range(3)]
+        urgent = held_jobs.submit()
         for job_id in (*bulk, urgent):
-            held.release(job_id)
-        await held.all_over(*bulk, urgent)
-        assert held.begun == [urgent, *bulk]
-        await held.queue.close()
+            held_jobs.release(job_id)
+        await held_jobs.all_over(*bulk, urgent)
+        assert held_jobs.started == [urgent, *bulk]
+        await held_jobs.queue.close()
 
     run(work())
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, is_asked: bool) -> None:
+@pytest.mark.parametrize("by_request", [False, True])
+def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, by_request: bool) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs)
-        held.queue.start()
-        others, awaited = [held.submit() for _ in range(2)], held.submit(Priority.BULK)
-        for job_id in (*others, awaited):
-            held.release(job_id)
-        if is_asked:
-            held.monitor.ask_for(awaited)
-            await held.all_over(*others, awaited)
+        held_jobs = HeldJobs(jobs)
+        held_jobs.queue.start()
+        bulk_jobs, awaited = [held_jobs.submit() for _ in range(2)], held_jobs.submit(Priority.BULK)
+        for job_id in (*bulk_jobs, awaited):
+            held_jobs.release(job_id)
+        if by_request:
+            held_jobs.monitor.ask_for(awaited)
+            await held_jobs.all_over(*bulk_jobs, awaited)
         else:
-            await held.over(awaited)
-            await held.all_over(*others)
-        assert held.begun == [awaited, *others]
-        await held.queue.close()
+            await held_jobs.over(awaited)
+            await held_jobs.all_over(*bulk_jobs)
+        assert held_jobs.started == [awaited, *bulk_jobs]
+        await held_jobs.queue.close()
 
     run(work())
 
@@ -132,43 +132,43 @@ def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> N
     async def work() -> None:
         large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
         small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
-        held = HeldJobs(jobs)
-        held.queue.start()
+        held_jobs = HeldJobs(jobs)
+        held_jobs.queue.start()
         first, waiting = (jobs.add("merge", {"traces": [large]}).id for _ in range(2))
-        held.queue.wake()
-        await held.has_begun(1)
-        two, three = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
-        assert (held.queue.has_room(two), held.queue.has_room(jobs.get(waiting))) == (True, False)
-        held.queue.wake()
-        await held.has_begun(2)
-        assert not held.queue.has_room(three)
-        for job_id in (two.id, three.id):
-            held.release(job_id)
-            await held.all_over(job_id)
-        assert held.begun == [first, two.id, three.id]
+        held_jobs.queue.wake()
+        await held_jobs.have_started(1)
+        second, third = (jobs.add("merge", {"traces": [small]}) for _ in range(2))
+        assert (held_jobs.queue.has_room(second), held_jobs.queue.has_room(jobs.get(waiting))) == (True, False)
+        held_jobs.queue.wake()
+        await held_jobs.have_started(2)
+        assert not held_jobs.queue.has_room(third)
+        for job_id in (second.id, third.id):
+            held_jobs.release(job_id)
+            await held_jobs.all_over(job_id)
+        assert held_jobs.started == [first, second.id, third.id]
         for job_id in (first, waiting):
-            held.release(job_id)
-        await held.all_over(first, waiting)
-        await held.queue.close()
+            held_jobs.release(job_id)
+        await held_jobs.all_over(first, waiting)
+        await held_jobs.queue.close()
 
     run(work())
 
 
 def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs, attempts=3)
-        held.error = JobDied("The process was killed by SIGKILL.")
-        held.queue.start()
-        job_id = held.submit()
-        held.release(job_id)
-        job = await held.over(job_id)
-        assert held.begun == [job_id] * 3
+        held_jobs = HeldJobs(jobs, attempts=3)
+        held_jobs.error = JobDied("The process was killed by SIGKILL.")
+        held_jobs.queue.start()
+        job_id = held_jobs.submit()
+        held_jobs.release(job_id)
+        job = await held_jobs.over(job_id)
+        assert held_jobs.started == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
         assert job.error == {
             "code": "job_died", "title": "The process that did the job died",
             "detail": "The process was killed by SIGKILL, 3 times.", "attempts": 3,
         }  # fmt: skip
-        await held.queue.close()
+        await held_jobs.queue.close()
 
     run(work())
 
@@ -176,47 +176,47 @@ def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> 
 @pytest.mark.parametrize(("error", "code"), [(NotReady("no"), "not_ready"), (ValueError("a bug"), "internal")])
 def test_failed_job_has_its_error_and_next_job_runs(jobs: Jobs, error: Exception, code: str) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs)
-        held.error = error
-        held.queue.start()
-        first, second = held.submit(), held.submit()
-        held.release(first)
-        failed = await held.over(first)
+        held_jobs = HeldJobs(jobs)
+        held_jobs.error = error
+        held_jobs.queue.start()
+        first, second = held_jobs.submit(), held_jobs.submit()
+        held_jobs.release(first)
+        failed = await held_jobs.over(first)
         assert (failed.state, (failed.error or {})["code"]) == (JobState.FAILED, code)
-        held.error = None
-        held.release(second)
-        assert (await held.over(second)).state is JobState.DONE
-        await held.queue.close()
+        held_jobs.error = None
+        held_jobs.release(second)
+        assert (await held_jobs.over(second)).state is JobState.DONE
+        await held_jobs.queue.close()
 
     run(work())
 
 
 def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs)
-        held.queue.start()
-        runs, waits, last = held.submit(), held.submit(), held.submit()
-        await held.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
-        assert (await held.monitor.cancel(waits)).state is JobState.CANCELLED
-        assert (await held.monitor.cancel(runs)).state is JobState.CANCELLED
-        held.release(last)
-        assert (await held.over(last)).state is JobState.DONE
-        assert (await held.monitor.cancel(last)).state is JobState.DONE
-        assert held.begun == [runs, last]
+        held_jobs = HeldJobs(jobs)
+        held_jobs.queue.start()
+        runs, waits, last = held_jobs.submit(), held_jobs.submit(), held_jobs.submit()
+        await held_jobs.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
+        assert (await held_jobs.monitor.cancel(waits)).state is JobState.CANCELLED
+        assert (await held_jobs.monitor.cancel(runs)).state is JobState.CANCELLED
+        held_jobs.release(last)
+        assert (await held_jobs.over(last)).state is JobState.DONE
+        assert (await held_jobs.monitor.cancel(last)).state is JobState.DONE
+        assert held_jobs.started == [runs, last]
         with pytest.raises(UnknownJob):
-            await held.monitor.cancel(99)
-        await held.queue.close()
+            await held_jobs.monitor.cancel(99)
+        await held_jobs.queue.close()
 
     run(work())
 
 
 def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: Jobs) -> None:
     async def work() -> None:
-        held = HeldJobs(jobs)
-        held.queue.start()
-        job_id = held.submit()
-        await held.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
-        await held.queue.close()
+        held_jobs = HeldJobs(jobs)
+        held_jobs.queue.start()
+        job_id = held_jobs.submit()
+        await held_jobs.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
+        await held_jobs.queue.close()
         jobs.requeue()
         again = HeldJobs(jobs)
         again.release(job_id)
@@ -287,7 +287,7 @@ def test_stream_without_news_sends_heartbeats(jobs: Jobs) -> None:
     async def work() -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
-        stream = job_events(monitor, job.id, lambda one: {"state": one.state}, heartbeat_s=0.001)
+        stream = job_events(monitor, job.id, lambda record: {"state": record.state}, heartbeat_s=0.001)
         assert [await anext(stream) for _ in range(4)] == [
             b"retry: 1000\n\n", b'id: 0.queued.0.0\ndata: {"state":"queued"}\n\n',
             b": nothing new\n\n", b": nothing new\n\n",

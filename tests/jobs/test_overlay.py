@@ -50,7 +50,7 @@ def _source(events: list[Event], folder: Path) -> Source:
     return ingested(json.dumps({"schemaVersion": 1, "traceEvents": events}), folder)
 
 
-def _made(source: Source, folder: Path, selection: Selection | None = None) -> Child:
+def _overlay_of(source: Source, folder: Path, selection: Selection | None = None) -> Child:
     return write_critical_path(
         source, folder / new_trace_id(), selection or Selection(), spill=folder / "spill", on_written=lambda *_: None
     )
@@ -83,9 +83,9 @@ def _shown(child: Child, folder: Path) -> tuple[list[Any], list[Any], list[Arrow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_engine_shows_critical_path_and_all_its_arrows(shape: str, ask: Any, tmp_path: Path) -> None:
     events = Training(steps=1, layers=20, **SHAPES[shape]).events
-    told = ask("critical_path", events)
-    path, tracks, arrows = _shown(_made(_source(events, tmp_path / "trace"), tmp_path), tmp_path)
-    lasting = [row for row in told["path"] if row["end_ns"] > row["start_ns"]]
+    answer = ask("critical_path", events)
+    path, tracks, arrows = _shown(_overlay_of(_source(events, tmp_path / "trace"), tmp_path), tmp_path)
+    lasting = [row for row in answer["path"] if row["end_ns"] > row["start_ns"]]
     assert [(dur, kind, number) for _, dur, kind, number in path] == [
         (row["end_ns"] - row["start_ns"], row["kind"], row["number"]) for row in lasting
     ]
@@ -93,7 +93,7 @@ def test_engine_shows_critical_path_and_all_its_arrows(shape: str, ask: Any, tmp
     assert tracks == [("Critical path", "path")]
     along = [arrow for arrow in arrows if arrow.along]
     assert len(along) == len(lasting) - 1
-    assert all(one.same_track and one.out_ns < one.into_ns for one in along)
+    assert all(edge.same_track and edge.out_ns < edge.into_ns for edge in along)
     crossing = [row for row in lasting if row["kind"] in {"handover", "launch", "event", "return"}]
     forward_to_backward = sum(event["ph"] == "s" for event in events)
     assert len(arrows) == len(along) + len(crossing) + forward_to_backward
@@ -103,15 +103,15 @@ def test_engine_shows_critical_path_and_all_its_arrows(shape: str, ask: Any, tmp
 
 def test_overlay_leaves_all_events_unchanged(tmp_path: Path) -> None:
     events = Training(steps=2, layers=10).events
-    child = _made(_source(events, tmp_path / "trace"), tmp_path)
+    child = _overlay_of(_source(events, tmp_path / "trace"), tmp_path)
     written = json.loads(b"".join(document(tmp_path / child.id)))
-    others = [event for event in written["traceEvents"] if event.get("pid") != "Critical path"]
-    others = [event for event in others if event.get("cat") != "critical_path"]
+    originals = [event for event in written["traceEvents"] if event.get("pid") != "Critical path"]
+    originals = [event for event in originals if event.get("cat") != "critical_path"]
 
     def key(event: Event) -> str:
         return json.dumps(event, sort_keys=True)
 
-    assert sorted(map(key, others)) == sorted(map(key, events))
+    assert sorted(map(key, originals)) == sorted(map(key, events))
     assert written["tracedock"]["overlay"]["kind"] == "critical_path"
     assert (child.name, child.selection) == ("trace.critical-path.pt.trace.json.gz", {})
     again = ingested(json.dumps(written), tmp_path / "again")
@@ -121,17 +121,17 @@ def test_overlay_leaves_all_events_unchanged(tmp_path: Path) -> None:
 def test_overlay_of_a_selection_has_the_path_of_the_selection(ask: Any, tmp_path: Path) -> None:
     events = Training(steps=3, layers=10).events
     selection = Selection(steps=(1,))
-    child = _made(_source(events, tmp_path / "trace"), tmp_path, selection)
-    told = ask("critical_path", events, selection=selection)["path"]
+    child = _overlay_of(_source(events, tmp_path / "trace"), tmp_path, selection)
+    path = ask("critical_path", events, selection=selection)["path"]
     shown = [
         event
         for event in json.loads(b"".join(document(tmp_path / child.id)))["traceEvents"]
         if event["ph"] == "X" and event["cat"] == "critical_path"
     ]
     assert [event["args"]["number"] for event in shown] == [
-        row["number"] for row in told if row["end_ns"] > row["start_ns"]
+        row["number"] for row in path if row["end_ns"] > row["start_ns"]
     ]
-    assert [one["number"] for one in child.summary["steps"]] == [1]
+    assert [step["number"] for step in child.summary["steps"]] == [1]
     assert child.selection == selection.as_dict()
 
 
@@ -143,8 +143,8 @@ def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
             "traceEvents": Training(steps=1, layers=5).events,
         }
         sources.append(ingested(json.dumps(document_), tmp_path / f"rank{rank}", f"rank{rank}.json"))
-    made = merge(sources, tmp_path / "merged", name="merged.json", align="none", on_written=lambda *_: None)
-    child = _made(Source(tmp_path / made.id, made.name, made.summary, made.id), tmp_path)
+    merged = merge(sources, tmp_path / "merged", name="merged.json", align="none", on_written=lambda *_: None)
+    child = _overlay_of(Source(tmp_path / merged.id, merged.name, merged.summary, merged.id), tmp_path)
     _, tracks, arrows = _shown(child, tmp_path)
     assert sorted(tracks) == [("Critical path", "rank 0"), ("Critical path", "rank 1")]
     assert sum(arrow.along for arrow in arrows) == child.summary["counts"]["X|critical_path"] - 2
@@ -153,17 +153,17 @@ def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
 def test_overlay_without_a_path_or_without_events_is_refused(tmp_path: Path) -> None:
     source = _source([{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}], tmp_path / "a")
     with pytest.raises(NotApplicable, match="GPU"):
-        _made(source, tmp_path)
+        _overlay_of(source, tmp_path)
     source = _source(Training(steps=1).events, tmp_path / "b")
     with pytest.raises(SelectionError, match="no step"):
-        _made(source, tmp_path, Selection(steps=(7,)))
+        _overlay_of(source, tmp_path, Selection(steps=(7,)))
 
 
 @needs_shared
 def test_overlay_of_a_real_step_opens_in_the_engine_with_all_arrows(tmp_path: Path) -> None:
     trace = real("a100_nccl_3_steps")
     source = ingested(trace.read_bytes(), tmp_path / "trace", trace.name)
-    child = _made(source, tmp_path, Selection(steps=(5,)))
+    child = _overlay_of(source, tmp_path, Selection(steps=(5,)))
     path, _, arrows = _shown(child, tmp_path)
     assert len(path) == child.summary["counts"]["X|critical_path"] > 10_000
     assert sum(arrow.along for arrow in arrows) == len(path) - 1

@@ -60,4 +60,4 @@ def test_traces_belong_to_the_cycle_that_wrote_them(pairs: set[tuple[int, int]],
     several = len({rank for rank, _ in traces}) < len(traces)
     order = sorted({cycle for _, cycle in traces}) if several else []
     assert cycles.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
-    assert cycles.told_by == (("steps" if has_steps else "time") if several else "rank")
+    assert cycles.rule == (("steps" if has_steps else "time") if several else "rank")

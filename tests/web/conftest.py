@@ -46,22 +46,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def chromium() -> Iterator[Browser]:
     """The Chromium of the system."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: get one, as with `apt-get install chromium`")
     with sync_playwright() as playwright:
-        one = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         expect.set_options(timeout=PATIENCE_MS)
-        yield one
-        one.close()
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[Elsewhere]:
     """The proxy that stands for all other hosts."""
-    with Elsewhere() as one:
-        yield one
+    with Elsewhere() as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext
     """Opens browser contexts. A test fails if a page raises an error or contacts another host."""
     opened: list[tuple[BrowserContext, Watch]] = []
 
-    def open_one(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
+    def new_context(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
         # what is no loopback address goes to the proxy, which is `elsewhere`
         context = browser.new_context(
             proxy=ProxySettings(server=elsewhere.address, bypass="127.0.0.1,localhost,[::1]"),
@@ -80,7 +80,7 @@ def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext
         opened.append((context, Watch(context)))
         return context
 
-    yield open_one
+    yield new_context
     for context, watch in opened:
         context.close()
         assert watch.page_errors == []

@@ -132,10 +132,10 @@ def test_page_shows_the_progress_of_a_loading_engine(
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
     ask(page, "select 6 * 7 as answer")
     expect(panel.get_by_test_id("engine-state")).to_have_text("loading")
-    said = re.compile(r"Loading 8 events: [\d.]+ k?B so far\.")
-    expect(panel.get_by_test_id("engine-row")).to_contain_text(said)
+    loading_text = re.compile(r"Loading 8 events: [\d.]+ k?B so far\.")
+    expect(panel.get_by_test_id("engine-row")).to_contain_text(loading_text)
     expect(page.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
-    expect(page.get_by_test_id("sql-status")).to_contain_text(said)
+    expect(page.get_by_test_id("sql-status")).to_contain_text(loading_text)
     gate.write_text("go")
     expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
     expect(panel.get_by_test_id("engine-state")).to_have_text("ready")
@@ -163,7 +163,7 @@ def test_failed_engine_shows_its_error_until_retried_or_closed(
 # -- what an engine on a large trace would say -----------------------------------------------------------------
 
 
-def said(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
+def session_body(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
     """Return a session as the API represents it."""
     engine = {"version": "v54.0", "pid": 1, "rss_bytes": 10**9, "peak_bytes": 2 * 10**9}
     engine |= {"predicted_bytes": 3 * 10**9, "restarts": 0}
@@ -192,11 +192,11 @@ def large(page: Page, gpu_id: str) -> str:
     note = {"code": "negative", "count": 12_345, "detail": "Slices that end before they begin have no duration."}
     stat = {"name": "json_parser_failure", "value": 3, "severity": "error", "detail": "An event could not be read."}
     sessions = [
-        said(trace_id, account=account(11_950_003, 11_950_003)),
-        said(trace_id, args="none", account=account(11_950_000, 11_950_003, notes=[note], stats=[stat])),
-        said(trace_id, "waiting", selection={"steps": [2**62 + 1]}, load_s=None),
-        said(trace_id, "loading", selection={"names": ["no_place_to_break_a_line" * 30]}, load_s=None),
-        said("0" * 12, account=account(1, 1)),
+        session_body(trace_id, account=account(11_950_003, 11_950_003)),
+        session_body(trace_id, args="none", account=account(11_950_000, 11_950_003, notes=[note], stats=[stat])),
+        session_body(trace_id, "waiting", selection={"steps": [2**62 + 1]}, load_s=None),
+        session_body(trace_id, "loading", selection={"names": ["no_place_to_break_a_line" * 30]}, load_s=None),
+        session_body("0" * 12, account=account(1, 1)),
     ]
     body = json.dumps({"sessions": sessions, "memory": {"held_bytes": 1, "budget_bytes": 2}, "next": None})
     page.context.route("**/api/v1/sessions", lambda route: route.fulfill(body=body, content_type="application/json"))

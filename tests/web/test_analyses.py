@@ -23,7 +23,7 @@ def answer(server: Server, trace_id: str, name: str, **trace: Any) -> dict[str, 
     return tables
 
 
-def shown(panel: Locator, table: str) -> list[list[str]]:
+def table_cells(panel: Locator, table: str) -> list[list[str]]:
     rows = panel.get_by_test_id(f"analysis-{table}").locator("tbody tr")
     return [row.locator("td").all_text_contents() for row in rows.all()]
 
@@ -38,7 +38,7 @@ def test_first_analysis_is_shown_at_once(page: Page, server: Server, gpu_id: str
     expect(panel.get_by_test_id("analysis-breakdown").locator("tbody tr")).to_have_count(1)
     expect(panel.get_by_test_id("analysis-said")).to_contain_text("Answered in")
     expected = answer(server, gpu_id, "temporal_breakdown")["breakdown"]["rows"]
-    assert shown(panel, "breakdown")[0][:12] == as_text(expected[0])[:12]
+    assert table_cells(panel, "breakdown")[0][:12] == as_text(expected[0])[:12]
 
 
 def test_changed_parameter_or_step_updates_the_answer(page: Page, server: Server, gpu_id: str) -> None:
@@ -96,7 +96,7 @@ def test_critical_path_opens_in_perfetto(page: Page, server: Server, gpu_id: str
     panel.get_by_role("button", name="Show in Perfetto").click()
     link = panel.get_by_role("link", name="Open it in Perfetto")
     expect(link).to_be_visible(timeout=60_000)
-    made = str(link.get_attribute("href")).split("/")[-2]
-    child = server.api.get(f"/traces/{made}").json()
+    child_id = str(link.get_attribute("href")).split("/")[-2]
+    child = server.api.get(f"/traces/{child_id}").json()
     assert (child["parent"], child["selection"]) == (gpu_id, {"steps": [4]})
     assert child["counts"]["X|critical_path"] > 0

@@ -22,12 +22,12 @@ GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 
 @pytest.fixture
-def page(open_context: OpenContext) -> Iterator[Page]:
+def tab(open_context: OpenContext) -> Iterator[Page]:
     """A tab that fails the test on an error in its console."""
-    one = open_context().new_page()
+    tab = open_context().new_page()
     errors: list[str] = []
-    one.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield one
+    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield tab
     assert [text for text in errors if "status of 422" not in text] == []  # which Chromium notes by itself
 
 
@@ -45,8 +45,8 @@ def cut_panel(page: Page, server: Server, trace_id: str) -> Locator:
     return page.get_by_test_id("cut")
 
 
-def choose(page: Page, which: str, text: str) -> None:
-    page.get_by_test_id(f"cut-{which}").get_by_text(text, exact=True).click()
+def choose(page: Page, control: str, text: str) -> None:
+    page.get_by_test_id(f"cut-{control}").get_by_text(text, exact=True).click()
 
 
 def selected(link: Locator) -> Any:
@@ -55,7 +55,7 @@ def selected(link: Locator) -> Any:
     return json.loads(answer)
 
 
-def kept(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
+def kept_count(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
     """Return the number of events that a selection keeps, by the API."""
     answer = server.api.post(f"/traces/{trace_id}/split", json={"selection": selection, "dry_run": True})
     assert answer.status_code == 200, answer.text
@@ -75,14 +75,14 @@ def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server,
     choose(page, "steps", "Step 4")
     wanted = {"steps": [4]}
     expect(page.get_by_test_id("cut-keeps")).to_have_text(
-        re.compile(rf"^{kept(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
+        re.compile(rf"^{kept_count(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
     )
     for name in ("cut-open", "cut-download"):
         assert selected(page.get_by_test_id(name)) == wanted
     with page.expect_download() as download:
         page.get_by_test_id("cut-download").click()
     assert download.value.suggested_filename == "rank0.cut.pt.trace.json.gz"
-    assert events_in(download.value.path().read_bytes()).total() == kept(server, gpu_id, wanted)
+    assert events_in(download.value.path().read_bytes()).total() == kept_count(server, gpu_id, wanted)
 
     at_once = panel.get_by_role("link", name="Open step 5 in Perfetto")
     assert selected(at_once) == {"steps": [5]}
@@ -116,7 +116,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
     under_way: set[Request] = set()
     most, trace = 0, []
 
-    def begun(route: Route) -> None:
+    def record(route: Route) -> None:
         nonlocal most
         under_way.add(route.request)
         trace.append(json.loads(str(route.request.post_data))["selection"])
@@ -127,10 +127,10 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
         route.continue_()
 
     page.on("requestfinished", lambda request: under_way.remove(request) if request in under_way else None)
-    page.route("**/split", begun)
+    page.route("**/split", record)
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
-    expect(keeps).to_contain_text(f"{kept(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
+    expect(keeps).to_contain_text(f"{kept_count(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
     assert (most, trace[0], trace[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
 
     page.get_by_test_id("cut-start").fill("1 s")
@@ -159,8 +159,8 @@ def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, s
     choose(page, "streams", "0/7")
     page.get_by_test_id("cut-by").select_option("step")
     page.get_by_test_id("cut-split").click()
-    made = page.get_by_test_id("job-made").get_by_role("link")
-    expect(made).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
+    child_links = page.get_by_test_id("job-made").get_by_role("link")
+    expect(child_links).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
     children = page.get_by_test_id("trace-children")
     expect(children.locator("tbody tr")).to_have_count(3)
     child = server.api.get("/traces", params={"parent": trace_id}).json()["traces"][1]
@@ -243,7 +243,9 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
         for exact in (rank["shift_ns"], *rank["residual_ns"].values()):
             expect(row.get_by_title(f"{exact} ns", exact=True).first).to_be_visible()
     choose(page, "ranks", "Rank 1")
-    expect(page.get_by_test_id("cut-keeps")).to_contain_text(f"{kept(server, trace['id'], {'ranks': [1]})} events of")
+    expect(page.get_by_test_id("cut-keeps")).to_contain_text(
+        f"{kept_count(server, trace['id'], {'ranks': [1]})} events of"
+    )
     expect(page.get_by_test_id("cut-steps").get_by_text(re.compile("2 times"))).not_to_have_count(0)
 
 

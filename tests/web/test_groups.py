@@ -70,9 +70,9 @@ def test_ranks_of_a_group_merge_into_one_trace(page: Page, server: Server, run: 
 
     page.get_by_test_id("group-merge").click()
 
-    made = page.get_by_test_id("job-made").get_by_role("link")
-    expect(made).to_have_text("merged-2.pt.trace.json.gz")
-    made.click()
+    result_link = page.get_by_test_id("job-made").get_by_role("link")
+    expect(result_link).to_have_text("merged-2.pt.trace.json.gz")
+    result_link.click()
     expect(page.get_by_test_id("trace-ranks")).to_be_visible()
 
 

@@ -19,10 +19,10 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that requires a token."""
-    one = Server(tmp_path_factory.mktemp("guarded") / "data", token=TOKEN)
-    one.api.headers["Authorization"] = f"Bearer {TOKEN}"
-    yield one.start()
-    assert one.stop() == 0
+    server = Server(tmp_path_factory.mktemp("guarded") / "data", token=TOKEN)
+    server.api.headers["Authorization"] = f"Bearer {TOKEN}"
+    yield server.start()
+    assert server.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_link_on_another_site_recognizes_the_login(open_context: OpenContext, gu
     page.goto(guarded.url)
     log_in(page)
     expect(page.get_by_test_id("drop-zone")).to_be_visible()
-    other = guarded.url.replace("127.0.0.1", "localhost")  # another site, whose page the login is
-    page.goto(f"{other}/login?failed=1")
+    other_site = guarded.url.replace("127.0.0.1", "localhost")  # another site, whose page the login is
+    page.goto(f"{other_site}/login?failed=1")
     with page.expect_request("**/login?next=*"):  # the browser has sent no cookie
         page.evaluate("address => { location = address }", f"{guarded.url}/traces/{trace_id}")
     expect(page.get_by_test_id("sql-input")).to_be_visible()

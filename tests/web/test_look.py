@@ -27,7 +27,9 @@ STATES = [
 def parent_id(server: Server, gpu_trace: Path) -> str:
     """A trace with a long name and a child that was cut from it."""
     trace_id = str(server.upload(gpu_trace, f"{'parent_of_a_long_line' * 9}.json")["id"])
-    made(server, f"/traces/{trace_id}/split", {"selection": {"steps": [3], "exclude": {"names": ["no_name" * 30]}}})
+    create_trace(
+        server, f"/traces/{trace_id}/split", {"selection": {"steps": [3], "exclude": {"names": ["no_name" * 30]}}}
+    )
     return trace_id
 
 
@@ -35,7 +37,7 @@ def parent_id(server: Server, gpu_trace: Path) -> str:
 def merged_id(server: Server) -> str:
     """A trace of two ranks."""
     ranks = [server.upload(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz")["id"] for rank in (0, 1)]
-    return made(server, "/traces/merge", {"traces": ranks})
+    return create_trace(server, "/traces/merge", {"traces": ranks})
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
     return str(server.api.post("/groups", json=answer).json()["id"])
 
 
-def made(server: Server, path: str, request: dict[str, Any]) -> str:
+def create_trace(server: Server, path: str, request: dict[str, Any]) -> str:
     answer = server.api.post(path, json=request, params={"wait": 60})
     assert answer.status_code == 202, answer.text
     [trace_id] = answer.json()["result"]["traces"]

@@ -45,7 +45,7 @@ def expect_mark(viewer: Viewer, mark: int) -> None:
 
 def position_of(opening_path: Path, **wanted: Any) -> int:
     events = json.loads(opening_path.read_text())["traceEvents"]
-    return next(at for at, one in enumerate(events) if all(one.get(key) == value for key, value in wanted.items()))
+    return next(at for at, entry in enumerate(events) if all(entry.get(key) == value for key, value in wanted.items()))
 
 
 def test_link_to_a_step_opens_a_long_trace_at_the_step(server: Server, page: Page, opening: str) -> None:

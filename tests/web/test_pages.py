@@ -160,8 +160,8 @@ def test_damaged_trace_shows_refusals_repairs_and_oddities_with_offsets(
     health = page.get_by_test_id("trace-health")
     expect(health).to_be_visible()
     trace = server.api.get(f"/traces/{page.url.rsplit('/', 1)[1]}").json()
-    said = f"{trace['health']['refused']} refused · {trace['health']['repaired']} repairs"
-    expect(health.locator("summary")).to_contain_text(said)
+    summary_text = f"{trace['health']['refused']} refused · {trace['health']['repaired']} repairs"
+    expect(health.locator("summary")).to_contain_text(summary_text)
     assert {note["kind"] for note in trace["health"]["notes"]} == {"refused", "repaired", "oddity"}
     for note in trace["health"]["notes"]:
         shown = health.get_by_role("listitem").filter(has=page.get_by_text(note["code"], exact=True))
@@ -179,7 +179,7 @@ def test_damaged_trace_shows_refusals_repairs_and_oddities_with_offsets(
     health.locator("summary").click()
     expect(health.get_by_role("listitem").first).to_be_hidden()
     page.goto(server.url)
-    expect(page.locator(f"[data-id='{trace['id']}']")).to_contain_text(said)
+    expect(page.locator(f"[data-id='{trace['id']}']")).to_contain_text(summary_text)
 
 
 def test_sound_trace_shows_one_line_and_folds_its_oddities(

@@ -71,8 +71,8 @@ def test_button_opens_the_ui_on_the_trace_with_stream_7(
 def test_tabs_on_two_traces_work_while_scripts_run_sql(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
-    other = write_trace(tmp_path / "other.json", TraceShape(kernels=40, streams=(7, 33), seed=2))
-    other_id = server.upload(other)["id"]
+    other_path = write_trace(tmp_path / "other.json", TraceShape(kernels=40, streams=(7, 33), seed=2))
+    other_id = server.upload(other_path)["id"]
     counts = {trace_id: server.rows(trace_id, SGEMMS) for trace_id in (gpu_id, other_id)}
     assert [[0]] != counts[gpu_id] != counts[other_id] != [[0]]
     done = Event()
@@ -108,7 +108,7 @@ def test_tabs_on_two_traces_work_while_scripts_run_sql(
                 viewer.expect_no_dialog()
         finally:
             done.set()
-        assert all(one.result() > 0 for one in asking)
+        assert all(future.result() > 0 for future in asking)
 
 
 def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: OpenContext, gpu_id: str) -> None:
@@ -245,16 +245,16 @@ class Look:
     """Expected contents of the UI for a trace.
 
     Attributes:
-        file: of the trace; None for the one that `write_overlaps` makes.
-        tracks: titles of processes that are open, and of the tracks of each; the first is on top.
-        steps: how many slices are ProfilerSteps.
-        found: what a slice is named, and what is told of it.
+        file: name of the trace's file; None for the trace of `write_overlaps`.
+        tracks: titles of the expanded processes, each with the titles of its tracks, topmost first.
+        steps: number of ProfilerStep slices.
+        details: the name of a slice, and texts that its details show.
     """
 
     file: str | None
     tracks: dict[str, list[str]]
     steps: int
-    found: tuple[str, list[str]]
+    details: tuple[str, list[str]]
 
 
 LOOKS = {
@@ -309,7 +309,7 @@ def test_ui_shows_gpus_lanes_steps_and_arguments_and_reports_no_loss(
         expect(viewer.track(title)).to_be_visible()
 
     assert viewer.search("ProfilerStep#") == look.steps
-    name, arguments = look.found
+    name, arguments = look.details
     assert viewer.search(name) > 0
     expect(viewer.details()).to_contain_text(name)
     for argument in arguments:

@@ -44,13 +44,13 @@ def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[Ope
     context = chromium.new_context(service_workers="block")
     context.add_init_script(PATIENT)
 
-    def open_one() -> Page:
+    def open_page() -> Page:
         page = context.new_page()
         page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
         page.goto(f"{ORIGIN}/#!/info")  # without a page in the address, this build looks for a trace beside itself
         return page
 
-    yield open_one
+    yield open_page
     chromium.close()
 
 
@@ -132,7 +132,7 @@ def test_file_opened_in_the_public_ui_is_read_by_the_browser_and_a_second_one_re
 ) -> None:
     trace_id = choose(listening, gpu_trace)
     before = listening.rows(trace_id, COUNT)
-    other = accept(open_tab())
+    first_tab = accept(open_tab())
     page = open_tab()
     accept(page)
     open_file(page, step_trace)
@@ -143,9 +143,9 @@ def test_file_opened_in_the_public_ui_is_read_by_the_browser_and_a_second_one_re
     open_file(page, step_trace)
     expect_dialog(page, "it loads no other file", 'answer "NO, Use builtin WASM"', "upload the file to Tracedock")
     assert listening.rows(trace_id, COUNT) == before
-    other.page.bring_to_front()
-    assert [[other.page.evaluate(COUNT_IN_TAB)]] == before
-    assert other.search("sgemm") > 0
+    first_tab.page.bring_to_front()
+    assert [[first_tab.page.evaluate(COUNT_IN_TAB)]] == before
+    assert first_tab.search("sgemm") > 0
 
     page.bring_to_front()
     page.reload()
@@ -207,8 +207,8 @@ def test_trace_page_serves_the_trace_and_explains_the_dialog(
 def test_trace_page_reports_that_the_port_is_in_use(
     start_server: Callable[..., Server], page: Page, gpu_trace: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        server = start_server(perfetto_port=other.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        server = start_server(perfetto_port=occupant.getsockname()[1])
     page.goto(f"{server.url}/traces/{server.upload(gpu_trace)['id']}")
     alert = page.get_by_test_id("listener").get_by_role("alert")
     expect(alert).to_contain_text(server.api.get("/listener").json()["error"])

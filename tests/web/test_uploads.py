@@ -85,12 +85,12 @@ def test_paused_upload_resumes_where_it_stopped(page: Page, link: Link, server: 
 def test_upload_survives_a_reload_of_the_page(page: Page, link: Link, server: Server, path: Path) -> None:
     begin_upload(page, link, server, path)
     page.reload()
-    left = page.get_by_test_id("upload-left")
-    expect(left).to_contain_text(re.compile(r"B of 2\d.* MB · choose the file again"))
+    unfinished = page.get_by_test_id("upload-left")
+    expect(unfinished).to_contain_text(re.compile(r"B of 2\d.* MB · choose the file again"))
     sent = record_offsets(page)
     page.get_by_test_id("file-input").set_input_files(path)
     stored(page, link, server, path)
-    expect(left).to_have_count(0)
+    expect(unfinished).to_have_count(0)
     assert max(sent) > 0
     assert 0 not in sent
 
@@ -128,9 +128,9 @@ def test_cancelled_upload_leaves_nothing(page: Page, link: Link, server: Server,
 def test_unfinished_upload_can_be_discarded(page: Page, link: Link, server: Server, path: Path) -> None:
     begin_upload(page, link, server, path)
     page.reload()
-    left = page.get_by_test_id("upload-left")
-    left.get_by_role("button", name="Discard").click()
-    expect(left).to_have_count(0)
+    unfinished = page.get_by_test_id("upload-left")
+    unfinished.get_by_role("button", name="Discard").click()
+    expect(unfinished).to_have_count(0)
     assert list((server.data / "incoming").iterdir()) == []
 
 

@@ -41,5 +41,5 @@ def fetch() -> str:
 
 
 if __name__ == "__main__":
-    if said := fetch():
-        sys.stdout.write(f"{said}\n")
+    if message := fetch():
+        sys.stdout.write(f"{message}\n")

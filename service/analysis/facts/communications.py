@@ -136,9 +136,9 @@ def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
     for place, kernel in enumerate(kernels):
         launch = launches.get(kernel["correlation"])
         kernel |= {"place": place, "launch_ns": launch and launch.start_ns, **_metadata(kernel, launch)}
-    any_told = any(kernel["process_group"] is not None or kernel["group_size"] is not None for kernel in kernels)
+    any_recorded = any(kernel["process_group"] is not None or kernel["group_size"] is not None for kernel in kernels)
     for kernel in kernels:
-        _complete(kernel, groups, any_told=any_told)
+        _complete(kernel, groups, any_recorded=any_recorded)
     scope.db.register("communication_kernels", pa.Table.from_pylist(kernels, _KERNELS_SCHEMA))
     numbered = scope.table(_NUMBERED)
     scope.db.unregister("communication_kernels")
@@ -164,9 +164,9 @@ def _metadata(kernel: Mapping[str, Any], launch: Launch | None) -> dict[str, Any
     return unknown
 
 
-def _complete(communication: dict[str, Any], groups: ProcessGroups, *, any_told: bool) -> None:
+def _complete(communication: dict[str, Any], groups: ProcessGroups, *, any_recorded: bool) -> None:
     """Add the size of the collective, and what the trace records about its process group."""
-    group = groups.of(communication.get("process_group"), any_told=any_told)
+    group = groups.of(communication.get("process_group"), any_recorded=any_recorded)
     communication["assumed_size"] = int(group.assumed and communication.get("group_size") is None)
     described = {"group_size": group.size, "group_description": group.description, "group_ranks": group.ranks}
     communication |= {name: value for name, value in described.items() if communication.get(name) is None}
@@ -191,7 +191,7 @@ def _annotated(
             "dtype": inputs.dtype, "in_elements": inputs.elements, "size_bytes": inputs.size, "step": step,
             "launch_ns": annotation["start_ns"],
         }  # fmt: skip
-        _complete(row, groups, any_told=False)
+        _complete(row, groups, any_recorded=False)
         for occurrence, (start, end) in enumerate(sorted(times, key=lambda time: (time[0], -time[1]))):
             rows.append(
                 {**row, "occurrence": occurrence, "calls": int(not occurrence), "start_ns": start, "end_ns": end}

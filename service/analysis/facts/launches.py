@@ -41,12 +41,14 @@ def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | 
     starts = work["start_ns"].to_numpy()
     if (starts[1:] < starts[:-1]).any():  # columns are in order of time, which the database mostly keeps
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
-    called = calls_of(scope, calls)
-    called = called.filter(called["correlation"].is_valid()) if called["correlation"].null_count else called
-    positions = first_positions(called["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
+    call_rows = calls_of(scope, calls)
+    call_rows = (
+        call_rows.filter(call_rows["correlation"].is_valid()) if call_rows["correlation"].null_count else call_rows
+    )
+    positions = first_positions(call_rows["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
     rows = pa.array(positions, mask=~work["correlation"].is_valid().to_numpy() | (positions < 0))
     for column in _COLUMNS:
-        work = work.append_column(column, called[column].take(rows))
+        work = work.append_column(column, call_rows[column].take(rows))
     return work
 
 

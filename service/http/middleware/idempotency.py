@@ -84,12 +84,12 @@ class IdempotencyMiddleware:
         scope, keys = request.scope, self._services.idempotency
         content = await _small_body(request, body)
         digest = _digest(request, content or b"")
-        known = await asyncio.to_thread(keys.find, key)
-        if known and (known.response or known.created):
-            if known.digest != digest:
+        stored = await asyncio.to_thread(keys.find, key)
+        if stored and (stored.response or stored.created):
+            if stored.digest != digest:
                 raise IdempotencyKeyReused("This key was sent with another request.")
             remark(request, replayed="true")
-            return await self._replayed(known, request, body)
+            return await self._replayed(stored, request, body)
         await asyncio.to_thread(keys.begin, key, digest)
         response = _HeldResponse()
         mark = CURRENT_KEY.set(key)
@@ -105,13 +105,13 @@ class IdempotencyMiddleware:
             await asyncio.shield(asyncio.to_thread(recording))
         return response
 
-    async def _replayed(self, known: StoredRequest, request: Request, body: Body) -> Response:
+    async def _replayed(self, stored: StoredRequest, request: Request, body: Body) -> Response:
         """Return the response to the first request; the file of a repeated upload must be the same."""
-        if answer := known.response:
+        if answer := stored.response:
             response = Response(answer.body, answer.status)
             response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         else:
-            response = self._created(known.created or "")
+            response = self._created(stored.created or "")
         if request.method == "PUT" and "expect" not in request.headers:
             sha256 = hashlib.sha256()
             async for block in body.blocks():

@@ -79,8 +79,8 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes the parame
     first is the base. ``wait`` waits for traces that are not ready.
     """
     question = question_of(name)
-    given = {key: value for key, value in request.query_params.items() if key not in _OTHER_PARAMETERS}
-    parameters = parameters_of(question, given).model_dump(mode="json")
+    options = {key: value for key, value in request.query_params.items() if key not in _OTHER_PARAMETERS}
+    parameters = parameters_of(question, options).model_dump(mode="json")
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
     if table and form == "json":

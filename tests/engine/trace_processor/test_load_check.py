@@ -30,9 +30,9 @@ def rendered(**fields: Any) -> RenderReport:
     return RenderReport.from_dict(orjson.loads(orjson.dumps(RenderReport(**fields))))
 
 
-def track(number: int, **other: Any) -> EngineTrack:
+def track(number: int, **changes: Any) -> EngineTrack:
     fields = {"pid": 1, "tid": number, "name": None, "process": None, "own_pid": 1, "own_tid": number, "rank": None}
-    return EngineTrack(**(fields | {"device": None, "stream": None, "lane": 1} | other))
+    return EngineTrack(**(fields | {"device": None, "stream": None, "lane": 1} | changes))
 
 
 async def report_on(open_session: OpenSession, trace: Path, document: RenderReport) -> LoadReport:

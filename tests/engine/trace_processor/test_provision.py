@@ -164,8 +164,8 @@ def test_platform_without_an_engine_gets_instructions(monkeypatch: pytest.Monkey
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     with pytest.raises(EngineUnavailable) as refused:
         engine_path(Settings())
-    for said in ("darwin on arm64", "no route to host", "Install trace_processor_shell v54.0", "TRACEDOCK_ENGINE"):
-        assert said in refused.value.detail
+    for part in ("darwin on arm64", "no route to host", "Install trace_processor_shell v54.0", "TRACEDOCK_ENGINE"):
+        assert part in refused.value.detail
 
 
 # -- fetching ------------------------------------------------------------------------------------------------------
