@@ -87,7 +87,7 @@ class Server:
 
     def _ended(self) -> int:
         assert self._process
-        status = self._process.wait(timeout=30)
+        status = self._process.wait(timeout=120)
         if self._process.stdout:
             self._process.stdout.close()
         self.log.close()

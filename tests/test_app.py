@@ -31,7 +31,7 @@ def refused_start(*arguments: object, **environment: str) -> subprocess.Complete
     """Run a server that must refuse to start."""
     return subprocess.run(
         [sys.executable, "-m", "service", "serve", *map(str, arguments)], env=environment,
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def brute(events: list[Event], pattern: str, least: int) -> dict[tuple[str, ...]
 
     def encloses(outer: tuple[int, int, Event], inner: tuple[int, int, Event]) -> bool:
         same_thread = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
-        return outer is not inner and same_thread and outer[0] <= inner[0] and inner[1] <= outer[1]
+        first = outer[:2] != inner[:2] or slices.index(outer) < slices.index(inner)  # a tie: the first
+        return outer is not inner and same_thread and outer[0] <= inner[0] and inner[1] <= outer[1] and first
 
     roots = [op for op in ops if not any(encloses(outer, op) for outer in ops)]
     launches = {slice_[2]["args"]["correlation"]: slice_ for slice_ in slices[::-1] if "cuda_" in slice_[2]["cat"]}

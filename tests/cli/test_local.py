@@ -236,7 +236,7 @@ def test_signalled_command_leaves_no_files(work: Path, number: signal.Signals, c
             assert process.poll() is None
             time.sleep(0.005)
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode == code
     assert not any(spare.iterdir())
     assert not any(work.iterdir())

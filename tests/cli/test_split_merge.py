@@ -227,7 +227,7 @@ def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], whe
             assert process.stderr
             assert "once the server returns its id" in process.stderr.readline()
             released.set()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     released.set()
     assert (process.returncode, out) == (130, "")
     assert err.endswith("The job 3 is cancelled.\ninterrupted\n")

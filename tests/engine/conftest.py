@@ -37,6 +37,9 @@ CELLS = st.one_of(
 TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=30))
 Row = tuple[Cell, ...]
 
+PATIENCE_S = 60
+"""Seconds after which a test no longer waits."""
+
 OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
 
 
@@ -48,11 +51,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
 
     async def tidy() -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(2 * PATIENCE_S):
             await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
-            await asyncio.wait(tasks, timeout=2)
+            await asyncio.wait(tasks, timeout=PATIENCE_S)
         assert not [task for task in tasks if not task.done()]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -150,13 +153,18 @@ async def query_rows(session: Session, sql: str, timeout_s: float = 30, limit: i
     return await all_rows(session.query(sql, limit=limit, timeout_s=timeout_s))
 
 
+async def in_time(awaited: Awaitable[Any]) -> Any:
+    """Await something that would never end if it failed; the limit is for slow machines."""
+    return await within(PATIENCE_S, awaited)
+
+
 async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
     """Await something that must not take longer."""
     async with asyncio.timeout(seconds):
         return await awaited
 
 
-async def gone(session: Session, within_s: float = 5) -> bool:
+async def gone(session: Session, within_s: float = PATIENCE_S) -> bool:
     """Return whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
     with suppress(TimeoutError):
         await within(within_s, session.ended())

@@ -15,7 +15,7 @@ from service.engine.fleet import Fleet
 from service.engine.relay import Relay
 from service.engine.session import Session, SessionState
 from service.trace.errors import EngineFailed, QueryTimeout, RequestRefused, SqlError, SqlRefused
-from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, all_rows, limits, query_rows, within
+from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, all_rows, in_time, limits, query_rows
 from tests.engine.sqlite_engine import SqliteDriver, SqliteEngine
 
 EVENTS = [{"name": name, "ts": ts, "dur": 1} for ts, name in enumerate(["add", "mul", "add"])]
@@ -52,14 +52,14 @@ async def test_session_limits_queries_and_reports_their_errors() -> None:
     async with fleet_of() as fleet:
         session = fleet.open("a", "a", document)
         result = session.query(ENDLESS_ROWS, limit=150, timeout_s=30)
-        assert await within(5, all_rows(result)) == [(number,) for number in range(1, 151)]
+        assert await in_time(all_rows(result)) == [(number,) for number in range(1, 151)]
         assert result.truncated
         with pytest.raises(SqlError, match="no such column: nope"):
             await query_rows(session, "SELECT nope")
         with pytest.raises(SqlRefused, match="ATTACH"):
             await query_rows(session, "ATTACH '/x' AS y")
         with pytest.raises(QueryTimeout):
-            await within(5, query_rows(session, ENDLESS, timeout_s=0.2))
+            await in_time(query_rows(session, ENDLESS, timeout_s=0.2))
         assert await query_rows(session, "SELECT 1") == [(1,)]
 
 
@@ -97,7 +97,7 @@ async def test_fleet_replaces_ended_engines_and_evicts_idle_ones() -> None:
         assert isinstance(first._engine, SqliteEngine)
         first._engine.kill()
         with pytest.raises(EngineFailed, match="was ended"):
-            await within(5, all_rows(running))
+            await in_time(all_rows(running))
         assert first.state is SessionState.FAILED
         second = fleet.open("a", "a", document)
         assert await query_rows(second, "SELECT 1") == [(1,)]
@@ -128,7 +128,7 @@ async def test_client_that_leaves_stops_its_request() -> None:
         leaving = asyncio.create_task(anext(answers))
         await asyncio.wait([leaving], timeout=0.1)
         leaving.cancel()
-        assert await within(5, query_rows(session, "SELECT 1")) == [(1,)]
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]
 
 
 async def test_relay_refuses_an_engine_without_a_protocol_for_uis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from service.engine.trace_processor import wire
 from service.engine.trace_processor.rpc import PerfettoRequest
 from service.engine.trace_processor.wire import Deframer
 from service.trace.errors import EngineFailed, RequestRefused
-from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, query_rows, within
+from tests.engine.conftest import ENDLESS, ENDLESS_ROWS, OpenSession, in_time, query_rows
 
 LISTED_TABLES = "SELECT name FROM sqlite_master"
 FUNCTION = "CREATE PERFETTO FUNCTION twice(x LONG) RETURNS LONG AS SELECT $x * 2"
@@ -82,7 +82,7 @@ async def test_status_has_the_version_and_no_trace(open_session: OpenSession) ->
 async def test_status_does_not_wait_for_a_running_query(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
-        assert await within(1, exchange(Relay(session), wire.request(wire.GET_STATUS)))
+        assert await in_time(exchange(Relay(session), wire.request(wire.GET_STATUS)))
         running.close()
 
 
@@ -123,7 +123,7 @@ async def test_objects_of_a_tab_are_dropped_when_it_leaves(open_session: OpenSes
             await exchange(tab, query("CREATE TABLE mine AS SELECT 1 AS x; CREATE VIEW seen AS SELECT x FROM mine"))
         assert len(await query_rows(session, LISTED_TABLES)) == len(before) + 4
         session.forget(first.client)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(await query_rows(session, LISTED_TABLES)) > len(before) + 2:
                 pass
         (message,) = await exchange(second, query("SELECT x FROM seen"))
@@ -165,7 +165,7 @@ async def test_tab_that_leaves_stops_its_query(open_session: OpenSession) -> Non
         await asyncio.wait([waiting], timeout=0.1)
         assert not waiting.done()
         leaving.cancel()
-        assert await within(2, waiting) == [(1,)]
+        assert await in_time(waiting) == [(1,)]
 
 
 @pytest.mark.parametrize("bound", ["BUFFER_MAX", "BUFFERS_MAX"])
@@ -176,7 +176,7 @@ async def test_slow_reader_is_disconnected(
     async with open_session() as session:
         answers = ask(session, PerfettoRequest(query(ENDLESS_ROWS)))
         await anext(answers)
-        assert await within(5, query_rows(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
         with pytest.raises(EngineFailed, match="does not read"):
             [_ async for _ in answers]
         assert session.limits.response_buffers.total == 0
@@ -184,7 +184,7 @@ async def test_slow_reader_is_disconnected(
 
 async def test_tab_receives_a_timeout_and_stays_connected(open_session: OpenSession) -> None:
     async with open_session(ui_timeout_s=0.3) as session:
-        late, after = await within(5, exchange(Relay(session), query(ENDLESS), query("SELECT 1")))
+        late, after = await in_time(exchange(Relay(session), query(ENDLESS), query("SELECT 1")))
         assert late.query_result.error == "The query was stopped after 0.3 s."
         assert wire.is_last(late)
         assert cells(after) == [1]

@@ -14,7 +14,7 @@ from service.engine.result import BLOB, DOUBLE, INTEGER, STRING, Batch, Result
 from service.engine.spool import MEMORY_MAX, SpoolBudget
 from service.engine.trace_processor.cells import ProtoCells
 from service.trace.errors import DiskFull, EngineFailed, ResultTooLarge
-from tests.engine.conftest import TABLES, Row, answer, cells_batch, within
+from tests.engine.conftest import TABLES, Row, answer, cells_batch, in_time
 
 
 def result_of(
@@ -170,7 +170,7 @@ async def test_reader_follows_while_rows_arrive() -> None:
     await asyncio.wait([waiting], timeout=0)
     assert not waiting.done()
     result.add(answer((2,)))
-    assert (await within(1, waiting)).columns() == [[2]]
+    assert (await in_time(waiting)).columns() == [[2]]
     result.finish()
     assert [_ async for _ in batches] == []
     result.close()
@@ -192,10 +192,10 @@ async def test_first_returns_with_the_first_row_and_complete_with_the_last() -> 
     result = result_of(done=False)
     first, complete = asyncio.create_task(result.first()), asyncio.create_task(result.complete())
     result.add(answer((1,), names=("x",)))
-    await within(1, first)
+    await in_time(first)
     assert not complete.done()
     result.finish()
-    await within(1, complete)
+    await in_time(complete)
     result.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 from service.engine.scheduler import BULK_AFTER, AnyExchange, Exchange, RequestScheduler
 from service.engine.session import Query
 from service.trace.errors import EngineBusy, EngineFailed, EngineUnavailable, QueryTimeout
-from tests.engine.conftest import within
+from tests.engine.conftest import in_time
 
 
 def exchange(name: str = "", client: str = "", bulk: bool = True) -> AnyExchange:
@@ -86,7 +86,7 @@ async def test_engine_that_waits_gets_the_next_request() -> None:
     abandoned.abandon()
     scheduler.put(abandoned)
     scheduler.put(queued)
-    assert await within(1, waiting) is queued
+    assert await in_time(waiting) is queued
 
 
 async def test_failure_is_raised_while_waiting_for_a_request() -> None:
@@ -95,7 +95,7 @@ async def test_failure_is_raised_while_waiting_for_a_request() -> None:
     await asyncio.sleep(0)
     scheduler.fail(EngineFailed("It died."))
     with pytest.raises(EngineFailed, match="It died"):
-        await within(1, waiting)
+        await in_time(waiting)
 
 
 async def test_drained_queue_is_empty() -> None:
@@ -118,7 +118,7 @@ async def test_request_ends_exactly_once() -> None:
 async def test_request_ends_at_its_deadline_while_it_waits() -> None:
     ended = asyncio.get_running_loop().create_future()
     Exchange(Query("SELECT 1"), ended.set_result, ended.set_result).set_deadline(0.01)
-    assert isinstance(await within(1, ended), QueryTimeout)
+    assert isinstance(await in_time(ended), QueryTimeout)
 
 
 async def test_request_that_has_ended_has_no_deadline() -> None:

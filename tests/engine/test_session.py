@@ -31,6 +31,7 @@ from tests.engine.conftest import (
     OpenSession,
     all_rows,
     gone,
+    in_time,
     query_rows,
     session_of,
     within,
@@ -100,7 +101,7 @@ async def test_real_engine_reports_why_it_can_not_load(open_session: OpenSession
 async def test_load_has_a_deadline(open_session: OpenSession, one_event: Path) -> None:
     async with open_session(one_event, DOUBLES / "mute", load_timeout_s=0.3) as session:
         with pytest.raises(EngineFailed, match=r"not loaded in 0\.3 s"):
-            await within(5, session.settled())
+            await in_time(session.settled())
         assert session.pid
         assert await gone(session)
 
@@ -117,9 +118,9 @@ async def test_closing_a_new_session_ends_its_requests(engine: Path) -> None:
     result = session.query("SELECT 1", limit=None, timeout_s=30)
     await session.close()
     with pytest.raises(EngineFailed, match="was closed"):
-        await within(1, waiting)
+        await in_time(waiting)
     with pytest.raises(EngineFailed, match="was closed"):
-        await within(1, all_rows(result))
+        await in_time(all_rows(result))
 
 
 # -- answers -------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def test_sql_error_without_a_position_has_none() -> None:
 async def test_limit_stops_the_engine_and_truncates_the_result(open_session: OpenSession) -> None:
     async with open_session() as session:
         result = session.query(ENDLESS_ROWS, limit=10, timeout_s=30)
-        assert await within(5, all_rows(result)) == [(number,) for number in range(1, 11)]
+        assert await in_time(all_rows(result)) == [(number,) for number in range(1, 11)]
         assert result.truncated
         assert await query_rows(session, "SELECT 1") == [(1,)]
 
@@ -186,7 +187,7 @@ async def test_result_as_long_as_the_limit_is_not_truncated(open_session: OpenSe
 async def test_result_beyond_its_size_limit_is_refused(open_session: OpenSession) -> None:
     async with open_session(max_result_bytes=100_000) as session:
         with pytest.raises(ResultTooLarge, match="100000 bytes"):
-            await within(10, query_rows(session, ENDLESS_ROWS))
+            await in_time(query_rows(session, ENDLESS_ROWS))
         assert await query_rows(session, "SELECT 1") == [(1,)]
 
 
@@ -197,18 +198,18 @@ async def test_query_is_stopped_at_its_deadline_and_the_next_is_answered(open_se
     async with open_session() as session:
         for sql in (ENDLESS, ENDLESS_ROWS):
             with pytest.raises(QueryTimeout, match=r"after 0\.2 s"):
-                await within(3, query_rows(session, sql, timeout_s=0.2))
-            assert await within(1, query_rows(session, "SELECT 1")) == [(1,)]
+                await in_time(query_rows(session, sql, timeout_s=0.2))
+            assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]
 
 
 async def test_deadline_includes_the_time_in_the_queue(open_session: OpenSession) -> None:
     async with open_session() as session:
         running = session.query(ENDLESS, limit=None, timeout_s=30)
         with pytest.raises(QueryTimeout):
-            await within(2, query_rows(session, "SELECT 1", timeout_s=0.2))
+            await in_time(query_rows(session, "SELECT 1", timeout_s=0.2))
         assert not running.done
         running.close()
-        assert await within(2, query_rows(session, "SELECT 1")) == [(1,)]
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]
 
 
 async def test_query_abandoned_in_the_queue_never_runs(open_session: OpenSession) -> None:
@@ -218,7 +219,7 @@ async def test_query_abandoned_in_the_queue_never_runs(open_session: OpenSession
         dropped.close()
         assert dropped.done
         running.close()
-        assert await within(2, query_rows(session, "SELECT count(*) FROM sqlite_master WHERE name = 'never'")) == [(0,)]
+        assert await in_time(query_rows(session, "SELECT count(*) FROM sqlite_master WHERE name = 'never'")) == [(0,)]
 
 
 async def test_running_query_is_stopped_when_abandoned(open_session: OpenSession) -> None:
@@ -226,13 +227,13 @@ async def test_running_query_is_stopped_when_abandoned(open_session: OpenSession
         result = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await result.first()
         result.close()
-        assert await within(2, query_rows(session, "SELECT 1")) == [(1,)]
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]
 
 
 async def test_query_abandoned_during_the_load_never_runs(open_session: OpenSession) -> None:
     async with open_session() as session:
         session.query(ENDLESS, limit=None, timeout_s=30).close()
-        assert await within(10, query_rows(session, "SELECT 1")) == [(1,)]
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]
 
 
 async def test_late_response_is_not_taken_for_that_of_the_next_query(
@@ -254,7 +255,7 @@ async def test_engine_that_ignores_interrupts_is_killed(
     async with open_session(one_event, DOUBLES / "deaf") as session:
         await session.settled()
         with pytest.raises(QueryTimeout):
-            await within(3, query_rows(session, "SELECT 1", timeout_s=0.1))
+            await in_time(query_rows(session, "SELECT 1", timeout_s=0.1))
         assert session.state is SessionState.FAILED
         assert await gone(session)
 
@@ -270,7 +271,7 @@ async def test_killed_engine_fails_running_and_waiting_requests(open_session: Op
         psutil.Process(session.pid).kill()
         for result in (running, waiting):
             with pytest.raises(EngineFailed, match="SIGKILL"):
-                await within(3, all_rows(result))
+                await in_time(all_rows(result))
         assert session.over
         with pytest.raises(EngineFailed, match="SIGKILL"):
             await query_rows(session, "SELECT 1")
@@ -290,7 +291,7 @@ async def test_misbehaving_engine_fails_its_session_with_the_reason(
 ) -> None:
     async with open_session(one_event, DOUBLES / double) as session:
         with pytest.raises(EngineFailed, match=reason):
-            await within(5, query_rows(session, "SELECT 1"))
+            await in_time(query_rows(session, "SELECT 1"))
         assert session.state is SessionState.FAILED
 
 
@@ -312,7 +313,7 @@ async def test_crash_of_an_idle_engine_is_noticed(open_session: OpenSession, cap
     async with open_session() as session:
         await session.settled()
         psutil.Process(session.pid).kill()
-        await within(3, session.ended())
+        await in_time(session.ended())
         assert session.state is SessionState.FAILED
         assert "was killed by SIGKILL" in caplog.text
         with pytest.raises(EngineFailed, match="SIGKILL"):
@@ -325,7 +326,7 @@ async def test_error_of_a_crash_allows_a_retry_only_after_a_load(open_session: O
         await running.first()
         psutil.Process(session.pid).kill()
         with pytest.raises(EngineFailed) as failed:
-            await within(3, all_rows(running))
+            await in_time(all_rows(running))
         assert failed.value.extra["retry_after_s"] == 1
     async with open_session(one_event, DOUBLES / "failing") as session:
         with pytest.raises(EngineFailed) as failed:
@@ -342,7 +343,7 @@ async def test_engine_beyond_its_memory_limit_is_ended(
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "greedy", memory_limit_bytes=200_000_000) as session:
         with pytest.raises(EngineOutOfMemory, match="exceeded the 190 MiB") as outgrew:
-            await within(5, query_rows(session, "SELECT 1"))
+            await in_time(query_rows(session, "SELECT 1"))
         assert outgrew.value.extra["limit_bytes"] == 200_000_000
         assert outgrew.value.extra["memory_bytes"] > 200_000_000
         assert (session.peak_bytes or 0) > 200_000_000
@@ -368,7 +369,7 @@ async def test_crash_for_lack_of_memory_is_reported_as_such(open_session: OpenSe
         session._engine.limit_memory(100_000_000)
         rows = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 20000000)")
         with pytest.raises(EngineOutOfMemory, match="exceeded the 95 MiB"):
-            await within(10, query_rows(session, f"CREATE PERFETTO TABLE much AS {rows}"))
+            await in_time(query_rows(session, f"CREATE PERFETTO TABLE much AS {rows}"))
 
 
 async def test_stalled_load_is_ended_with_an_error(
@@ -377,7 +378,7 @@ async def test_stalled_load_is_ended_with_an_error(
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
         with pytest.raises(EngineStalled, match=r"no progress for 0\.3 s") as stuck:
-            await within(10, session.settled())
+            await in_time(session.settled())
         assert stuck.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
         assert await gone(session)
 
@@ -390,7 +391,7 @@ async def test_document_that_stalls_the_real_engine_is_ended_with_an_error(
     trace.write_text('{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":1,"ts":0,"args":{"name":NaN}}]}')
     async with open_session(trace, stall_s=0.3) as session:
         with pytest.raises(EngineStalled):
-            await within(10, session.settled())
+            await in_time(session.settled())
         assert await gone(session)
 
 
@@ -445,7 +446,7 @@ async def test_full_queue_is_reported_at_once(open_session: OpenSession) -> None
         waiting = [session.query("SELECT 1", limit=None, timeout_s=30) for _ in range(2)]
         assert session.waiting == 2
         with pytest.raises(EngineBusy):
-            await within(1, query_rows(session, "SELECT 1"))
+            await in_time(query_rows(session, "SELECT 1"))
         running.close()
         assert [await all_rows(result) for result in waiting] == [[(1,)]] * 2
 

@@ -10,7 +10,7 @@ import pytest
 from service.engine.trace_processor.process import TraceProcessor
 from service.engine.warm import WarmEngine
 from service.trace.errors import EngineUnavailable
-from tests.engine.conftest import DOUBLES, Driver, within
+from tests.engine.conftest import DOUBLES, Driver, in_time
 
 Started = Callable[[], set[int]]
 
@@ -25,7 +25,7 @@ def started() -> Started:
 async def test_each_caller_gets_an_engine_of_its_own(engine: Path) -> None:
     warm = WarmEngine(Driver(lambda: engine), 1.0)
     warm.prepare(engine)
-    engines = await within(10, asyncio.gather(*(warm.take(engine) for _ in range(3))))
+    engines = await in_time(asyncio.gather(*(warm.take(engine) for _ in range(3))))
     assert len({process.pid for process in engines}) == 3
     assert warm.memory_bytes == 0
     for process in engines:
@@ -55,7 +55,7 @@ async def test_unused_engine_is_stopped(engine: Path, started: Started) -> None:
     warm = WarmEngine(Driver(lambda: engine), 1.0)
     await warm.close()  # there is none
     warm.prepare(engine)
-    await within(5, warm.close())
+    await in_time(warm.close())
     assert started() == set()
 
 

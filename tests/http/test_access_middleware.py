@@ -152,7 +152,7 @@ def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Se
 
     def command(*arguments: str) -> str:
         line = [sys.executable, "-m", "service", "token", *arguments, "--data", str(server.data)]
-        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
 
     def status(token: str) -> int:
         return server.api.get("/traces", headers={"Authorization": f"Bearer {token}"}).status_code
@@ -176,7 +176,7 @@ def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Se
 def test_server_on_all_addresses_needs_a_token_to_start(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     line = [sys.executable, "-m", "service", "serve", "--host", "0.0.0.0", "--port", "0", "--perfetto-port", "0"]
     done = subprocess.run(
-        [*line, "--data", str(tmp_path / "data")], capture_output=True, text=True, timeout=30, check=False
+        [*line, "--data", str(tmp_path / "data")], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
     assert "tracedock token add NAME --scope write" in " ".join(done.stderr.split())

@@ -90,7 +90,7 @@ class Listener(Door):
     def ask(self, sql: str) -> str:
         body = wire.QueryArgs(sql_query=sql).SerializeToString()
         try:
-            answer = httpx.post(f"http://127.0.0.1:{self.port}/query", content=body, timeout=30, trust_env=False)
+            answer = httpx.post(f"http://127.0.0.1:{self.port}/query", content=body, timeout=120, trust_env=False)
         except httpx.RemoteProtocolError as error:
             return str(error)
         return str(wire.QueryResult.FromString(answer.content).error)

@@ -221,7 +221,7 @@ def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing
     content = bytes(50_000_000)
     before = files(small_server)
     headers = {"Connection": "close"} if closing else {}
-    with httpx.Client(trust_env=False, timeout=30) as client:
+    with httpx.Client(trust_env=False, timeout=120) as client:
         answer = client.put(
             f"{small_server.url}/api/v1/traces/huge",
             content=content if framing == "length" else chunks(content),

@@ -43,7 +43,7 @@ def processes() -> list[psutil.Process]:
 
 async def until(count: int) -> list[psutil.Process]:
     """Return the processes once their number is `count`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(children := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
     return children
@@ -147,7 +147,7 @@ def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
     async def use(questions: Analyses) -> None:
         await answer_json(questions, trace)
         [before] = processes()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while before in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
         await until(int(keep_ready))
@@ -226,7 +226,7 @@ def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: P
         [process] = processes()
         assert questions._starting
         questions._starting.result()._child.close_input()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while process in processes():  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
 

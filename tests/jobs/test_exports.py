@@ -105,7 +105,7 @@ def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> 
 
 async def appeared(count: int) -> list[psutil.Process]:
     """Return the exports once their number is `count`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(children := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
     return children

@@ -77,7 +77,7 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
 
 async def appeared(count: int) -> list[psutil.Process]:
     """Return the children once their number is `count`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(children := workers()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
     return children

@@ -52,7 +52,7 @@ def test_token_file_holds_no_secret_and_only_its_owner_has_access(tokens: Tokens
 def test_changes_by_another_process_are_seen_at_once(tokens: Tokens, path: Path) -> None:
     def elsewhere(change: str) -> None:
         script = f"from service.store.tokens import *; {change}"
-        subprocess.run([sys.executable, "-c", script, path], check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", script, path], check=True, timeout=120)
 
     assert tokens.all() == ()
     elsewhere("import sys; from pathlib import Path; Tokens(Path(sys.argv[1])).add('ci', Scope.READ)")
