@@ -202,7 +202,7 @@ class AttributionOracle:
         return regions
 
     def step(self, event: "Event") -> int | None:
-        """The step to which an event belongs: that of its launch or of its annotation on the host, or else the one it begins in."""
+        """The step to which an event belongs: that of its launch or host annotation, or else where it begins."""
         cause: Event | None = None
         if event.ph == "X" and event.start is not None:
             if event.cat in WORK | {"cuda_sync"}:
