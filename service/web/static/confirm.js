@@ -55,7 +55,7 @@ async function ignoreIfGone(code, deletion) {
 }
 
 /**
- * Ask in the dialog, and run the action if it is confirmed. Resolves to true once the action has succeeded.
+ * Ask in the dialog, and run the action on confirmation. Resolves to true if it succeeded, or to false if it was cancelled.
  * @param {{ title: string, text: string, verb: string, act: () => Promise<void> }} question
  * @returns {Promise<boolean>}
  */
