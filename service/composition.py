@@ -12,7 +12,7 @@ from service.engine.trace_processor.driver import TraceProcessorDriver
 from service.http.authentication import Authenticator
 from service.http.hosts import Hosts
 from service.http.listener_state import ListenerState
-from service.http.server.inbox import TOTAL_MAX, ByteBudget
+from service.http.server.inbox import TOTAL_MAX_BYTES, ByteBudget
 from service.http.services import Services
 from service.jobs.analyses import Analyses
 from service.jobs.derivation_jobs import DerivationJobs
@@ -176,7 +176,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         analyses=analyses,
         fleet=fleet,
         listener=listener,
-        unanswered=ByteBudget(TOTAL_MAX),
+        unanswered=ByteBudget(TOTAL_MAX_BYTES),
         trace_operations=trace_operations,
         group_operations=GroupOperations(groups, catalog, folder, trace_operations),
         session_operations=SessionOperations(trace_operations, folder, fleet, renderings),

@@ -134,12 +134,12 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="annotations",
-    answers="How much time is spent in the regions that the program names?",
+    short_question="How much time is spent in the regions that the program names?",
     definition="Of each rank, on the host and on the GPU: the regions of record_function and ProfilerStep by name, and"
     " by those that they are nested in on their thread or stream. A region's own time is without those nested in it.",
     source="https://hta.readthedocs.io/en/latest/source/features/user_annotations.html",
     tables={"annotations": ANNOTATIONS, "nested": NESTED},
     parameters=AnnotationParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

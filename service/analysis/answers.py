@@ -43,7 +43,7 @@ class Answer:
     def columns(self, table: str) -> Columns:
         """Return the columns of a table."""
         columns = self.question.tables[table]
-        return with_cycle(columns) if self.cycles > 1 and not self.question.compared else columns
+        return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
     def as_json(self) -> bytes:
         """Write the answer as a JSON object."""
@@ -138,7 +138,7 @@ def answer_question(
     if not answers:
         raise NotApplicable(skipped[0]["reason"])
     answer = Answer(question, parameters, {}, skipped, cycles=count)
-    if question.compared:
+    if question.compare_sides:
         sides = [trace.is_base for trace, tables in zip(ranks, results, strict=True) if isinstance(tables, dict)]
         comparison = _compared(question, parameters, answers, sides)
         answer.tables, answer.notes = comparison.tables, comparison.notes
@@ -159,7 +159,7 @@ def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> dic
 
 def _cycles(question: Question, ranks: Sequence[AnalysisInput]) -> tuple[list[int], int]:
     """Return the cycle of each trace, and the number of cycles; two sides are numbered separately."""
-    if not question.compared:
+    if not question.compare_sides:
         cycles = cycles_of([trace.summary for trace in ranks])
         return cycles.numbers, cycles.count
     numbers, count = [0] * len(ranks), 0
@@ -174,7 +174,7 @@ def _cycles(question: Question, ranks: Sequence[AnalysisInput]) -> tuple[list[in
 
 def _together(question: Question, parameters: Parameters, answers: Sequence[RankAnswer], cycles: int) -> Tables:
     """Combine the answers of all ranks, separately for each cycle: collectives connect only ranks of one cycle."""
-    join = question.joined or (lambda tables, _: concatenated(tables))
+    join = question.join_ranks or (lambda tables, _: concatenated(tables))
     if cycles == 1:
         return join([answer.tables for answer in answers], parameters)
     by_cycle = []
@@ -200,10 +200,10 @@ def _compared(
     for side, name in zip(sides, ("the base", "the other side"), strict=True):
         if not side:
             raise NotApplicable(f"No trace of {name} has what is compared.")
-    if question.compared is None:
+    if question.compare_sides is None:
         raise RuntimeError("only questions that compare two sides come here")
     base, other = sides
-    return question.compared(base, other, parameters)
+    return question.compare_sides(base, other, parameters)
 
 
 def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[AnalysisInput]:
@@ -212,7 +212,7 @@ def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[A
     Raises:
         BadAnalysisRequest: the question compares two sides, and there are not two.
     """
-    if question.compared and not any(trace.is_base for trace in traces):
+    if question.compare_sides and not any(trace.is_base for trace in traces):
         if len(traces) != 2:
             given = f"{len(traces)} traces were" if len(traces) > 1 else "1 trace was"
             raise BadAnalysisRequest(
@@ -220,7 +220,7 @@ def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[A
                 " base, a trace or a group, with `base`: all others are compared with it."
             )
         traces = [replace(traces[0], is_base=True), traces[1]]
-    elif question.compared and all(trace.is_base for trace in traces):
+    elif question.compare_sides and all(trace.is_base for trace in traces):
         raise BadAnalysisRequest(
             f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}."
         )
@@ -255,7 +255,7 @@ def described(question: Question) -> dict[str, Any]:
     """Describe a question as JSON values."""
     return {
         "name": question.name,
-        "answers": question.answers,
+        "answers": question.short_question,
         "definition": question.definition,
         "source": question.source,
         "parameters": question.parameters.model_json_schema().get("properties", {}),
@@ -265,14 +265,14 @@ def described(question: Question) -> dict[str, Any]:
 
 def _missing(question: Question, scope: Scope) -> str | None:
     """Return the reason why a question does not apply to a single trace, or None."""
-    if question.compared:
+    if question.compare_sides:
         return "It takes two sides: name another trace with `traces`, or a trace or group to compare with as `base`."
-    return question.missing(scope)
+    return question.inapplicable_reason(scope)
 
 
 def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
     """Return the tables of a rank, or the reason why there are none."""
-    if reason := question.missing(scope):
+    if reason := question.inapplicable_reason(scope):
         return reason
     tables = question.answer(scope, parameters)
     return (

@@ -117,7 +117,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="collectives",
-    answers="Which collectives are slow, and which ranks are late?",
+    short_question="Which collectives are slow, and which ranks are late?",
     definition="A collective is the set of kernels of several ranks that agree in process group and Seq, or in their"
     " place among those of the group where Seq is not recorded. If all ranks of the group are seen, its latency is the"
     " shortest duration of a rank, a rank waits from its own start to the last start, and its lateness is attributed to"
@@ -126,8 +126,8 @@ QUESTION = Question(
     source="https://github.com/AMD-AGI/TraceLens/blob/171dd74721ca1ec45709e5805b68ae1f65e27811/TraceLens/NcclAnalyser/nccl_analyser.py",
     tables=TABLES,
     parameters=CollectiveParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
-    joined=joined,
+    join_ranks=joined,
     cost=1,
 )

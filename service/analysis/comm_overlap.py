@@ -40,12 +40,12 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="comm_overlap",
-    answers="Is communication hidden behind computing?",
+    short_question="Is communication hidden behind computing?",
     definition="Of each rank and device: the time in which computing and communication run at once, as a share of the"
     " time in which any communication runs.",
     source="https://hta.readthedocs.io/en/latest/source/features/comm_comp_overlap.html",
     tables={"overlap": COLUMNS},
     parameters=WorkParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

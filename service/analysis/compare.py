@@ -277,7 +277,7 @@ TABLES: Mapping[str, Columns] = {
 
 QUESTION = Question(
     name="compare",
-    answers="What changed between two traces, or two runs?",
+    short_question="What changed between two traces, or two runs?",
     definition="Exactly two sides: `base` names the traces or the group of one; of two traces without it, the first is"
     " the base. Ranks of the sides are matched by rank, and what has no counterpart is in `skipped`. Of each kernel,"
     " copy, memset, operator, annotation and call of a runtime or driver, by name: how often and how long, and the"
@@ -288,7 +288,7 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/trace_diff.html",
     tables=TABLES,
     parameters=CompareParameters,
-    missing=steps.missing,
+    inapplicable_reason=steps.missing,
     answer=answer,
-    compared=compared,
+    compare_sides=compared,
 )

@@ -167,7 +167,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="counters",
-    answers="What did CUPTI's range profiler count, and for which operator?",
+    short_question="What did CUPTI's range profiler count, and for which operator?",
     definition="Of each metric: its sum, mean, least and greatest value over the ranges of a kernel, by the operators"
     " around its launch. The profiler makes a range of each kernel that is launched; as in HTA the first range in order"
     " of time is of the first launch, if there are as many of both. A call that launches a kernel for another call is"
@@ -175,6 +175,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/cupti_counter_analysis.html",
     tables={"counters": COUNTERS, "ranges": RANGES, "totals": TOTALS},
     parameters=CounterParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

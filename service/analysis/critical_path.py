@@ -90,7 +90,7 @@ def missing(scope: Scope) -> str | None:
 TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}
 QUESTION = Question(
     name="critical_path",
-    answers="What bounds the step?",
+    short_question="What bounds the step?",
     definition="The longest path forward in time through a graph of the trace. Its points are the starts and ends of"
     " operators, runtime calls and device work. On a thread each point leads to the next; the time counts inside"
     " slices and not between them. Threads of the autograd engine start after the last point of the thread that calls"
@@ -107,7 +107,7 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/lightweight_critical_path_analysis.html",
     tables=TABLES,
     parameters=CriticalPathParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
     cost=7,
 )

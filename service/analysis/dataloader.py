@@ -95,12 +95,12 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="dataloader",
-    answers="Is loading data the bottleneck?",
+    short_question="Is loading data the bottleneck?",
     definition="Of each step: the time in enumerate(DataLoader)#….__next__, and how much of it no device works: that is"
     " what faster loading could save. A step lasts until the host and all that was launched in it are done.",
     source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     tables={"steps": _STEPS, "loaders": _LOADERS},
     parameters=StepParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

@@ -141,7 +141,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="gpu_summary",
-    answers="How well is the GPU used?",
+    short_question="How well is the GPU used?",
     definition="Of each GPU, from the start of the first step to the end of the last: utilization is the share of the"
     " time with a kernel; SM efficiency the mean of the blocks per SM of all kernels at once, at most 1; occupancy that"
     " of kernels, each by its time. Blocks per SM and occupancy are the profiler's estimates.",
@@ -149,6 +149,6 @@ QUESTION = Question(
     "torch_tb_profiler/profiler/gpu_metrics_parser.py",
     tables={"gpus": COLUMNS},
     parameters=StepParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

@@ -97,7 +97,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="idle_breakdown",
-    answers="Why does a stream of a GPU idle?",
+    short_question="Why does a stream of a GPU idle?",
     definition="Of each rank, device and stream: the gaps in which nothing of it runs, before the work that ends them."
     " A gap is the host's (host_wait) if that work was launched after the gap began; else it is the cost of the launch"
     " (kernel_wait) if it is short; else other. With `types=hta` a gap follows the work that started before, even if"
@@ -105,6 +105,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/idle_time_breakdown.html",
     tables={"breakdown": COLUMNS},
     parameters=IdleParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

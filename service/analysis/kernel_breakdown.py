@@ -241,7 +241,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="kernel_breakdown",
-    answers="Which kinds of work take the time of a GPU, and which kernels, launched how?",
+    short_question="Which kinds of work take the time of a GPU, and which kernels, launched how?",
     definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
     " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
     " and shared memory. The op is the innermost operator around the launch. Blocks per SM and occupancy are means that"
@@ -250,8 +250,8 @@ QUESTION = Question(
     tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS, "attribution": ATTRIBUTION}
     | {"total_types": TOTAL_TYPES, "total_kernels": TOTAL_KERNELS},
     parameters=KernelParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
-    joined=lambda answers, parameters: joined(answers, parameters.top),
+    join_ranks=lambda answers, parameters: joined(answers, parameters.top),
     cost=6,
 )

@@ -116,7 +116,7 @@ def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tupl
 
 QUESTION = Question(
     name="kernel_sequences",
-    answers="Which sequences of kernels do operators launch, how often, and what do they cost?",
+    short_question="Which sequences of kernels do operators launch, how often, and what do they cost?",
     definition="Of each operator whose name contains `operator`, and that lies in no other such operator: the kernels,"
     " copies and memsets that calls in it launched, in order of their starts. Operators of one name with the same"
     " sequence are counted together; sequences of fewer than `min_length` are left out. HTA takes only the operators"
@@ -124,6 +124,6 @@ QUESTION = Question(
     source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
     tables={"sequences": SEQUENCES},
     parameters=SequenceParameters,
-    missing=no_launches_reason,
+    inapplicable_reason=no_launches_reason,
     answer=answer,
 )

@@ -154,13 +154,13 @@ def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
 
 QUESTION = Question(
     name="launch_stats",
-    answers="What does launching cost the host, and how long does work wait after it?",
+    short_question="What does launching cost the host, and how long does work wait after it?",
     definition="Of each rank: all work whose launch, a call of a runtime or driver with its correlation, is in the"
     " trace; how long call and work last, and how long after the end of the call the work starts. With `types=hta` only"
     " the calls of CUDA count that HTA knows.",
     source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
     tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
     parameters=LaunchParameters,
-    missing=no_launches_reason,
+    inapplicable_reason=no_launches_reason,
     answer=answer,
 )

@@ -138,7 +138,7 @@ TABLES = {
 }
 QUESTION = Question(
     name="memory",
-    answers="What holds memory?",
+    short_question="What holds memory?",
     definition="Each change counts for the innermost operator or annotation at that time on its thread, whose end is"
     " exclusive, and for all around that. An allocation is freed by the next change at its address on its device. A"
     " curve of more points than requested has the least and the most of each of equal intervals. A trace does not"
@@ -149,7 +149,7 @@ QUESTION = Question(
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables=TABLES,
     parameters=MemoryParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
     cost=4,
 )

@@ -104,7 +104,7 @@ def _depths(parents: list[int]) -> list[int]:
 
 QUESTION = Question(
     name="modules",
-    answers="Which nn.Module takes the time?",
+    short_question="Which nn.Module takes the time?",
     definition="Calls of modules, operators, annotations and calls of a runtime nest within their thread as for"
     " `operators`. A row is a module as called by the module of its parent row. Work on devices counts for the"
     " innermost module around its launch, or around its operator where the launch is not there, and for all modules"
@@ -112,7 +112,7 @@ QUESTION = Question(
     " number that began last.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables={"modules": MODULES, "attribution": ATTRIBUTION},
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
     cost=3,
 )

@@ -123,7 +123,7 @@ def _nodes(scope: Scope, plugin: bool) -> str:
 
 QUESTION = Question(
     name="operators",
-    answers="Which operator costs?",
+    short_question="Which operator costs?",
     definition="As torch's key_averages: slices of the host nest within their thread; a slice is no parent of one that"
     " ends after it; an only child of the same name is merged into its parent; a slice's own time is without its"
     " children. Work on devices counts for the innermost operator around its launch, for the launch itself where no"
@@ -132,7 +132,7 @@ QUESTION = Question(
     source="https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py",
     tables={"operators": OPERATORS, "totals": TOTALS, "attribution": ATTRIBUTION},
     parameters=OperatorParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
     cost=5,
 )

@@ -1,4 +1,4 @@
-"""The definition of an analysis: its question, its tables, and the functions that compute them."""
+"""The definition of an analysis: the question that it answers, its tables, and the functions that compute them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,46 +10,46 @@ from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.table import Columns, Tables
 
 if TYPE_CHECKING:
-    from service.analysis.facts.scope import Scope  # loads DuckDB, which descriptions of questions do without
+    from service.analysis.facts.scope import Scope  # loads DuckDB, which is not needed to describe questions
 
 __all__ = ["Comparison", "Parameters", "Question", "RankAnswer", "Tables", "WorkParameters", "concatenated"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """An analysis of a trace.
+    """A question about a trace, and the analysis that answers it.
 
     Args:
-        name: of the analysis in addresses.
-        answers: the question in a few words.
+        name: the name of the analysis in URLs.
+        short_question: the question in a few words.
         definition: exact description of the computation.
         source: URL of the origin of the definition.
-        tables: columns of each table of the answer; the first table is the main one.
-        missing: returns the reason why it does not apply to a trace, or None if it applies.
+        tables: the columns of each table of the answer, by the table's name; the main table comes first.
+        inapplicable_reason: returns the reason why the analysis does not apply to a trace, or None if it applies.
         answer: computes the tables of one rank.
-        parameters: model of its parameters.
-        joined: combines the tables of several ranks; by default it concatenates them.
-        compared: compares the tables of two sides, each with one or more ranks; None if it does not compare.
-        cost: relative duration on a large trace. Of the questions that wait, the costliest begins first, so that all
-            of them end soonest.
+        parameters: the model of the analysis's parameters.
+        join_ranks: combines the tables of several ranks; by default, they are concatenated.
+        compare_sides: compares the tables of two sides, each of one or more ranks; None for analyses of one side.
+        cost: relative duration on a large trace. The costliest of the waiting questions starts first, so that the
+            last of them ends as early as possible.
     """
 
     name: str
-    answers: str
+    short_question: str
     definition: str
     source: str
     tables: Mapping[str, Columns]
-    missing: "Callable[[Scope], str | None]"
+    inapplicable_reason: "Callable[[Scope], str | None]"
     answer: "Callable[[Scope, Any], Tables]"
     parameters: type[Parameters] = Parameters
-    joined: Callable[[Sequence[Tables], Any], Tables] | None = None
-    compared: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
+    join_ranks: Callable[[Sequence[Tables], Any], Tables] | None = None
+    compare_sides: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
     cost: int = 0
 
     @property
-    def traces(self) -> int:
-        """Least number of traces."""
-        return 2 if self.compared else 1
+    def min_traces(self) -> int:
+        """Least number of traces that the analysis takes."""
+        return 2 if self.compare_sides else 1
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class RankAnswer:
     """The tables of a rank.
 
     Args:
-        rank: of the trace, or None if it has none.
-        cycle: of the trace among the traces of its side.
-        name: of the trace.
-        tables: by name.
+        rank: the trace's rank, or None if it has none.
+        cycle: the number of the trace's cycle; the cycles of each side are numbered separately.
+        name: the trace's name.
+        tables: the tables by name.
         ask: runs a further query on the same rank.
     """
 
@@ -76,7 +76,7 @@ class Comparison:
     """Result of a comparison of two sides.
 
     Args:
-        tables: by name.
+        tables: the tables by name.
         notes: remarks for readers of the tables.
         skipped: ranks that were left out, each with the reason.
     """
@@ -87,5 +87,5 @@ class Comparison:
 
 
 def concatenated(answers: Sequence[Tables]) -> Tables:
-    """Concatenate the tables of each name."""
+    """Concatenate the tables that have the same name."""
     return {name: pa.concat_tables([tables[name] for tables in answers]) for name in answers[0]}

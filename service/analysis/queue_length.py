@@ -105,13 +105,13 @@ def _lengths(enqueued: Ints, dequeued: Ints) -> tuple[Ints, Ints]:
 
 QUESTION = Question(
     name="queue_length",
-    answers="Is the host ahead of the GPU, and how far?",
+    short_question="Is the host ahead of the GPU, and how far?",
     definition="Of each rank, device and stream: how much work has been launched and has not begun. The length grows by"
     " one when a call that launches work starts, for each work, and shrinks by one when the work does. With `types=hta`"
     " only the calls count that HTA knows.",
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=QueueParameters,
-    missing=no_launches_reason,
+    inapplicable_reason=no_launches_reason,
     answer=answer,
 )

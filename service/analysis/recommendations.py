@@ -256,7 +256,7 @@ def _capabilities(scope: Scope) -> list[float]:
 
 QUESTION = Question(
     name="recommendations",
-    answers="What should be done next?",
+    short_question="What should be done next?",
     definition="TensorBoard's rules: more than 5 % of the steps in a DataLoader, or 10 % in exposed communication; a"
     " kernel in less than half of the steps; operators that could use tensor cores, and none that does; more than 90 %"
     " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels show what"
@@ -266,7 +266,7 @@ QUESTION = Question(
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,
     parameters=StepParameters,
-    missing=missing_steps,
+    inapplicable_reason=missing_steps,
     answer=answer,
-    joined=joined,
+    join_ranks=joined,
 )

@@ -106,7 +106,7 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="steps",
-    answers="Where does a step go?",
+    short_question="Where does a step go?",
     definition="Of each step: how long a device computes; of the rest, how long it copies; and so on with memsets,"
     " communication, calls of a runtime, a DataLoader, operators and annotations, and what is left. A step lasts until"
     " the host and all that was launched in it are done, and the next one starts there. A trace with no steps is one.",
@@ -114,7 +114,7 @@ QUESTION = Question(
     "torch_tb_profiler/profiler/overall_parser.py",
     tables={"steps": _STEPS, "average": _AVERAGE, "communication": _COMMUNICATION},
     parameters=StepParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
     cost=2,
 )

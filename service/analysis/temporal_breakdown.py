@@ -64,13 +64,13 @@ def missing(scope: Scope) -> str | None:
 
 QUESTION = Question(
     name="temporal_breakdown",
-    answers="Is the GPU computing, communicating, copying, or idle?",
+    short_question="Is the GPU computing, communicating, copying, or idle?",
     definition="Of each rank and device: the span is from the start of its first work to the end of its last; idle is"
     " the part of the span that no work covers; a moment counts as computing if any work computes, else as"
     " communication, else as memory work.",
     source="https://hta.readthedocs.io/en/latest/source/features/temporal_breakdown.html",
     tables={"breakdown": COLUMNS},
     parameters=WorkParameters,
-    missing=missing,
+    inapplicable_reason=missing,
     answer=answer,
 )

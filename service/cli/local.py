@@ -141,7 +141,7 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     with _workspace() as work:
         question = question_of(name) if name else None
         values = parameters_of(question, parameters) if question else None
-        if base and not (question and question.compared):
+        if base and not (question and question.compare_sides):
             raise BadAnalysisRequest(f"{name} does not compare two sides; it takes no base.")
         parsed = None if selection is None else Selection.parsed(selection)
         with _ingested([*files, *base], work) as (_, sources):

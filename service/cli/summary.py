@@ -1,4 +1,4 @@
-"""Summary of a trace as named facts."""
+"""Facts and damage of a trace, as the command line shows them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, TypeAlias
 from service.cli.render import dashed, grouped, seconds, size, visible
 from service.cli.selection import as_text
 
-Fact: TypeAlias = tuple[str, Any, str]  # name, the exact value, the text for a terminal
+Fact: TypeAlias = tuple[str, Any, str]  # name, exact value for a pipe, text for a terminal
 
-_PLAIN = ("id", "name", "state", "created_at")
-_ORIGIN = ("format", "rank", "world_size", "backend", "host", "group", "parent")
-_MOST_COUNTS = 8
+_ALWAYS_SHOWN = ("id", "name", "state", "created_at")
+_SHOWN_IF_SET = ("format", "rank", "world_size", "backend", "host", "group", "parent")
+_SHOWN_COUNTS_MAX = 8
 
 
 def facts(trace: dict[str, Any]) -> Iterator[Fact]:
-    """Yield the facts of a trace; a pipe receives complete lists, a terminal their beginning."""
-    for name in _PLAIN:
+    """Yield the facts of a trace; values have complete lists, and texts only the beginning of long lists."""
+    for name in _ALWAYS_SHOWN:
         yield name, trace[name], dashed(trace[name])
     if trace["error"]:
         error = trace["error"]
@@ -28,7 +28,7 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
         )
     yield "size", trace["size"], f"{size(trace['size'])} ({grouped(trace['size'])} bytes)"
     yield "sha256", trace["sha256"], dashed(trace["sha256"])
-    for name in _ORIGIN:
+    for name in _SHOWN_IF_SET:
         if trace.get(name) is not None:
             yield name, trace[name], dashed(trace[name])
     if trace.get("selection") is not None:
@@ -41,11 +41,11 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
         text = _alignment(rank)
         yield "merged_rank", text, visible(text)
     for note in trace["health"].get("notes", []):
-        yield from _defect(note)
+        yield from _note_facts(note)
 
 
 def damage(trace: dict[str, Any]) -> str | None:
-    """Summarise refused and repaired events in a few words; None without any."""
+    """Summarise refused and repaired events in a few words; None if there are none."""
     health = trace["health"]
     refused = health.get("refused", 0)
     parts = [f"{grouped(refused)} refused"] if refused else []
@@ -57,7 +57,7 @@ def damage(trace: dict[str, Any]) -> str | None:
 
 
 def defects(trace: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each kind of refusal and repair, with its first place."""
+    """Yield a line for each kind of refusal and repair, with the offset of its first example."""
     for note in trace["health"].get("notes", []):
         if note["kind"] != "oddity":
             offsets = [example["offset"] for example in note["examples"] if example["offset"] is not None]
@@ -74,14 +74,14 @@ def _alignment(rank: dict[str, Any]) -> str:
     return f"{text}: {rank['name']}"
 
 
-def _defect(note: dict[str, Any]) -> Iterator[Fact]:
-    """Yield a case of refused, repaired or odd content, then its examples."""
+def _note_facts(note: dict[str, Any]) -> Iterator[Fact]:
+    """Yield the fact of a health note, which counts refused, repaired or odd content, then its examples."""
     description = f"({note['code']}) {note['detail']}"
     yield note["kind"], f"{note['count']} {description}", f"{grouped(note['count'])} {visible(description)}"
     for example in note["examples"]:
         offset, text = example["offset"], example["text"] or ""
-        place = [] if offset is None else [f"byte {offset}:"]
-        exact = " ".join([*place, text])
+        prefix = [] if offset is None else [f"byte {offset}:"]
+        exact = " ".join([*prefix, text])
         yield "example", exact, f"  {visible(exact)}"
 
 
@@ -103,10 +103,10 @@ def _contents(trace: dict[str, Any]) -> Iterator[Fact]:
     yield _listed("processes", [f"{p['pid']} {p['labels'] or p['name'] or ''}".rstrip() for p in trace["processes"]])
     yield "threads", len(trace["threads"]), grouped(len(trace["threads"]))
     counts = sorted(trace["counts"].items(), key=lambda item: -item[1])
-    yield _listed("counts", [f"{kind} {count}" for kind, count in counts], _MOST_COUNTS)
+    yield _listed("counts", [f"{kind} {count}" for kind, count in counts], _SHOWN_COUNTS_MAX)
 
 
-def _listed(name: str, values: list[str], most: int = 12) -> Fact:
-    rest = len(values) - most
-    text = ", ".join(map(visible, values[:most])) + (f", and {rest} more" if rest > 0 else "")
+def _listed(name: str, values: list[str], shown_max: int = 12) -> Fact:
+    hidden = len(values) - shown_max
+    text = ", ".join(map(visible, values[:shown_max])) + (f", and {hidden} more" if hidden > 0 else "")
     return name, ",".join(values), text or "-"

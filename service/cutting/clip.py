@@ -19,24 +19,24 @@ _CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbati
 
 
 class SliceClipper:
-    """Incremental clipper: takes events in order of time, and returns them in order of time with their slices cut.
+    """Incremental clipper: takes and returns events sorted by time, and cuts their slices.
 
-    Slices outside of the selection's intervals, which its closure added, stay unchanged.
+    Slices outside of the selection's intervals stay unchanged: the closure added them.
     """
 
     def __init__(self, time: IntervalSet) -> None:
         self._time = time
-        self._pending: pa.Table | None = None  # slices whose new start lies after the events returned so far
+        self._pending: pa.Table | None = None  # events that later events may still precede
 
     def clip(self, table: pa.Table) -> pa.Table:
-        """Clip the next table; return the events that no later event can precede."""
+        """Clip the next table, and return the events so far that no later event can precede."""
         part = Part(0, 0, table)
         starts, ends = part.starts, part.ends
-        begins, stops = clipped_times(part, self._time)
-        changed = np.flatnonzero((begins != starts) | (stops != ends))
+        new_starts, new_ends = clipped_times(part, self._time)
+        changed = np.flatnonzero((new_starts != starts) | (new_ends != ends))
         if not len(changed) and self._pending is None:
             return table
-        cut = _cut(table, changed, begins[changed], (stops - begins)[changed])
+        cut = _cut(table, changed, new_starts[changed], (new_ends - new_starts)[changed])
         ordered, times = by_time(pa.concat_tables([self._pending, cut]) if self._pending else cut)
         ready = len(ordered)
         if part.has("ts_ns").all():  # more timed events may follow
@@ -51,14 +51,14 @@ class SliceClipper:
 
 def clipped_times(part: Part, time: IntervalSet) -> tuple[Ints, Ints]:
     """Return the start and the end of each event of a part in ns; slices that overlap `time` are cut to it."""
-    begins, stops = part.starts.copy(), part.ends.copy()
-    over = np.flatnonzero(part.slices & part.has("ts_ns") & time.meet(begins, stops))
-    begins[over], stops[over] = time.clipped(begins[over], stops[over])
-    return begins, stops
+    starts, ends = part.starts.copy(), part.ends.copy()
+    rows = np.flatnonzero(part.slices & part.has("ts_ns") & time.overlaps(starts, ends))
+    starts[rows], ends[rows] = time.clipped(starts[rows], ends[rows])
+    return starts, ends
 
 
 def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table:
-    """Return the table with new times and the mark in the given rows."""
+    """Return the table with new times, in ns, and the argument `MARK` in some rows."""
     if not len(rows):
         return table
     cells = {name: table[name].take(rows).to_pylist() for name in _CELLS}
@@ -68,10 +68,10 @@ def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table
     mask = np.zeros(len(table), np.bool_)
     mask[rows] = True
     for name in _CELLS:
-        place = table.schema.get_field_index(name)
-        kind = table.schema.field(place)
-        values = pa.array([event[name] for event in events], kind.type)
-        table = table.set_column(place, kind, pc.replace_with_mask(table[name].combine_chunks(), mask, values))
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        values = pa.array([event[name] for event in events], field.type)
+        table = table.set_column(index, field, pc.replace_with_mask(table[name].combine_chunks(), mask, values))
     return table
 
 
@@ -88,13 +88,13 @@ def _cut_event(event: dict[str, Any], start: int, duration: int) -> dict[str, An
 
 
 def _cut_text(text: str, start: int, duration: int) -> str:
-    """Return the JSON text of an event with a new start and duration, in ns, and the mark."""
+    """Return the JSON text of an event with a new start and duration, in ns, and the argument `MARK`."""
     times = {key: Number(decimal(ns, decimals_of(ns))) for key, ns in (("ts", start), ("dur", duration))}
     event = read(text)
-    mark = Members((key, value) for key, value in event if key in times)
-    marked = Members((key, times.get(key, value)) for key, value in event)
+    original = Members((key, value) for key, value in event if key in times)
+    changed = Members((key, times.get(key, value)) for key, value in event)
     args = dict(event).get("args", Members())
     if isinstance(args, Members):
-        marked = Members((key, value) for key, value in marked if key != "args")
-        marked.append(("args", Members([*args, (MARK, mark)])))
-    return written(marked)
+        changed = Members((key, value) for key, value in changed if key != "args")
+        changed.append(("args", Members([*args, (MARK, original)])))
+    return written(changed)

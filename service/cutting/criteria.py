@@ -1,4 +1,4 @@
-"""Compiled selections: the intervals and the predicates that a selection means for a given trace.
+"""Compiled selections: the time intervals and the predicates that implement a selection for a given trace.
 
 `service.cutting.rows` adds the closure.
 """
@@ -21,9 +21,11 @@ Entity = TypeVar("Entity")
 Predicate = Callable[[Part], Flags]
 
 SHOWN_MAX = 50
-"""Maximum of known values that an error lists."""
+"""Number of known values that an error lists."""
 _SHOWN_CHARACTERS_MAX = 256
+"""Length of the values that an error lists."""
 _COMPARED_MAX = 5000
+"""Number of known values that are compared with an unknown one; comparing all could take minutes."""
 
 _SINGULARS = {
     "steps": "step", "ranks": "rank", "devices": "device", "streams": "stream", "threads": "thread",
@@ -40,31 +42,31 @@ class IntervalSet:
 
     @property
     def is_limited(self) -> bool:
-        """Return whether they leave out any time."""
+        """Return whether the intervals leave out any time."""
         return self.intervals != (ALWAYS,)
 
-    def may_meet(self, span: Interval) -> bool:
-        """Return whether an event within a span may overlap them; both ends of the span are inclusive."""
+    def may_overlap(self, span: Interval) -> bool:
+        """Return whether an event within a span may overlap an interval; both ends of the span are inclusive."""
         return bool(span[0] < self._ends[-1] and span[1] >= self._starts[0])
 
-    def begins(self, starts: Ints) -> Flags:
-        """Flag the moments that they contain."""
-        return self.meet(starts, starts)
+    def contains(self, times: Ints) -> Flags:
+        """Flag the times that lie in an interval."""
+        return self.overlaps(times, times)
 
-    def meet(self, starts: Ints, ends: Ints) -> Flags:
-        """Flag the spans that overlap them; an empty span overlaps if they contain it."""
+    def overlaps(self, starts: Ints, ends: Ints) -> Flags:
+        """Flag the spans that overlap an interval; an empty span overlaps the interval that contains it."""
         at = np.searchsorted(self._starts, ends - (ends > starts), "right") - 1
         flags: Flags = (at >= 0) & (self._ends[at] > starts)
         return flags
 
-    def enclosed(self, starts: Ints, ends: Ints) -> Flags:
-        """Flag the spans that contain a whole interval."""
+    def enclosed_by(self, starts: Ints, ends: Ints) -> Flags:
+        """Flag the spans that enclose at least one whole interval."""
         at = np.minimum(np.searchsorted(self._starts, starts), len(self._starts) - 1)
         flags: Flags = (self._starts[at] >= starts) & (self._ends[at] <= ends)
         return flags
 
     def clipped(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Cut spans that overlap them to the first and the last interval that they meet."""
+        """Cut each span to the start of the first and the end of the last interval that it overlaps."""
         last = np.searchsorted(self._starts, ends - (ends > starts), "right") - 1
         first = np.searchsorted(self._ends, starts, "right")
         return np.maximum(starts, self._starts[first]), np.minimum(ends, self._ends[last])
@@ -75,19 +77,20 @@ class CompiledSelection:
 
     Args:
         parts: the trace's columns.
-        tracks: of the columns.
-        steps: of the events.
-        selection: to compile.
-        summary: of the trace, as in the catalog.
+        tracks: the tracks of the columns.
+        steps: the steps of the events.
+        selection: the selection to compile.
+        summary: the trace's summary, as in the catalog.
 
     Attributes:
-        time: of the window, without that of the excluded window.
-        enclosable: the time of the window and the steps, which the closure's annotations enclose; None without either.
-        columns: that the predicates read.
+        time: the time of the window without that of the excluded window.
+        time_with_steps: the part of `time` that lies in the selected steps; None if neither limits it. The closure
+            adds the annotations that enclose it.
+        columns: the columns that the predicates read.
 
     Raises:
-        BadSelection: its windows leave no time, or a pattern is invalid.
-        UnknownChoice: it names what the trace does not have.
+        BadSelection: the windows leave no time, or a pattern is invalid.
+        UnknownChoice: the selection has a value that the trace does not have.
     """
 
     def __init__(
@@ -106,19 +109,21 @@ class CompiledSelection:
         if not intervals:
             raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary["bounds"])
         self.time = IntervalSet(intervals)
-        enclosable = intervals
+        in_steps = intervals
         if selection.steps is not None:
-            enclosable = intersection(intervals, compiler.times_of_steps(selection.steps))
-        is_limited = enclosable and enclosable != [ALWAYS]
-        self.enclosable = IntervalSet(enclosable) if is_limited else None
+            in_steps = intersection(intervals, compiler.times_of_steps(selection.steps))
+        is_limited = in_steps and in_steps != [ALWAYS]
+        self.time_with_steps = IntervalSet(in_steps) if is_limited else None
         self.columns = compiler.columns | (lenient.columns if excluded else set())
-        self._linked = None if selection.steps is None else steps.parts_with_linked(selection.steps)
+        self._parts_with_work = None if selection.steps is None else steps.parts_with_linked(selection.steps)
 
-    def may_meet(self, index: int, span: Interval) -> bool:
-        """Return whether a part, whose events lie in a span of time, may have events that match."""
-        if not self.time.may_meet(span):
+    def may_match(self, index: int, span: Interval) -> bool:
+        """Return whether the part at an index, whose events lie in a span of time, may have events that match."""
+        if not self.time.may_overlap(span):
             return False
-        return self._linked is None or index in self._linked or bool(self.enclosable and self.enclosable.may_meet(span))
+        if self._parts_with_work is None or index in self._parts_with_work:
+            return True
+        return bool(self.time_with_steps and self.time_with_steps.may_overlap(span))
 
     @property
     def is_everything(self) -> bool:
@@ -126,12 +131,12 @@ class CompiledSelection:
         return not (self.time.is_limited or self._predicates or self._exclusions)
 
     @property
-    def excludes(self) -> bool:
-        """Return whether it excludes events from the closure as well."""
+    def has_exclusions(self) -> bool:
+        """Return whether the selection excludes events; the closure can't add these."""
         return bool(self._exclusions)
 
-    def matches_untimed(self, part: Part) -> Flags:
-        """Flag the events that meet all criteria except the window."""
+    def matches_ignoring_time(self, part: Part) -> Flags:
+        """Flag the events that meet all criteria except the window, and that no exclusion matches."""
         flags = ~self.excluded(part)
         for predicate in self._predicates:
             flags &= predicate(part)
@@ -150,13 +155,13 @@ class _CriteriaCompiler:
 
     Args:
         parts: the trace's columns.
-        tracks: of the columns.
-        steps: of the events.
-        summary: of the trace, as in the catalog.
-        lenient: ignore values that the trace does not have, instead of raising `UnknownChoice`.
+        tracks: the tracks of the columns.
+        steps: the steps of the events.
+        summary: the trace's summary, as in the catalog.
+        lenient: whether to ignore values that the trace does not have, instead of raising `UnknownChoice`.
 
     Attributes:
-        columns: that the predicates made so far read.
+        columns: the columns that the predicates compiled so far read.
     """
 
     def __init__(
@@ -172,7 +177,7 @@ class _CriteriaCompiler:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def window(self, criteria: Criteria) -> list[Interval]:
-        """Return the time of the criteria's window; all time without one."""
+        """Return the time of the criteria's window; all time if there is no window."""
         if criteria.window is None:
             return [ALWAYS]
         try:
@@ -200,7 +205,7 @@ class _CriteriaCompiler:
         return max(start, ALWAYS[0]), min(end, ALWAYS[1])
 
     def _first_slice(self, name: str, since: int) -> Interval:
-        """Return the span of the first slice of that name that begins at a time or later."""
+        """Return the span of the first slice with a name that begins at time `since` or later."""
         for index in range(len(self._parts)):
             span = self._parts.span(index, "ts_ns")
             if span is None or span[1] < since:
@@ -216,7 +221,7 @@ class _CriteriaCompiler:
         raise UnknownChoice(f"The trace has no slice {name[:100]!r}{later}.")
 
     def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
-        """Return the time of the annotations of steps."""
+        """Return the time that the annotations of some steps cover."""
         return union(
             (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
             for step in self._summary["steps"]
@@ -242,22 +247,22 @@ class _CriteriaCompiler:
         values = {name: getattr(criteria, name) for name in compilers}
         return [compilers[name](value) for name, value in values.items() if value is not None]
 
-    def _known(self, criterion: str, wanted: Iterable[Value], known: Collection[Value]) -> list[Value]:
-        """Return the wanted values that are known; raise `UnknownChoice`, with the known ones, for any other."""
+    def _checked_values(self, criterion: str, wanted: Iterable[Value], known: Collection[Value]) -> list[Value]:
+        """Return the wanted values that the trace has; raise `UnknownChoice`, with the known values, for any other."""
         unknown = [value for value in wanted if value not in known]
         if unknown and not self._lenient:
-            raise _unknown(criterion, unknown[0], known)
+            raise _unknown_choice(criterion, unknown[0], known)
         return [value for value in wanted if value in known]
 
     def _steps(self, wanted: list[int]) -> Predicate:
-        numbers = self._known("steps", wanted, {step["number"] for step in self._summary["steps"]})
+        numbers = self._checked_values("steps", wanted, {step["number"] for step in self._summary["steps"]})
         self.columns.update(EventSteps.columns)
         return lambda part: np.isin(self._event_steps.of(part), numbers)
 
     def _ranks(self, wanted: list[int]) -> Predicate:
         merged = self._summary.get("ranks")
         known = {rank["rank"] for rank in merged} if merged else {self._summary["rank"]} - {None}
-        ranks = self._known("ranks", wanted, known)
+        ranks = self._checked_values("ranks", wanted, known)
         if not merged:
             return lambda part: np.full(len(part), bool(ranks))
         self.columns.add("rank")
@@ -269,24 +274,24 @@ class _CriteriaCompiler:
 
     def _devices(self, wanted: list[int]) -> Predicate:
         known = {device["id"] for device in self._summary["devices"] if device["events"]}
-        return self._placed([(device, None) for device in self._known("devices", wanted, known)])
+        return self._on_devices([(device, None) for device in self._checked_values("devices", wanted, known)])
 
     def _streams(self, wanted: list[str]) -> Predicate:
-        places = (stream.split("/") for stream in self._known("streams", wanted, self._summary["streams"]))
-        return self._placed([(int(device), int(stream)) for device, stream in places])
+        pairs = (stream.split("/") for stream in self._checked_values("streams", wanted, self._summary["streams"]))
+        return self._on_devices([(int(device), int(stream)) for device, stream in pairs])
 
-    def _placed(self, places: list[tuple[int, int | None]]) -> Predicate:
+    def _on_devices(self, places: list[tuple[int, int | None]]) -> Predicate:
         """Return the predicate of events on devices or streams.
 
-        An event without a device and a stream of its own matches if its track has work that is there.
+        An event without a device and a stream of its own matches if its track has GPU work in one of the places.
 
         Args:
-            places: devices and streams, or whole devices.
+            places: pairs of a device and a stream; without a stream, the whole device.
         """
         self.columns.update(("device", "stream", *Tracks.columns))
         tracks: set[tuple[Key, Key]] = set()
-        with_devices = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
-        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), with_devices):
+        parts_with_devices = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
+        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), parts_with_devices):
             work = part.which("cat", GPU_CATEGORIES.__contains__) & _is_placed(part, places)
             tracks.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
 
@@ -305,7 +310,7 @@ class _CriteriaCompiler:
             for name in {thread["tid"], f"{track[0]}/{track[1]}", (thread["name"] or "").strip()} - {""}:
                 names.setdefault(name, []).append(track)
         known = [f"{thread['pid']}/{thread['tid']}" for thread in threads]
-        tracks = set(self._named("threads", wanted, names, known))
+        tracks = set(self._entities_named("threads", wanted, names, known))
         self.columns.update(Tracks.columns)
         return lambda part: self._tracks.where(part, tracks.__contains__)
 
@@ -315,24 +320,24 @@ class _CriteriaCompiler:
         for process in processes:
             for name in {process["pid"], (process["name"] or "").strip()} - {""}:
                 names.setdefault(name, []).append(process["pid"])
-        pids = set(self._named("processes", wanted, names, [process["pid"] for process in processes]))
+        pids = set(self._entities_named("processes", wanted, names, [process["pid"] for process in processes]))
         self.columns.update(Tracks.columns)
         return lambda part: self._tracks.where(part, lambda track: track[0] in pids)
 
-    def _named(
+    def _entities_named(
         self, criterion: str, wanted: Iterable[Key], names: Mapping[Key, list[Entity]], known: Collection[Key]
     ) -> list[Entity]:
-        """Return the entities with the wanted names; raise `UnknownChoice`, with the known ones, without any."""
+        """Return the entities with the wanted names; raise `UnknownChoice`, with the known values, for other names."""
         unknown = [name for name in wanted if name not in names]
         if unknown and not self._lenient:
-            raise _unknown(criterion, unknown[0], known)
+            raise _unknown_choice(criterion, unknown[0], known)
         return [entity for name in wanted for entity in names.get(name, [])]
 
     def _words(self, criterion: str, column: str, wanted: list[str]) -> Predicate:
-        """Return the predicate of a column whose words the summary counts, as ``phase|category``."""
+        """Return the predicate of the column ``ph`` or ``cat``; the summary counts ``phase|category`` pairs."""
         place = ("ph", "cat").index(column)
         known = {key.split("|", 1)[place] for key in self._summary["counts"]}
-        words = set(self._known(criterion, wanted, known))
+        words = set(self._checked_values(criterion, wanted, known))
         self.columns.add(column)
         return lambda part: part.which(column, lambda word: (word or "") in words)
 
@@ -342,16 +347,15 @@ class _CriteriaCompiler:
 
         def predicate(part: Part) -> Flags:
             codes, names = part.coded("name")
-            flags: Flags = np.array([*patterns.match(names), False])[
-                codes
-            ]  # the last is for events without a name, whose code is -1
+            matches = np.array([*patterns.match(names), False])  # the last is for events without a name: code -1
+            flags: Flags = matches[codes]
             return flags
 
         return predicate
 
 
 def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
-    """Flag the events whose own device and stream is one of the places."""
+    """Flag the events whose own device and stream are one of the places."""
     flags = np.zeros(len(part), np.bool_)
     devices, streams = part.ints("device"), part.ints("stream")
     for device, stream in places:
@@ -360,13 +364,13 @@ def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
     return flags
 
 
-def _unknown(criterion: str, value: Key, known: Collection[Key]) -> UnknownChoice:
+def _unknown_choice(criterion: str, value: Key, known: Collection[Key]) -> UnknownChoice:
     short = (other for other in known if len(str(other)) <= _SHOWN_CHARACTERS_MAX)
     shown = sorted(short, key=lambda other: (isinstance(other, str), other))
     if len(shown) > SHOWN_MAX:
-        compared = [str(other) for other in shown[:_COMPARED_MAX]]  # to compare all could take minutes
-        near = difflib.get_close_matches(str(value)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
-        shown = [other for other in shown if str(other) in near]
+        compared = [str(other) for other in shown[:_COMPARED_MAX]]
+        similar = difflib.get_close_matches(str(value)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
+        shown = [other for other in shown if str(other) in similar]
     listed = ", ".join(str(other) for other in shown[:8]) + (", …" if len(known) > 8 else "")
     detail = f"The trace has no {_SINGULARS[criterion]} {str(value)[:100]!r}; it has {listed or 'none'}."
     return UnknownChoice(detail, **{f"known_{criterion}": shown[:SHOWN_MAX]})

@@ -1,6 +1,6 @@
 """Merge of traces: of the ranks of a run, or of the parts of one trace.
 
-Each trace is in order of time, and a shift of its clock keeps that order. So the traces are interleaved as streams.
+Each trace is sorted by time, and shifting its clock keeps it sorted. So the traces are interleaved as streams.
 """
 
 import json
@@ -30,7 +30,7 @@ from service.trace.summary import Key
 
 Tables = Iterator[pa.Table]
 
-_LAST = np.iinfo(np.int64).max
+_UNTIMED = np.iinfo(np.int64).max  # stands for the time of events without one, which come last
 _INTS = ("ts_ns", "dur_ns", "id", "correlation", "external_id", "bytes", "pid", "tid")
 
 
@@ -44,20 +44,20 @@ def merge(
     clock alignment of each rank.
 
     Args:
-        sources: at least two.
-        folder: to create for the columns; its name is the new trace's id.
-        name: of the new trace.
-        align: ``none`` keeps all times; ``base`` aligns clocks by the traces' base times; ``collectives`` also by
-            the ends of these.
+        sources: the traces, at least two.
+        folder: the folder to create for the columns; its name is the new trace's id.
+        name: the name of the new trace.
+        align: ``none`` keeps all times; ``base`` aligns clocks by the traces' base times; ``collectives`` aligns them
+            by these, then by the ends of the collectives.
         on_written: receives the number of events written so far, and their total.
 
     Raises:
-        CannotMerge: two traces have the same rank, or the rank of one is unknown.
+        CannotMerge: two traces have the same rank, a trace has no known rank, or a trace is itself merged.
         DiskFull: the disk is full.
     """
     groups: dict[str, list[Source]] = {}
-    for place, source in enumerate(sources):
-        groups.setdefault(source.whole_id or f"#{place}", []).append(source.with_whole_lists())
+    for index, source in enumerate(sources):
+        groups.setdefault(source.whole_id or f"#{index}", []).append(source.with_whole_lists())
     with ExitStack() as stack:
         ranks = [_Rank(group, stack) for group in groups.values()]
         total = sum(rank.events for rank in ranks)
@@ -66,7 +66,7 @@ def merge(
             text, summary, schema = without_fact(only.sources[0].envelope, "part"), only.summary, only.parts[0].schema
             tables = only.tables()
         else:
-            _check(ranks)
+            _check_ranks(ranks)
             ranks.sort(key=lambda rank: rank.number)
             run = _Run(ranks, align)
             text, summary, schema, tables = run.envelope, run.summary, MERGED, run.tables()
@@ -82,8 +82,8 @@ def merge(
     return summarised(writer, name, summary, selection=None)
 
 
-def _check(ranks: "Sequence[_Rank]") -> None:
-    """Raise `CannotMerge` unless all ranks are known and distinct."""
+def _check_ranks(ranks: "Sequence[_Rank]") -> None:
+    """Raise `CannotMerge` unless all ranks are known and distinct, and no trace is itself merged."""
     for rank in ranks:
         if rank.summary.get("ranks"):
             raise CannotMerge(f"{rank.name} is a merged trace; merge the traces of its ranks instead.", trace=rank.name)
@@ -103,7 +103,7 @@ def _check(ranks: "Sequence[_Rank]") -> None:
 
 
 class _Rank:
-    """Rank of a run, as one trace or parts of one."""
+    """A rank of a run, made of one trace or of the parts of one trace."""
 
     def __init__(self, sources: Sequence[Source], stack: ExitStack) -> None:
         self.sources = sources
@@ -111,12 +111,12 @@ class _Rank:
         self.summary = sources[0].summary
         self.name = sources[0].name
         self.known_number = sources[0].rank if sources[0].rank is not None else self.summary["rank"]
-        self.number: int = self.known_number if self.known_number is not None else -1
+        self.number: int = self.known_number if self.known_number is not None else -1  # of a single trace: not used
         self.events = sum(parts.rows for parts in self.parts)
 
     @property
     def base_ns(self) -> int | None:
-        """The zero of its clock in ns since the epoch; None if unknown."""
+        """The time of the rank's zero in ns since the epoch; None if unknown."""
         bounds = self.summary["bounds"]
         since_epoch = bounds is not None and bounds["start_ns"] >= EPOCH_NS
         base: int | None = 0 if self.summary["base_ns"] is None and since_epoch else self.summary["base_ns"]
@@ -124,7 +124,7 @@ class _Rank:
 
     @property
     def processes(self) -> list[dict[str, Any]]:
-        """The processes of all its parts."""
+        """The processes of all parts, each once."""
         processes: dict[Key, dict[str, Any]] = {}
         for source in self.sources:
             for process in source.summary["processes"]:
@@ -133,7 +133,7 @@ class _Rank:
 
     @property
     def pids(self) -> set[Key]:
-        """All pids of its events, including metadata."""
+        """The pids of all events, including metadata."""
         pids = {process["pid"] for process in self.processes}
         for parts in self.parts:
             tracks = Tracks()
@@ -143,19 +143,19 @@ class _Rank:
         return pids
 
     def tables(self) -> Tables:
-        """Return its events in order of time, without duplicates."""
+        """Return the events of all parts sorted by time, without duplicates."""
         if len(self.parts) == 1:
             (parts,) = self.parts
             return (part.table for part in parts.read(parts.schema.names))
         streams = [(part.table for part in parts.read(parts.schema.names)) for parts in self.parts]
         words = Words()
         return (
-            by_time(pa.concat_tables(_deduplicated(tables, words)))[0] for tables in interleave(streams, whole=True)
+            by_time(pa.concat_tables(_deduplicated(tables, words)))[0] for tables in interleave(streams, keep_ties=True)
         )
 
 
 class _Run:
-    """Run of several ranks, which become one trace."""
+    """The several ranks of a run while they are merged into one trace."""
 
     def __init__(self, ranks: Sequence[_Rank], align: Align) -> None:
         bases = [rank.base_ns for rank in ranks]
@@ -170,8 +170,8 @@ class _Run:
         names = [process_names(rank.number, rank.processes, ids) for rank, ids in zip(ranks, devices, strict=True)]
         self._ranks = ranks
         self._renumberers = [
-            RankRenumberer(rank.number, place, len(ranks), pids[place], names[place], alignments[place].shift_ns)
-            for place, rank in enumerate(ranks)
+            RankRenumberer(rank.number, index, len(ranks), pids[index], names[index], alignments[index].shift_ns)
+            for index, rank in enumerate(ranks)
         ]
         self._provenance = [
             {
@@ -179,9 +179,9 @@ class _Run:
                 "name": rank.name,
                 "base_ns": rank.base_ns,
                 **asdict(alignment),
-                "pids": [[new, old] for old, new in pids[place].items()],
+                "pids": [[new, old] for old, new in pids[index].items()],
             }
-            for place, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
+            for index, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
         ]
 
     @property
@@ -215,17 +215,21 @@ class _Run:
             members.append(("deviceProperties", json.dumps(properties).encode()))
         if self._base is not None:
             members.append(("baseTimeNanoseconds", str(self._base).encode()))
-        own = [
+        envelopes = [
             b'"%d": %b' % (rank.number, without_fact(rank.sources[0].envelope, "part").strip()) for rank in self._ranks
         ]
-        members += [("displayTimeUnit", b'"ms"'), ("envelopes", b"{\n%b\n}" % b",\n".join(own)), ("traceEvents", b"[]")]
+        members += [
+            ("displayTimeUnit", b'"ms"'),
+            ("envelopes", b"{\n%b\n}" % b",\n".join(envelopes)),
+            ("traceEvents", b"[]"),
+        ]
         return b"{%b}\n" % b",\n".join(b'"%b": %b' % (key.encode(), value) for key, value in members)
 
     def tables(self) -> Tables:
-        """Yield the events of all ranks in order of time."""
+        """Yield the events of all ranks sorted by time."""
         pairs = [*zip(self._renumberers, self._ranks, strict=True)]
         streams = [map(renumberer.renumber, rank.tables()) for renumberer, rank in pairs]
-        for tables in interleave(streams, whole=False):
+        for tables in interleave(streams, keep_ties=False):
             yield by_time(pa.concat_tables(tables))[0]
         for renumberer, rank in pairs:
             missing = [process["pid"] for process in rank.processes if process["events"] and process["name"] is None]
@@ -233,63 +237,64 @@ class _Run:
                 yield renumberer.naming_events(missing, MERGED)
 
 
-def interleave(streams: Sequence[Tables], *, whole: bool) -> Iterator[list[pa.Table]]:
-    """Yield the tables of sorted streams span by span: the tables of one list precede those of the next in time.
+def interleave(streams: Sequence[Tables], *, keep_ties: bool) -> Iterator[list[pa.Table]]:
+    """Cut sorted streams into consecutive spans of time, and yield the tables of each span.
 
     Args:
-        streams: of tables with the column ``ts_ns``, with null last.
-        whole: whether one list must have all events of the same time.
+        streams: tables with the column ``ts_ns``, sorted by it, with null last.
+        keep_ties: whether all events with the same time must be in the same span.
     """
     heads = [next(stream, None) for stream in streams]
     while any(head is not None for head in heads):
         limit = min(_last(head) for head in heads if head is not None)
-        if whole:
+        if keep_ties:
             heads = [head and _extended(limit, head, stream) for head, stream in zip(heads, streams, strict=True)]
             limit = min(limit, *(_last(head) for head in heads if head is not None))
         tables = []
-        for place, head in enumerate(heads):
+        for index, head in enumerate(heads):
             if head is None:
                 continue
-            times = head["ts_ns"].fill_null(_LAST).to_numpy()
+            times = head["ts_ns"].fill_null(_UNTIMED).to_numpy()
             size = int(np.searchsorted(times, limit, "right"))
             if size:
                 tables.append(head.slice(0, size))
             rest: pa.Table | None = head.slice(size)
             while rest is not None and not len(rest):
-                rest = next(streams[place], None)
-            heads[place] = rest
+                rest = next(streams[index], None)
+            heads[index] = rest
         yield tables
 
 
 def _extended(time: int, head: pa.Table, stream: Tables) -> pa.Table:
-    """Return the events extended from the stream until one lies after a time, or the stream ends."""
+    """Return `head` with tables of its stream appended until its last event is after a time, or the stream ends."""
     while _last(head) <= time and (more := next(stream, None)) is not None:
         head = pa.concat_tables([head, more])
     return head
 
 
 def _last(table: pa.Table) -> int:
+    """Return the time of the last event."""
     last = table["ts_ns"][-1].as_py()
-    return _LAST if last is None else int(last)
+    return _UNTIMED if last is None else int(last)
 
 
 def _deduplicated(tables: Sequence[pa.Table], words: Words) -> list[pa.Table]:
-    """Drop events that an earlier table has; of equal events, as many stay as one table has at most."""
-    keys = [_keys(table, words) for table in tables]
-    different, counts = np.unique(np.concatenate([np.unique(column) for column in keys]), return_counts=True)
-    shared = different[counts > 1]
+    """Drop duplicates between tables: each distinct event stays as often as in the table that has it most often."""
+    hashes = [_hashes(table, words) for table in tables]
+    distinct, counts = np.unique(np.concatenate([np.unique(column) for column in hashes]), return_counts=True)
+    shared = distinct[counts > 1]
     seen: Counter[tuple[Any, ...]] = Counter()
-    distinct = []
-    for table, key in zip(tables, keys, strict=True):
-        rows = np.flatnonzero(np.isin(key, shared))
+    deduplicated = []
+    for table, column in zip(tables, hashes, strict=True):
+        rows = np.flatnonzero(np.isin(column, shared))
         keep = np.ones(len(table), np.bool_)
-        own: Counter[tuple[Any, ...]] = Counter()
+        counted: Counter[tuple[Any, ...]] = Counter()
         for row, event in zip(rows.tolist(), _events(table.take(pa.array(rows))), strict=True):
-            own[event] += 1
-            keep[row] = own[event] > seen[event]
-        seen |= own
-        distinct.append(table if keep.all() else table.filter(pa.array(keep)))
-    return distinct
+            counted[event] += 1
+            keep[row] = counted[event] > seen[event]
+        seen |= counted
+        deduplicated.append(table if keep.all() else table.filter(pa.array(keep)))
+    return deduplicated
 
 
 def _events(table: pa.Table) -> Iterator[tuple[Any, ...]]:
@@ -297,7 +302,7 @@ def _events(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in table.schema.names if name != "position"), strict=True)
 
 
-def _keys(table: pa.Table, words: Words) -> Any:
+def _hashes(table: pa.Table, words: Words) -> Any:
     """Return a hash for each event."""
     part = Part(0, 0, table)
     coded = [name for name in WORDS if pa.types.is_dictionary(table.schema.field(name).type)]

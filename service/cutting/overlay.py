@@ -54,7 +54,7 @@ def write_overlay(
         on_written(0, total)
         further = _appended(events, parts)
         with ThreadPoolExecutor(2, "overlay") as threads, ColumnWriter(folder, parts.schema, threads) as writer:
-            for tables in interleave([(table for _, table in cuts.tables()), iter([further])], whole=False):
+            for tables in interleave([(table for _, table in cuts.tables()), iter([further])], keep_ties=False):
                 writer.add(by_time(pa.concat_tables(tables))[0])
                 on_written(min(writer.rows, total), total)
             writer.finish()

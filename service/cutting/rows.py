@@ -89,7 +89,7 @@ class RowSelector:
 
     def time_with_steps(self, place: int) -> IntervalSet | None:
         """Return the time of the window and the steps of the selection at an index; None if it has neither."""
-        return self._selections[place].enclosable
+        return self._selections[place].time_with_steps
 
     def keeps_any(self) -> bool:
         """Return whether any event is kept; does not evaluate the closure if an event matches."""
@@ -134,13 +134,13 @@ class RowSelector:
         near = [
             index
             for index, span in enumerate(spans)
-            if any(compiled.may_meet(index, span) for compiled in self._selections)
+            if any(compiled.may_match(index, span) for compiled in self._selections)
         ]
         whole = self._with_closure("flows")
         for part in self._parts.read(sorted(columns), near):
             bits = self._bits[part.rows]
             for place, compiled in enumerate(self._selections):
-                if compiled.may_meet(part.index, spans[part.index]):
+                if compiled.may_match(part.index, spans[part.index]):
                     bits[_matching(part, compiled)] |= self._type(1 << place)
             if whole:
                 flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
@@ -180,14 +180,14 @@ class RowSelector:
         """Return, for each event of a part, the selections that exclude it."""
         bits = np.zeros(len(part), self._type)
         for place, compiled in enumerate(self._selections):
-            if compiled.excludes:
+            if compiled.has_exclusions:
                 bits[compiled.excluded(part)] |= self._type(1 << place)
         return bits
 
     @property
     def _exclusion_columns(self) -> set[str]:
         """The columns that the exclusions read."""
-        return {name for compiled in self._selections if compiled.excludes for name in compiled.columns}
+        return {name for compiled in self._selections if compiled.has_exclusions for name in compiled.columns}
 
     # -- metadata ------------------------------------------------------------------------------------------------------
 
@@ -228,14 +228,14 @@ class RowSelector:
 
 def _matching(part: Part, compiled: CompiledSelection) -> Flags:
     """Flag the events of a part that meet a selection's criteria, and the annotations around its time."""
-    flags = compiled.matches_untimed(part) & ~part.which("ph", METADATA)
+    flags = compiled.matches_ignoring_time(part) & ~part.which("ph", METADATA)
     starts, ends = part.starts, part.ends
     if compiled.time.is_limited:
         by_start = compiled.selection.straddle == "start"
-        flags &= compiled.time.begins(starts) if by_start else compiled.time.meet(starts, ends)
-    if compiled.enclosable and compiled.selection.closure.annotations:
+        flags &= compiled.time.contains(starts) if by_start else compiled.time.overlaps(starts, ends)
+    if compiled.time_with_steps and compiled.selection.closure.annotations:
         around = part.which("cat", ANNOTATION_CATEGORIES.__contains__) & part.slices
-        around &= part.has("ts_ns") & compiled.enclosable.enclosed(starts, ends) & ~compiled.excluded(part)
+        around &= part.has("ts_ns") & compiled.time_with_steps.enclosed_by(starts, ends) & ~compiled.excluded(part)
         flags |= around
     return flags
 

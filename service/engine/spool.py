@@ -1,4 +1,4 @@
-"""Results of queries on disk: each in a file without a name, all within one budget of bytes."""
+"""Spools of query results: large ones are on disk in unnamed temporary files, which share a byte budget."""
 
 import tempfile
 from contextlib import suppress
@@ -9,17 +9,18 @@ from service.store.room import Room
 from service.trace.errors import DiskFull, InsufficientStorage
 
 MEMORY_MAX = 8 << 20
-"""Bytes of a result that are kept in memory."""
+"""Largest result that is kept in memory."""
 _RESERVE_BYTES = 4 << 20
+"""Least number of bytes that a spool reserves at a time."""
 
 
 class SpoolBudget:
-    """The bytes that all results may take on disk.
+    """The bytes on disk that all results share.
 
     Args:
-        folder: the folder of their files; the system's temporary folder by default.
-        room: limits the data folder; without it, only `max_bytes` counts.
-        max_bytes: limit of all results together; none by default.
+        folder: the folder of the files; the system's temporary folder by default.
+        room: the limit of the data folder; without it, only `max_bytes` is enforced.
+        max_bytes: the limit of all results together; by default there is none.
     """
 
     def __init__(self, folder: Path | None = None, room: Room | None = None, max_bytes: int | None = None) -> None:
@@ -32,8 +33,8 @@ class SpoolBudget:
         """Reserve bytes before they are written; raises `InsufficientStorage`."""
         if self._max_bytes is not None and self.reserved_bytes + size > self._max_bytes:
             raise InsufficientStorage(
-                f"There is no room for {size:,} bytes more: results of queries take {self.reserved_bytes:,} of the"
-                f" {self._max_bytes:,} that they may take on disk.",
+                f"There is no room for {size:,} more bytes: query results take {self.reserved_bytes:,} of the"
+                f" {self._max_bytes:,} bytes that they may take on disk.",
                 needed=size, used=self.reserved_bytes, quota=self._max_bytes, retry_after_s=10,
             )  # fmt: skip
         if self.room:
@@ -48,10 +49,10 @@ class SpoolBudget:
 
 
 class Spool:
-    """Bytes that are written once and read often: in memory up to `MEMORY_MAX`, then on disk.
+    """A result that is appended to and read many times: in memory up to `MEMORY_MAX` bytes, then on disk.
 
     Args:
-        budget: the budget of all spools.
+        budget: the budget that all spools share.
     """
 
     def __init__(self, budget: SpoolBudget) -> None:
@@ -62,11 +63,11 @@ class Spool:
         self.size = 0
 
     def append(self, data: bytes) -> None:
-        """Write bytes after the others.
+        """Append bytes.
 
         Raises:
             InsufficientStorage: the budget is exceeded; none of the bytes is written.
-            DiskFull: the disk is full; none of the bytes counts as written.
+            DiskFull: the disk is full; `size` does not grow.
         """
         end = self.size + len(data)
         if end > MEMORY_MAX and end > self._reserved_bytes:
@@ -80,17 +81,17 @@ class Spool:
         self.size = end
 
     def read(self, position: int, size: int) -> bytes:
-        """Return bytes that were written; raises `DiskFull` if the disk has lost some."""
+        """Return bytes that were appended; raises `DiskFull` if fewer can be read back."""
         with disk_errors():
             self._file.seek(position)
             data = self._file.read(size)
         if len(data) < size:
-            raise DiskFull(f"The result can't be read back: of {size} bytes, {len(data)} are there.")
+            raise DiskFull(f"The result can't be read back: only {len(data)} of {size} bytes are there.")
         return data
 
     def close(self) -> None:
         """Remove the file and release its bytes."""
-        with suppress(OSError):  # unwritten bytes that no reader needs
+        with suppress(OSError):  # closing may fail to write bytes that are no longer needed
             self._file.close()
         self._budget.release(self._reserved_bytes)
         self._reserved_bytes = 0

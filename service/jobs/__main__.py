@@ -70,7 +70,7 @@ def main() -> None:
         trace = AnalysisInput(columns, orjson.loads(orjson.dumps(asdict(summary))))
         with closing(ReadingCache(Path(scratch, "spill"))) as readings:
             for question in QUESTIONS.values():
-                answer_question(question, parameters_of(question, {}), [trace] * question.traces, readings)
+                answer_question(question, parameters_of(question, {}), [trace] * question.min_traces, readings)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def _path(rank: AnalysisInput, spill: Path, tid: int) -> pa.Table:
     reading = RankDatabase(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
     try:
         with scope_of(reading) as scope:
-            if reason := question_of(QUESTION).missing(scope):
+            if reason := question_of(QUESTION).inapplicable_reason(scope):
                 raise NotApplicable(reason)
             scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)

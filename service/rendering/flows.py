@@ -1,4 +1,4 @@
-"""Ends of flow arrows without a start: the engine ignores them, but only after it has read them all."""
+"""Loose ends: ends of flow arrows that have no start. The engine ignores them, but only after reading all of them."""
 
 from typing import Any
 
@@ -13,41 +13,41 @@ Keys = npt.NDArray[np.uint64]
 
 @compiled
 def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
-    """Put the keys of starts into a hash table, and mark the ends whose keys it lacks; 0 marks a free place."""
+    """Add the keys of starts to a hash table, and mark the other events whose key is not in it; 0 is an empty slot."""
     mask = np.uint64(len(table) - 1)
     for row in range(len(keys)):
         key = keys[row] | np.uint64(1)
-        place = (key >> np.uint64(7)) & mask
-        while table[place] != 0 and table[place] != key:
-            place = (place + np.uint64(1)) & mask
-        if table[place] == key:
+        slot = (key >> np.uint64(7)) & mask
+        while table[slot] != 0 and table[slot] != key:
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot] == key:
             continue
         if starts[row]:
-            table[place] = key
+            table[slot] = key
             count[0] += 1
         else:
             loose[row] = True
 
 
 class FlowMatcher:
-    """Finds ends without a start among flow events in order of time, by the engine's rules."""
+    """Finds loose ends among flow events sorted by time, by the engine's rules."""
 
     def __init__(self) -> None:
         self._table = np.zeros(1 << 12, np.uint64)
         self._count = np.zeros(1, np.int64)
 
     def loose(self, keys: Keys, starts: Flags) -> Flags:
-        """Return which events are ends, or steps, of an arrow that has not begun.
+        """Flag the events that end or continue an arrow that has not started.
 
         Args:
-            keys: identify the arrow of each event; hashed, for their low bit is ignored.
-            starts: the events that begin an arrow.
+            keys: hash of the identity of each event's arrow; the lowest bit is ignored.
+            starts: flags of the events that start an arrow.
         """
         if 2 * (self._count[0] + len(keys)) > len(self._table):
             kept = self._table[self._table != 0]
             self._table = np.zeros(1 << int(4 * (len(kept) + len(keys))).bit_length(), np.uint64)
             self._count[0] = 0
-            self.loose(kept, np.ones(len(kept), np.bool_))
+            self.loose(kept, np.ones(len(kept), np.bool_))  # adds the keys to the larger table
         loose = np.zeros(len(keys), np.bool_)
         _mark_loose(keys, starts, self._table, loose, self._count)
         return loose

@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text()
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_analyses_page_lists_each_question(name: str) -> None:
-    assert f"| [`{name}`](#{name}) | {QUESTIONS[name].answers} |" in PAGE
+    assert f"| [`{name}`](#{name}) | {QUESTIONS[name].short_question} |" in PAGE
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

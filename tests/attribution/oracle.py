@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 WORK = {"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "Kernel", "Memcpy", "Memset"}
 OPERATORS = {"cpu_op", "Operator"}
-LEFT_OUT = {
+IGNORED_OPERATORS = {
     "[memory]", "[OutOfMemory]", "profiler::_record_function_enter", "profiler::_record_function_enter_new",
     "profiler::_record_function_exit", "aten::is_leaf", "aten::output_nr", "aten::_version",
 }  # fmt: skip
 
 
 def _thread(event: "Event") -> Any:
+    """The pid and the tid of an event; a tid that is a text of digits counts as the number."""
     pid, tid = event.track
     return pid, int(tid) if isinstance(tid, str) and re.fullmatch(r"[0-9]{1,18}", tid) else tid
 
@@ -29,7 +30,7 @@ class AttributionOracle:
 
     Args:
         document: the document with its events.
-        ranks: rank of each process of a merged trace.
+        ranks: the rank of each process of a merged trace, by pid.
     """
 
     def __init__(self, document: "Document", ranks: dict[Any, int] | None = None) -> None:
@@ -43,7 +44,7 @@ class AttributionOracle:
             event
             for event in self.slices
             if event.cat in OPERATORS
-            and event.name not in LEFT_OUT
+            and event.name not in IGNORED_OPERATORS
             and not (event.name or "").startswith("ProfilerStep#")
         ]
         self.events = {event.index: event for event in document.events}
@@ -54,51 +55,55 @@ class AttributionOracle:
     # -- launches and operators ---------------------------------------------------------------------------------------
 
     @cached_property
-    def _calls(self) -> dict[int, "Event"]:
-        calls: dict[int, Event] = {}
+    def _launches(self) -> dict[int, "Event"]:
+        """The launches by their correlation."""
+        launches: dict[int, Event] = {}
         for event in self.slices:
             if event.is_launch and event.correlation is not None and event.correlation > 0:
-                calls.setdefault(event.correlation, event)
-        return calls
+                launches.setdefault(event.correlation, event)
+        return launches
 
     def launch(self, event: "Event") -> "Event | None":
-        return self._calls.get(event.correlation) if event.correlation is not None and event.correlation > 0 else None
+        return (
+            self._launches.get(event.correlation) if event.correlation is not None and event.correlation > 0 else None
+        )
 
     @cached_property
     def _order(self) -> dict[int, int]:
-        return {event.index: place for place, event in enumerate(self.slices)}
+        """The position of each slice in order of time, by its index."""
+        return {event.index: position for position, event in enumerate(self.slices)}
 
     @cached_property
-    def _of_threads(self) -> dict[Any, list["Event"]]:
-        threads: dict[Any, list[Event]] = defaultdict(list)
+    def _operators_by_thread(self) -> dict[Any, list["Event"]]:
+        by_thread: dict[Any, list[Event]] = defaultdict(list)
         for event in self.operators:
-            threads[_thread(event)].append(event)
-        return threads
+            by_thread[_thread(event)].append(event)
+        return by_thread
 
     @cached_property
-    def _around(self) -> dict[int, "Event | None"]:
-        """The innermost operator around each launch: the last one before it that is still open as it begins."""
-        around: dict[int, Event | None] = {}
-        upcoming = {thread: list(reversed(operators)) for thread, operators in self._of_threads.items()}
-        open_operators: dict[Any, list[Event]] = defaultdict(list)
-        for call in sorted(self._calls.values(), key=lambda event: self._order[event.index]):
-            thread, stack = _thread(call), open_operators[_thread(call)]
-            ahead = upcoming.get(thread, [])
-            while ahead and self._order[ahead[-1].index] < self._order[call.index]:
-                stack.append(ahead.pop())
-            assert call.start is not None
-            stack[:] = [operator for operator in stack if operator.end > call.start]
-            around[call.index] = stack[-1] if stack else None
-        return around
+    def _enclosing_operators(self) -> dict[int, "Event | None"]:
+        """The innermost operator around each launch: the last to begin before it that has not ended when it begins."""
+        enclosing: dict[int, Event | None] = {}
+        pending = {thread: list(reversed(operators)) for thread, operators in self._operators_by_thread.items()}
+        stacks: dict[Any, list[Event]] = defaultdict(list)
+        for launch in sorted(self._launches.values(), key=lambda event: self._order[event.index]):
+            thread, stack = _thread(launch), stacks[_thread(launch)]
+            operators = pending.get(thread, [])
+            while operators and self._order[operators[-1].index] < self._order[launch.index]:
+                stack.append(operators.pop())
+            assert launch.start is not None
+            stack[:] = [operator for operator in stack if operator.end > launch.start]
+            enclosing[launch.index] = stack[-1] if stack else None
+        return enclosing
 
     def external_id(self, event: "Event") -> int:
         launch = self.launch(event)
-        external = event.external if (event.external or 0) > 0 else launch.external if launch else 0
-        return max(external or 0, 0)
+        external_id = event.external if (event.external or 0) > 0 else launch.external if launch else 0
+        return max(external_id or 0, 0)
 
     @cached_property
     def external_ids(self) -> str:
-        """The meaning of the External ids of work."""
+        """The meaning of the External ids of work: "operators", "other" (not the operators' ids) or "unknown"."""
         pairs = [(self.external_id(event), self._operator_of_launch(event)) for event in self.work]
         compared = [(id_, op.external) for id_, op in pairs if id_ and op]
         if compared:
@@ -126,7 +131,7 @@ class AttributionOracle:
 
     def _operator_of_launch(self, event: "Event") -> "Event | None":
         launch = self.launch(event)
-        return self._around[launch.index] if launch else None
+        return self._enclosing_operators[launch.index] if launch else None
 
     def operator(self, event: "Event") -> "Event | None":
         operator = self._operator_of_launch(event)
@@ -135,19 +140,21 @@ class AttributionOracle:
         return operator
 
     def rule(self, event: "Event") -> str:
-        launch, graph = self.launch(event), ""
+        """The name of the rule that attributes work to its operator."""
+        launch, kind = self.launch(event), ""
         if launch:
-            graph = "graph" if "GraphLaunch" in (launch.name or "") else "launch"
-        if launch and self._around[launch.index]:
-            return graph
+            kind = "graph" if "GraphLaunch" in (launch.name or "") else "launch"
+        if launch and self._enclosing_operators[launch.index]:
+            return kind
         if self.operator(event):
             return "external_id"
-        return f"{graph}_outside_operators" if launch else "no_launch"
+        return f"{kind}_outside_operators" if launch else "no_launch"
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _annotations(self) -> list[tuple["Event", int]]:
+        """The annotations of steps, each with the number of its step."""
         annotations = []
         for event in self.slices:
             match = re.fullmatch(r"ProfilerStep#(\d{1,18})", event.name or "")
@@ -155,8 +162,8 @@ class AttributionOracle:
                 annotations.append((event, int(match[1])))
         return annotations
 
-    def _merged(self, annotations: list[tuple["Event", int]]) -> list[tuple[int, int, int]]:
-        """Start, end and number of steps; overlapping annotations of a step are merged."""
+    def _merged_steps(self, annotations: list[tuple["Event", int]]) -> list[tuple[int, int, int]]:
+        """The start, end and number of each step; overlapping annotations with the same number are merged."""
         steps: list[list[int]] = []
         for event, number in annotations:
             assert event.start is not None
@@ -170,23 +177,24 @@ class AttributionOracle:
 
     @cached_property
     def _steps(self) -> dict[Any, list[tuple[int, int, int]]]:
-        """The steps of each rank, and of each thread that annotates steps."""
+        """The steps of each rank and of each thread that annotates steps, by `("rank", …)` and `("thread", …)`."""
         grouped: dict[Any, list[tuple[Event, int]]] = defaultdict(list)
         for event, number in self._annotations:
             grouped["rank", self._rank(event)].append((event, number))
             grouped["thread", _thread(event)].append((event, number))
-        return {key: self._merged(annotations) for key, annotations in grouped.items()}
+        return {key: self._merged_steps(annotations) for key, annotations in grouped.items()}
 
     def step_at(self, event: "Event") -> int | None:
-        """The step in which an event begins on its thread."""
+        """The step in which an event begins: a step of its thread, or of its rank if the thread annotates no steps."""
         if event.start is None:
             return None
         steps = self._steps.get(("thread", _thread(event))) or self._steps.get(("rank", self._rank(event)), [])
-        earlier = [step for step in steps if step[0] <= event.start]
-        return earlier[-1][2] if earlier and earlier[-1][1] > event.start else None
+        started = [step for step in steps if step[0] <= event.start]
+        return started[-1][2] if started and started[-1][1] > event.start else None
 
     @cached_property
     def _regions(self) -> dict[Any, "Event"]:
+        """The annotations on the host, by External id and name."""
         regions: dict[Any, Event] = {}
         for event in self.slices:
             if event.cat in {"user_annotation", "User"} and (event.external or 0) > 0:
@@ -194,7 +202,7 @@ class AttributionOracle:
         return regions
 
     def step(self, event: "Event") -> int | None:
-        """The step to which an event belongs."""
+        """The step to which an event belongs: that of its launch or host annotation, or else where it begins."""
         cause: Event | None = None
         if event.ph == "X" and event.start is not None:
             if event.cat in WORK | {"cuda_sync"}:

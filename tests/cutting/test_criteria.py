@@ -48,11 +48,11 @@ def test_interval_set_meets_spans_that_share_a_moment(intervals: list[Interval],
     time, starts = IntervalSet(intervals), np.array([start])
     inside = {moment for first, last in intervals for moment in range(first, last)}
 
-    (meets,), (begins,) = time.meet(starts, starts + lasts), time.begins(starts)
+    (meets,), (begins,) = time.overlaps(starts, starts + lasts), time.contains(starts)
 
     assert meets == bool(inside & set(range(start, start + max(lasts, 1))))
     assert begins == (start in inside)
-    assert time.may_meet((start, start + lasts)) or not meets
+    assert time.may_overlap((start, start + lasts)) or not meets
     if meets:
         (first,), (last,) = time.clipped(starts, starts + lasts)
         assert (first, last) == _clipped(intervals, start, start + lasts)
@@ -72,7 +72,7 @@ def test_span_encloses_an_interval_set_if_it_contains_a_whole_interval(
     intervals: list[Interval], start: int, lasts: int
 ) -> None:
     assume(intervals)
-    (encloses,) = IntervalSet(intervals).enclosed(np.array([start]), np.array([start + lasts]))
+    (encloses,) = IntervalSet(intervals).enclosed_by(np.array([start]), np.array([start + lasts]))
 
     assert encloses == any(start <= first and last <= start + lasts for first, last in intervals)
 
@@ -82,8 +82,8 @@ def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
     time, nowhere = IntervalSet(intervals), np.array([UNTIMED])
 
     is_open = intervals[0][0] == ALWAYS[0]
-    assert time.meet(nowhere, nowhere) == time.begins(nowhere) == [is_open]
-    assert time.may_meet((UNTIMED, UNTIMED)) == is_open
+    assert time.overlaps(nowhere, nowhere) == time.contains(nowhere) == [is_open]
+    assert time.may_overlap((UNTIMED, UNTIMED)) == is_open
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def settings() -> str:
 
 def questions() -> str:
     """The table of all analyses."""
-    rows = [f"| [`{name}`](#{name}) | {question.answers} |" for name, question in QUESTIONS.items()]
+    rows = [f"| [`{name}`](#{name}) | {question.short_question} |" for name, question in QUESTIONS.items()]
     return "\n".join(["| name | answers |", "|---|---|", *rows])
 
 

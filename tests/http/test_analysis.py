@@ -147,7 +147,7 @@ def test_every_analysis_is_documented_with_its_parameters(server: Server) -> Non
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
     for name, question in QUESTIONS.items():
         operation = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
-        assert operation["summary"] == question.answers
+        assert operation["summary"] == question.short_question
         assert {parameter["name"] for parameter in operation["parameters"]} >= {
             "selection",
             "traces",

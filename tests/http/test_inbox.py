@@ -14,7 +14,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from service.engine.trace_processor import wire
-from service.http.server.inbox import CONNECTION_MAX, FREE, MESSAGE_MAX, MESSAGES_MAX, ByteBudget, Inbox
+from service.http.server.inbox import (
+    CONNECTION_MAX_BYTES,
+    MESSAGE_MAX_BYTES,
+    QUEUED_MESSAGES_MAX,
+    UNCOUNTED_BYTES,
+    ByteBudget,
+    Inbox,
+)
 from tests.http.conftest import ENDLESS
 from tests.server import Server
 
@@ -32,12 +39,12 @@ async def waits(awaited: Awaitable[Any]) -> bool:
 def test_a_client_waits_beyond_its_bytes_and_its_messages() -> None:
     async def main() -> None:
         inbox = Inbox(ByteBudget(1 << 40))
-        await inbox.put(b"x" * CONNECTION_MAX)
+        await inbox.put(b"x" * CONNECTION_MAX_BYTES)
         assert await waits(inbox.put(b"x"))
-        assert len(await inbox.get()) == CONNECTION_MAX
+        assert len(await inbox.get()) == CONNECTION_MAX_BYTES
         assert await waits(inbox.put(b"x"))  # for that message is still being answered
         inbox.done(unfinished=0)
-        for _ in range(MESSAGES_MAX):
+        for _ in range(QUEUED_MESSAGES_MAX):
             await inbox.put(b"x")
         assert await waits(inbox.put(b"x"))
 
@@ -50,14 +57,14 @@ def test_total_budget_delays_large_messages_and_no_small_ones() -> None:
         first, second, small = (Inbox(total) for _ in range(3))
         await first.put(b"x" * (1 << 20))
         assert await waits(second.put(b"x" * (1 << 20)))
-        await small.put(b"x" * FREE)
+        await small.put(b"x" * UNCOUNTED_BYTES)
         putting = asyncio.create_task(second.put(b"x" * (1 << 20)))
         await asyncio.sleep(0)
         assert not putting.done()
         first.close()
         await putting
         await second.get()
-        second.done(unfinished=FREE + 7)  # the beginning of a request
+        second.done(unfinished=UNCOUNTED_BYTES + 7)  # the beginning of a request
         assert total.held == 7
         second.close()
         assert total.held == 0
@@ -105,11 +112,13 @@ def test_flood_of_large_messages_is_bounded_in_memory_and_blocks_no_other_client
 
 
 def test_a_message_that_is_too_large_ends_the_connection_with_the_reason(server: Server, trace: str) -> None:
-    announced = struct.pack("!BBQI", 0x82, 0xFF, MESSAGE_MAX + 1, 0)  # the head of a binary frame, with a mask of zeros
+    announced = struct.pack(
+        "!BBQI", 0x82, 0xFF, MESSAGE_MAX_BYTES + 1, 0
+    )  # the head of a binary frame, with a mask of zeros
     with tab_on(server, trace) as tab:
         tab.socket.sendall(announced)
         with pytest.raises(ConnectionClosed) as closed:
             tab.recv(30)
     assert closed.value.rcvd
     assert closed.value.rcvd.code == 1009
-    assert str(MESSAGE_MAX) in closed.value.rcvd.reason
+    assert str(MESSAGE_MAX_BYTES) in closed.value.rcvd.reason

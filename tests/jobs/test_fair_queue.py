@@ -1,11 +1,11 @@
-"""No client occupies all workers of a queue, and items come in order."""
+"""No client occupies all workers of a queue, and the items of a client are taken by turn, then by number."""
 
 import threading
 
 from service.jobs.fair_queue import Entry, FairQueue
 
 
-def test_fair_queue_gives_items_by_turn_and_number() -> None:
+def test_items_are_taken_by_turn_then_by_number() -> None:
     queue: FairQueue[str] = FairQueue(per_client=9)
     for number, turn in enumerate([2, 1, 1]):
         queue.put(Entry(turn, number, "a", f"{turn}-{number}"))
@@ -17,14 +17,14 @@ def test_fair_queue_gives_items_by_turn_and_number() -> None:
     assert items == ["1-1", "1-2", "2-0"]
 
 
-def test_clients_with_less_in_work_go_first() -> None:
+def test_client_with_fewer_items_in_progress_goes_first() -> None:
     queue: FairQueue[str] = FairQueue(per_client=2)
     for number, client in enumerate("aaab"):
         queue.put(Entry(0, number, client, client))
     assert [queue.take().item for _ in range(3)] == ["a", "b", "a"]
 
 
-def test_client_waits_while_it_has_its_bound_of_items_in_work() -> None:
+def test_client_waits_while_its_maximum_of_items_is_in_progress() -> None:
     queue: FairQueue[int] = FairQueue(per_client=1)
     for number in range(2):
         queue.put(Entry(0, number, "a", number))

@@ -1,4 +1,4 @@
-"""A trace with slices that overlap without nesting, on a stream and a thread; no engine shows it as it is."""
+"""A trace with slices that overlap without nesting, on a stream and a thread, which the engine can't show unchanged."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ HOST, DEVICE, STREAM = 4242, 1, 7
 
 
 def write_overlaps(folder: Path) -> Path:
-    """Write the trace of rank 3: a step with two ops and two kernels, each pair of which half overlaps."""
+    """Write the trace of rank 3: a step with two ops and two kernels; the slices of each pair half overlap."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": HOST, "args": {"name": "trainer"}},
         {"ph": "M", "name": "thread_name", "pid": HOST, "tid": HOST, "args": {"name": "main"}},
@@ -28,7 +28,7 @@ def write_overlaps(folder: Path) -> Path:
 
 
 def _slice(
-    category: str, name: str, pid: int, tid: int, start: int, length: int, args: dict[str, Any] | None = None
+    category: str, name: str, pid: int, tid: int, start: int, duration: int, args: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    placed = {"pid": pid, "tid": tid, "ts": start, "dur": length}
-    return {"ph": "X", "cat": category, "name": name, **placed, "args": args or {}}
+    track_and_time = {"pid": pid, "tid": tid, "ts": start, "dur": duration}
+    return {"ph": "X", "cat": category, "name": name, **track_and_time, "args": args or {}}

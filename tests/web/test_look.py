@@ -43,8 +43,8 @@ def merged_id(server: Server) -> str:
 @pytest.fixture(scope="module")
 def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
     """A group with a long name, of a trace with a long name and a failed one."""
-    answer = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
-    return str(server.api.post("/groups", json=answer).json()["id"])
+    body = {"name": "run_of_a_long_line" * 12, "run_id": "id" * 60, "traces": [long_name_id, failed_id]}
+    return str(server.api.post("/groups", json=body).json()["id"])
 
 
 def create_trace(server: Server, path: str, request: dict[str, Any]) -> str:
@@ -55,7 +55,7 @@ def create_trace(server: Server, path: str, request: dict[str, Any]) -> str:
 
 
 @pytest.fixture(params=STATES)
-def visit(  # noqa: PLR0917 - one page for each
+def visit(  # noqa: PLR0917 - each fixture makes one of the pages
     request: pytest.FixtureRequest,
     server: Server,
     long_name_id: str,
@@ -68,16 +68,16 @@ def visit(  # noqa: PLR0917 - one page for each
     """Opens a page in one of its states, with long names."""
     trace = f"{server.url}/traces/{long_name_id}"
 
-    def sql(page: Page, text: str, shows: str) -> None:
+    def sql(page: Page, statement: str, test_id: str) -> None:
         page.goto(trace)
-        page.get_by_test_id("sql-input").fill(text)
+        page.get_by_test_id("sql-input").fill(statement)
         page.get_by_test_id("sql-input").press("Control+Enter")
-        expect(page.get_by_test_id(shows)).to_be_visible()
+        expect(page.get_by_test_id(test_id)).to_be_visible()
 
-    def at(url: str, shows: str) -> Visit:
+    def opens(url: str, test_id: str) -> Visit:
         def go(page: Page) -> None:
             page.goto(url)
-            expect(page.get_by_test_id(shows)).to_be_visible()
+            expect(page.get_by_test_id(test_id)).to_be_visible()
 
         return go
 
@@ -88,8 +88,8 @@ def visit(  # noqa: PLR0917 - one page for each
     def ready(page: Page) -> None:
         page.goto(trace)
         expect(page.get_by_test_id("listener")).to_be_visible()
-        for process in page.locator("summary:visible").all():
-            process.click()
+        for section in page.locator("summary:visible").all():
+            section.click()
 
     def cut(page: Page) -> None:
         page.goto(f"{server.url}/traces/{parent_id}")
@@ -111,8 +111,8 @@ def visit(  # noqa: PLR0917 - one page for each
 
     def merge(page: Page) -> None:
         page.goto(server.url)
-        for at in (0, 1):
-            page.locator("[data-testid=select-trace]:enabled").nth(at).check()
+        for index in (0, 1):
+            page.locator("[data-testid=select-trace]:enabled").nth(index).check()
         expect(page.get_by_test_id("merge-run")).to_be_visible()
 
     visits: dict[str, Visit] = {
@@ -120,14 +120,14 @@ def visit(  # noqa: PLR0917 - one page for each
         "cut": cut,
         "cut error": cut_error,
         "child": child,
-        "group": at(f"{server.url}/groups/{group_id}", "group-table"),
-        "merged": at(f"{server.url}/traces/{merged_id}", "trace-ranks"),
-        "list": at(server.url, "trace-list"),
-        "no match": at(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
+        "group": opens(f"{server.url}/groups/{group_id}", "group-table"),
+        "merged": opens(f"{server.url}/traces/{merged_id}", "trace-ranks"),
+        "list": opens(server.url, "trace-list"),
+        "no match": opens(f"{server.url}/?name={'no_such_trace' * 9}", "no-match"),
         "ready": ready,
-        "damaged": at(f"{server.url}/traces/{damaged_id}", "trace-health"),
-        "failed": at(f"{server.url}/traces/{failed_id}", "trace-failure"),
-        "unknown": at(f"{server.url}/traces/{'0' * 12}", "trace-problem"),
+        "damaged": opens(f"{server.url}/traces/{damaged_id}", "trace-health"),
+        "failed": opens(f"{server.url}/traces/{failed_id}", "trace-failure"),
+        "unknown": opens(f"{server.url}/traces/{'0' * 12}", "trace-problem"),
         "rows": lambda page: sql(page, WIDE, "sql-result"),
         "SQL error": lambda page: sql(page, f"select {'nonsense' * 20} from slice", "sql-error"),
         "deletion": deletion,
@@ -166,9 +166,8 @@ def test_tab_reaches_all_controls_of_a_trace_page_with_visible_focus(
     page.goto(f"{server.url}/traces/{gpu_id}")
     expect(page.get_by_test_id("listener")).to_be_visible()
     page.locator("#analyses").scroll_into_view_if_needed()
-    expect(page.locator("#analysis-said")).to_contain_text(
-        "Answered"
-    )  # else it moves what is below while that is looked at
+    # An answer moves the controls below it, so it must be there before the focus passes through them.
+    expect(page.locator("#analysis-said")).to_contain_text("Answered")
     stops = tab_through(page)
     assert [stop["name"] for stop in stops if not stop["outlined"]] == []
     names = [stop["name"] for stop in stops]
@@ -178,14 +177,14 @@ def test_tab_reaches_all_controls_of_a_trace_page_with_visible_focus(
     order += ["cut-by", "cut-split"]
     assert [name for name in names if name in order] == order
     assert (
-        len([name for name in names if "·" in name])
+        len([name for name in names if "·" in name])  # the headings of processes
         == page.get_by_test_id("trace-processes").locator("summary").count()
     )
 
 
 def test_files_can_be_chosen_by_keyboard(open_context: OpenContext, server: Server) -> None:
     page = open_context().new_page()
-    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     page.goto(server.url)
     with page.expect_file_chooser() as chooser:
         page.get_by_test_id("file-input").press("Enter")
@@ -196,10 +195,10 @@ def test_deletion_is_confirmed_or_cancelled_by_keyboard(open_context: OpenContex
     page = open_context().new_page()
     page.goto(f"{server.url}/traces/{gpu_id}")
     delete = page.get_by_test_id("delete-trace")
-    for leave in ("Enter", "Escape"):  # Enter by habit keeps
+    for key in ("Enter", "Escape"):  # the focus is on Cancel, so Enter pressed by habit does not delete
         delete.press("Enter")
         expect(page.get_by_test_id("confirm-cancel")).to_be_focused()
-        page.keyboard.press(leave)
+        page.keyboard.press(key)
         expect(page.get_by_role("dialog")).to_be_hidden()
         expect(delete).to_be_focused()
     assert server.api.get(f"/traces/{gpu_id}").status_code == 200

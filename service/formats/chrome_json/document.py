@@ -9,7 +9,7 @@ import ijson
 import pyarrow as pa
 
 from service.formats.chrome_json.frames import Feed, Frames, Pool, processors
-from service.formats.chrome_json.outline import Landmark, Step, events_behind_damage, read_members
+from service.formats.chrome_json.outline import Stop, StopReason, events_behind_damage, read_members
 from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded
@@ -180,34 +180,34 @@ class Document:
     def _object(self) -> Iterator[Events]:
         """Read a document that is an object, with all its arrays of events."""
         feed, arrays, size = self._feed, 0, _FIRST_READ
-        fresh = valid = feed.text.startswith(b"{")
+        at_start = valid = feed.text.startswith(b"{")
         if not valid:
             self.health.add("wrong_bracket", offset=feed.offset)
         self._keep(b"{")
         feed.skip(int(valid))
         while True:
             feed.fill(size)
-            step = read_members(feed.text, fresh=fresh) if valid else Step(Landmark.DAMAGE, 0)
+            stop = read_members(feed.text, at_start=at_start) if valid else Stop(StopReason.DAMAGE, 0)
             valid, size = True, _FIRST_READ
-            if step.landmark is Landmark.END:
-                self._keep(feed.text[: step.at])
-                feed.skip(step.at)
+            if stop.reason is StopReason.END:
+                self._keep(feed.text[: stop.at])
+                feed.skip(stop.at)
                 return
             too_long = len(feed.text) > ENVELOPE_MAX
-            if step.landmark is Landmark.UNFINISHED and not (feed.ended or too_long):
-                self._keep(feed.text[: step.at])
-                feed.skip(step.at)
-                fresh, size = step.fresh, 2 * max(len(feed.text), _FIRST_READ)
+            if stop.reason is StopReason.UNFINISHED and not (feed.ended or too_long):
+                self._keep(feed.text[: stop.at])
+                feed.skip(stop.at)
+                at_start, size = stop.at_start, 2 * max(len(feed.text), _FIRST_READ)
                 continue
-            if step.landmark is Landmark.UNFINISHED:
+            if stop.reason is StopReason.UNFINISHED:
                 if self._documents == 1 and not arrays:
                     feed.put_back(b"".join(self._envelope[1:]))
                     self._envelope = [b"{"]
                 if arrays or events_behind_damage(feed.text, 0) is None:
-                    self._end_unfinished(step.at, arrays)
+                    self._end_unfinished(stop.at, arrays)
                     return
-                step = Step(Landmark.DAMAGE, 0)  # a bracket before the events was left open
-            if step.landmark is Landmark.DAMAGE and arrays:
+                stop = Stop(StopReason.DAMAGE, 0)  # a bracket before the events was left open
+            if stop.reason is StopReason.DAMAGE and arrays:
                 if not self._events_continue(anywhere=True):
                     feed.fill(ENVELOPE_MAX)
                     self._keep(feed.text)
@@ -215,19 +215,19 @@ class Document:
                     return
                 closed = yield from self._events_after_close()
             else:
-                closed = yield from self._array_in(step, arrays)
+                closed = yield from self._array_in(stop, arrays)
             if not closed:
                 self._keep(b"}")
                 return
-            fresh, arrays = False, arrays + 1
+            at_start, arrays = False, arrays + 1
 
-    def _array_in(self, step: Step, arrays: int) -> Generator[Events, None, bool]:
+    def _array_in(self, stop: Stop, arrays: int) -> Generator[Events, None, bool]:
         """Read the array of events of an object, found as a member or after damage; return whether it was closed."""
         feed = self._feed
-        start = step.at if step.landmark is Landmark.ARRAY else self._find_events(step.at)
+        start = stop.at if stop.reason is StopReason.ARRAY else self._find_events(stop.at)
         if arrays:
-            self.health.add("several_arrays", offset=feed.offset + step.key)
-            self._keep(feed.text[: step.key].rstrip(_BLANKS + b","))
+            self.health.add("several_arrays", offset=feed.offset + stop.key)
+            self._keep(feed.text[: stop.key].rstrip(_BLANKS + b","))
         else:
             self._keep(feed.text[:start])
         feed.skip(start)

@@ -13,33 +13,33 @@ from service.streaming.scan.reader import next_event, padded
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-class Landmark(Enum):
-    """Reason for which the reading of an object's members stopped."""
+class StopReason(Enum):
+    """Reason why reading the members of an object stopped."""
 
     ARRAY = auto()  # the bracket that opens the array of events
     END = auto()  # the object's closing bracket
-    UNFINISHED = auto()  # the end of the text, in or behind a member
+    UNFINISHED = auto()  # the end of the text, within or after a member
     DAMAGE = auto()  # text that is not JSON
 
 
-class Step(NamedTuple):
-    """Position at which the reading of members stopped."""
+class Stop(NamedTuple):
+    """Position at which reading the members stopped, and the reason."""
 
-    landmark: Landmark
+    reason: StopReason
     at: int
-    """Offset behind the opening or closing bracket, of the damage, or behind the last complete member."""
+    """Offset after the opening or closing bracket, of the damage, or after the last complete member."""
     key: int = 0
-    """Offset of the array's key."""
-    fresh: bool = False
-    """True if no member stands before `at`."""
+    """Offset of the array's key, if the reason is `ARRAY`."""
+    at_start: bool = False
+    """True if there is no member before `at`."""
 
 
-def read_members(document: bytes, *, fresh: bool) -> Step:
-    """Read members of the document's object until its events begin or it ends.
+def read_members(document: bytes, *, at_start: bool) -> Stop:
+    """Read members of the document's object until its events begin, or it ends, or no further member can be read.
 
     Args:
-        document: its text, from behind its opening bracket (`fresh`) or from behind one of its members.
-        fresh: whether no member came before.
+        document: the text after the object's opening bracket or after one of its members.
+        at_start: whether the text begins after the opening bracket.
     """
     text, stack = padded(document), new_stack()
     end, at = len(text) - PADDING, 0
@@ -47,32 +47,32 @@ def read_members(document: bytes, *, fresh: bool) -> Step:
         start = at
         at = find_blanks_end(text, at, end)
         if at < end and document[at : at + 1] == b"}":
-            return Step(Landmark.END, at + 1)
-        if at < end and not fresh:
+            return Stop(StopReason.END, at + 1)
+        if at < end and not at_start:
             if document[at : at + 1] != b",":
-                return Step(Landmark.DAMAGE, at)
+                return Stop(StopReason.DAMAGE, at)
             at = find_blanks_end(text, at + 1, end)
         if at >= end:
-            return Step(Landmark.UNFINISHED, start, fresh=fresh)
+            return Stop(StopReason.UNFINISHED, start, at_start=at_start)
         key = at
         at, verdict, stop = find_key_end(text, key, end)
         if verdict == OK:
-            if document[at : at + 1] == b"[" and _text(document[key : stop + 1]) == "traceEvents":
-                return Step(Landmark.ARRAY, at + 1, key)
+            if document[at : at + 1] == b"[" and _parsed_key(document[key : stop + 1]) == "traceEvents":
+                return Stop(StopReason.ARRAY, at + 1, key)
             at, verdict = value_end(text, at, end, stack)
         if verdict == MORE:
-            return Step(Landmark.UNFINISHED, start, fresh=fresh)
+            return Stop(StopReason.UNFINISHED, start, at_start=at_start)
         if verdict != OK:
-            return Step(Landmark.DAMAGE, at)
-        fresh = False
+            return Stop(StopReason.DAMAGE, at)
+        at_start = False
 
 
-def _text(string: bytes) -> Any:
+def _parsed_key(string: bytes) -> Any:
     return json.loads(string.decode("utf-8", "replace"))
 
 
 def events_behind_damage(document: bytes, at: int) -> int | None:
-    """Return the offset from `at` on of the first element of an apparent array of events, or None."""
+    """Search from `at` for an apparent array of events; return the offset of its first element, or None."""
     event = next_event(document, padded(document), at, new_scratch(room=1), behind=b":")
     array = _ARRAY.search(document, at, event if event is not None else len(document))
     return array.end() if array else event

@@ -25,17 +25,17 @@ from service.jobs.children.tasks.questions import AnalysedTrace
 from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
-RANKS_MAX = 4096
-"""Traces of one analysis."""
+TRACES_MAX = 4096
+"""Number of further traces of an analysis, and of base traces."""
 
 Form = Literal["json", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
-_OTHER_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "table", "format", "wait"})
-"""The query parameters that are not those of the analysis."""
+_COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "table", "format", "wait"})
+"""The query parameters that all analyses have."""
 
-_SERVER = secrets.token_hex(8)
-"""A part of ETags: a ready trace does not change, but another version of the server may analyse it differently."""
+_SERVER_RUN = secrets.token_hex(8)
+"""A part of ETags: a ready trace does not change, but the server may be another version after each start."""
 
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
@@ -49,55 +49,56 @@ def _source(services: Services, trace_id: str, selection: Selection | None, *, i
 
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
 def list_analyses(trace_id: str, request: Request, parts: Parts, selection: Selected) -> Response:
-    """Return each analysis with its tables and parameters, and the reason if it does not apply to the trace."""
+    """Return each analysis with its tables and parameters, and the reason why it does not apply to the trace, if so."""
     pieces = parts.analyses.applicable(_source(parts, trace_id, selection), client=" ".join(identity(request)))
     return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
 
 
-async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters of a request so
+async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
     name: str,
     trace_id: str,
     request: Request,
     parts: Parts,
     selection: Selected,
     traces: Annotated[
-        list[str] | None, Query(max_length=RANKS_MAX, description="further traces: the other ranks of the run")
+        list[str] | None, Query(max_length=TRACES_MAX, description="further traces: the other ranks of the run")
     ] = None,
     base: Annotated[
         list[str] | None,
-        Query(max_length=RANKS_MAX, description="for `compare`: ids of the traces, or of the group, to compare with"),
+        Query(max_length=TRACES_MAX, description="for `compare`: ids of the traces, or of the group, to compare with"),
     ] = None,
     wait: Wait = 0,
     table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table; by default the first")] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
 ) -> Response:
-    """Return the result of an analysis; ``skipped`` lists the ranks without one. Returns 304 if the ETag matches.
+    """Return the result of an analysis, in which ``skipped`` lists the ranks without a result; 304 if the ETag matches.
 
-    JSON has all tables. ``csv`` and ``arrow`` have one, which ``Tracedock-Table`` names, of ``Tracedock-Tables``.
+    JSON has all tables. CSV and Arrow have one table: the header ``Tracedock-Table`` has its name, and
+    ``Tracedock-Tables`` the names of all tables.
 
-    ``compare`` takes exactly two sides: the traces of ``base``, and all others; of two traces without ``base``, the
-    first is the base. ``wait`` waits for traces that are not ready.
+    ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
+    traces, and the first is the base. ``wait`` waits for traces that are not ready.
     """
     question = question_of(name)
-    options = {key: value for key, value in request.query_params.items() if key not in _OTHER_PARAMETERS}
-    parameters = parameters_of(question, options).model_dump(mode="json")
+    values = {key: value for key, value in request.query_params.items() if key not in _COMMON_PARAMETERS}
+    parameters = parameters_of(question, values).model_dump(mode="json")
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
     if table and form == "json":
         raise BadAnalysisRequest(
-            "`table` is for csv and arrow, which have one table; JSON has all.", known=[*question.tables]
+            "`table` is for csv and arrow, which have one table; JSON has all tables.", known=[*question.tables]
         )
-    if base and not question.compared:
+    if base and not question.compare_sides:
         raise BadAnalysisRequest(f"{name} does not compare two sides, and takes no `base`.")
     groups = parts.group_operations
     await groups.settle([*ids, *(base or ())], wait)
-    base_ids = [trace_id for side in base or () for trace_id in groups.side(side)]
-    sources = [_source(parts, trace_id, selection) for trace_id in ids]
-    sources += [_source(parts, trace_id, selection, is_base=True) for trace_id in base_ids]
-    tag = _etag(sources, name, parameters, form, table)
-    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
+    base_ids = [base_id for side in base or () for base_id in groups.side(side)]
+    sources = [_source(parts, source_id, selection) for source_id in ids]
+    sources += [_source(parts, base_id, selection, is_base=True) for base_id in base_ids]
+    etag = _etag(sources, name, parameters, form, table)
+    headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     headers |= {} if form == "json" else _table_headers(question, table)
-    if tag in request.headers.get("if-none-match", ""):
+    if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     pieces = parts.analyses.answer(
         name, parameters, sources, form=form, table=table, client=" ".join(identity(request))
@@ -108,27 +109,27 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes the parame
 def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, table: str | None) -> str:
     selection = None if sources[0].selection is None else sources[0].selection.as_dict()
     traces = [(str(source.columns), source.is_base) for source in sources]
-    key = [_SERVER, traces, selection, name, parameters, form, table]
+    key = [_SERVER_RUN, traces, selection, name, parameters, form, table]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]
 
 
 def _table_headers(question: Question, table: str | None) -> dict[str, str]:
-    """Return header fields that name the table of a response, and all tables of the analysis."""
+    """Return headers with the name of the response's table, and the names of all tables of the analysis."""
     chosen = table or next(iter(question.tables))
-    if chosen not in question.tables:  # the analysis itself refuses it
+    if chosen not in question.tables:  # the answer is then an error
         return {}
     return {"Tracedock-Table": chosen, "Tracedock-Tables": ", ".join(question.tables)}
 
 
-def _add(question: Question) -> None:
-    """Add a route for an analysis, so that its parameters are documented."""
+def _add_route(question: Question) -> None:
+    """Add a route for an analysis, so that the OpenAPI document has its parameters."""
 
     @also_takes(lambda _: question.parameters.model_fields)
     async def analyse(*args: Any, **values: Any) -> Response:
         return await answer_question(question.name, *args, **values)
 
     signature = inspect.signature(answer_question)
-    analyse.__signature__ = signature.replace(  # type: ignore[attr-defined] # as functools.wraps does it
+    analyse.__signature__ = signature.replace(  # type: ignore[attr-defined] # as functools.wraps sets it
         parameters=[parameter for parameter in signature.parameters.values() if parameter.name != "name"]
     )
     schema = question.parameters.model_json_schema().get("properties", {})
@@ -136,7 +137,7 @@ def _add(question: Question) -> None:
         f"/{{trace_id}}/analysis/{question.name}",
         analyse,
         name=f"analysis {question.name}",
-        summary=question.answers,
+        summary=question.short_question,
         description=question.definition,
         response_class=Response,
         responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
@@ -156,16 +157,16 @@ def _add(question: Question) -> None:
 
 
 for each_question in QUESTIONS.values():
-    _add(each_question)
+    _add_route(each_question)
 
 
-def parameters_of_named(path: PathValues) -> Iterable[str]:
-    """Return the parameters of the analysis that a path names; raises `UnknownAnalysis`."""
+def parameters_of_path(path: PathValues) -> Iterable[str]:
+    """Return the parameters of the analysis whose name is in a path; raises `UnknownAnalysis`."""
     return question_of(path["name"]).parameters.model_fields
 
 
 @router.get("/{trace_id}/analysis/{name}", include_in_schema=False)
-@also_takes(parameters_of_named)
+@also_takes(parameters_of_path)
 def no_such_analysis(name: str) -> None:
-    """Raise `UnknownAnalysis`: no analysis has that name."""
+    """Raise `UnknownAnalysis`: analyses that exist have their own routes."""
     question_of(name)

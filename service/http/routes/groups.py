@@ -13,7 +13,7 @@ from service.http.declarations import declares
 from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
 from service.http.responses import json_response
-from service.http.routes.analysis import Form, answer_question, parameters_of_named
+from service.http.routes.analysis import Form, answer_question, parameters_of_path
 from service.http.routes.analysis import list_analyses as list_analyses_of_trace
 from service.http.routes.derived_traces import MergeRequest, merge_traces
 from service.http.routes.traces import Wait
@@ -145,7 +145,7 @@ def list_analyses(group_id: str, request: Request, parts: Parts, selection: Sele
     summary="Run an analysis on all ranks of a group",
     responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
 )
-@also_takes(parameters_of_named)
+@also_takes(parameters_of_path)
 async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters of a request so
     group_id: str,
     name: str,
@@ -165,7 +165,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters o
     Traces that could not be read are left out, and ``Tracedock-Left-Out`` has their ids. Traces that are not ready
     yet make it 409, and are named; ``wait`` waits for them. ``compare`` needs the other side as ``base``.
     """
-    if question_of(name).compared and not base:
+    if question_of(name).compare_sides and not base:
         group = parts.groups.get(group_id)
         raise BadAnalysisRequest(
             f"{name} takes exactly two sides, and only one is given: the group {group.name!r} of {group.traces} traces."

@@ -21,7 +21,7 @@ from service.engine.session import Session
 from service.engine.trace_processor.rpc import status
 from service.http.authentication import identity
 from service.http.declarations import declares
-from service.http.server.inbox import CONNECTION_MAX, MESSAGE_MAX, ByteBudget, Inbox
+from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
 from service.http.services import Parts
 from service.http.view_parameters import Viewed
 from service.operations.views import View
@@ -166,7 +166,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: 
     session.clients += 1
     try:
         await socket.accept()
-        inbox = Inbox(unanswered, max(CONNECTION_MAX, relay.request_max + MESSAGE_MAX))
+        inbox = Inbox(unanswered, max(CONNECTION_MAX_BYTES, relay.request_max + MESSAGE_MAX_BYTES))
         answering = asyncio.create_task(_answer(socket, session, relay, inbox))
         listening = asyncio.create_task(_listen(socket, inbox))
         try:

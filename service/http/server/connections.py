@@ -84,7 +84,7 @@ class Connections:
         head_timeout_s: seconds that the head of a request may take.
         window_s: seconds of the windows of `TransferRate`.
         minimum_per_s: bytes a second to transfer in these.
-        files_port: the port on which WebSockets accept messages of `FILE_PIECE_MAX`, elsewhere of `MESSAGE_MAX`.
+        files_port: the port on which WebSockets accept messages of `FILE_PIECE_MAX`, elsewhere of `MESSAGE_MAX_BYTES`.
     """
 
     def __init__(

@@ -6,20 +6,23 @@ A connection whose queue is full is not read, so TCP makes its client wait.
 import asyncio
 from collections import deque
 
-MESSAGE_MAX = 5 << 20
-"""Bytes of one message; a statement over HTTP may have 4 MiB."""
-MESSAGES_MAX = 256
-CONNECTION_MAX = 8 << 20
-TOTAL_MAX = 64 << 20
-FREE = 64 << 10
-"""Bytes of each connection that do not count in the total: small requests never wait for other connections."""
+MESSAGE_MAX_BYTES = 5 << 20
+"""Size of a message; a statement over HTTP may have 4 MiB."""
+QUEUED_MESSAGES_MAX = 256
+"""Number of messages in the queue of a connection."""
+CONNECTION_MAX_BYTES = 8 << 20
+"""Bytes that a connection may hold."""
+TOTAL_MAX_BYTES = 64 << 20
+"""Bytes that all connections together may hold."""
+UNCOUNTED_BYTES = 64 << 10
+"""Bytes of each connection that do not count in the total, so that small requests never wait for other connections."""
 
 
 class ByteBudget:
-    """A number of bytes that several holders share.
+    """A number of bytes that several connections share.
 
     Args:
-        maximum: bytes held at the same time; a single holder may take more if no other has any.
+        maximum: bytes that are held at the same time; a larger request is granted when no bytes are held.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -28,7 +31,7 @@ class ByteBudget:
         self.held = 0
 
     async def take(self, size: int) -> None:
-        """Take bytes, once that many are free."""
+        """Take bytes; waits until that many are free."""
         while self.held and self.held + size > self._maximum:
             self._released.clear()
             await self._released.wait()
@@ -44,53 +47,53 @@ class Inbox:
     """The queue of messages of one connection.
 
     Args:
-        total: the budget of all connections.
-        maximum: bytes of this connection.
+        total: the budget that all connections share.
+        maximum: bytes that this connection may hold.
     """
 
-    def __init__(self, total: ByteBudget, maximum: int = CONNECTION_MAX) -> None:
+    def __init__(self, total: ByteBudget, maximum: int = CONNECTION_MAX_BYTES) -> None:
         self._total = total
         self._maximum = maximum
         self._messages: deque[bytes] = deque()
         self._added, self._removed = asyncio.Event(), asyncio.Event()
-        self._held = 0  # bytes of messages that wait or are being answered
-        self._counted = 0  # bytes of these in the total
+        self._held = 0  # bytes of the messages that are queued or being answered
+        self._counted = 0  # those of the held bytes that are taken from the total
 
     async def put(self, message: bytes) -> None:
-        """Add a message, once there is space for it."""
+        """Add a message; waits until there is room for it."""
         size = len(message)
-        while self._held and (self._held + size > self._maximum or len(self._messages) >= MESSAGES_MAX):
+        while self._held and (self._held + size > self._maximum or len(self._messages) >= QUEUED_MESSAGES_MAX):
             self._removed.clear()
             await self._removed.wait()
-        more = max(self._held + size - FREE, 0) - self._counted
-        if more > 0:
-            await self._total.take(more)
-            self._counted += more
+        uncovered = max(self._held + size - UNCOUNTED_BYTES, 0) - self._counted
+        if uncovered > 0:
+            await self._total.take(uncovered)
+            self._counted += uncovered
         self._held += size
         self._messages.append(message)
         self._added.set()
 
     async def get(self) -> bytes:
-        """Take the next message; its bytes count until `done`."""
+        """Take the next message; waits for it. Its bytes are held until `done`."""
         while not self._messages:
             self._added.clear()
             await self._added.wait()
         return self._messages.popleft()
 
     def done(self, *, unfinished: int) -> None:
-        """Release the bytes of messages that were answered.
+        """Release the bytes of the messages taken so far, which have been answered.
 
         Args:
-            unfinished: bytes of them that are the beginning of an incomplete request.
+            unfinished: bytes at their end that begin an incomplete request; these stay held.
         """
         self._held = sum(map(len, self._messages)) + unfinished
-        kept = max(self._held - FREE, 0)
-        if kept < self._counted:
-            self._total.give_back(self._counted - kept)
-            self._counted = kept
+        still_counted = max(self._held - UNCOUNTED_BYTES, 0)
+        if still_counted < self._counted:
+            self._total.give_back(self._counted - still_counted)
+            self._counted = still_counted
         self._removed.set()
 
     def close(self) -> None:
-        """Release all bytes."""
+        """Drop all messages, and release all bytes."""
         self._messages.clear()
         self.done(unfinished=0)

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from service.http.problems import problem
 from service.http.server.connections import connections_of
-from service.http.server.inbox import MESSAGE_MAX
+from service.http.server.inbox import MESSAGE_MAX_BYTES
 
 HEAD_MAX = 64 << 10
 """Bytes of all header fields together, and of everything else but the body."""
@@ -283,7 +283,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         """Take over a connection."""
         super().connection_made(transport)
         if transport.get_extra_info("sockname")[1] != self._connections.files_port:
-            self.conn.max_message_size = MESSAGE_MAX
+            self.conn.max_message_size = MESSAGE_MAX_BYTES
         self._connections.resume(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

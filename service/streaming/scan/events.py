@@ -1,4 +1,4 @@
-"""Compiled scan of events: offsets of their members in a text, and the numbers among these."""
+"""Compiled scan of events: the offsets of their members in a text, and the values of their numbers."""
 
 from typing import NamedTuple
 
@@ -25,26 +25,27 @@ CLOSED, FULL = 3, 4
 """Verdicts in addition to those of the grammar: the array of events has ended; the tables are full."""
 
 ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE = 0, 1, 2
-"""States, by what may come next: anything after an opening bracket, an element after a comma, a comma."""
+"""States, by what may come next: an element or the closing bracket, an element, a comma or the closing bracket."""
 
 PH, CAT, NAME, PID, TID, ID, ARGS, TS, DUR = range(9)
-"""Members that the table has columns for, by their bit in `HAS_MEMBER`."""
+"""Members that have columns in the table, each with its bit in `HAS_MEMBER`."""
 PID_INT, TID_INT, ID_INT, TS_NS, DUR_NS, DEVICE, STREAM, CORRELATION, EXTERNAL_ID, BYTES = range(10)
-"""Numbers of an event, by their column and their bit in `HAS_INT`."""
+"""Numbers of an event: each is both a column and the bit in `HAS_INT`."""
 TS_DECIMALS, DUR_DECIMALS = 10, 11
 """Columns: numbers of decimals in the texts of ts and dur, valid where `HAS_INT` has their bits."""
 HAS_INT, HAS_MEMBER, VERBATIM = 12, 13, 14
-"""Columns: bits of the numbers and of the members of an event, and whether only its own text gives it back."""
+"""Columns: bits of the numbers and of the members of an event, and whether only its own text can reproduce it."""
 START, END = 15, 16
 """Columns: start and end of the event in the text."""
 SPANS = 17
-"""First of the columns with start and end of each member's text, from PH to ARGS; strings without their quotes."""
+"""First of the columns with the start and end of each member's text, from PH to ARGS; strings without their quotes."""
 WIDTH = SPANS + 2 * (ARGS + 1)
 ROOM = 1 << 16
 """Largest number of events of one scan."""
 
-_OTHER, _NEVER = -1, 1 << 62
-_QUOTE, _BACKSLASH, _COMMA, _MINUS, _DOT = b'"\\,-.'
+_OTHER = -1  # a member without a column
+_NO_DOT = 1 << 62  # an offset after any text
+_QUOTE, _COMMA, _MINUS, _DOT = b'",-.'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _ZERO, _NINE, _METADATA = b"09M"
 _DIGITS_MAX = 18  # this many nines still fit a signed integer of 64 bits
@@ -52,7 +53,7 @@ _MICRO_DIGITS_MAX = 16  # digits of whole microseconds that fit as nanoseconds, 
 _DECIMALS = 3
 
 _INT_BITS = np.zeros(DUR + 1, np.int64)
-for _which, _columns in (
+for _member_bit, _columns in (
     (PID, (PID_INT,)),
     (TID, (TID_INT,)),
     (ID, (ID_INT,)),
@@ -60,7 +61,7 @@ for _which, _columns in (
     (TS, (TS_NS,)),
     (DUR, (DUR_NS,)),
 ):
-    _INT_BITS[_which] = sum(1 << column for column in _columns)
+    _INT_BITS[_member_bit] = sum(1 << column for column in _columns)
 _MASKS = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)])
 _PH, _CAT, _NAME, _PID, _TID, _ID, _ARGS, _TS, _DUR = map(
     word, (b"ph", b"cat", b"name", b"pid", b"tid", b"id", b"args", b"ts", b"dur")
@@ -101,19 +102,19 @@ def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
 class ScanResult(NamedTuple):
     """Result of a scan."""
 
-    events: int
-    rest: int
-    others: int  # valid elements that are not objects, and so no events
-    first_other: int  # start of the first of them
-    at: int  # start of the element that the scan stopped in, or end of the text that it read
+    events: int  # rows of the table of events
+    rest: int  # rows of the table of members without a column
+    non_events: int  # valid elements that are not objects
+    first_non_event: int  # start of the first such element, or -1
+    at: int  # start of the element in which the scan stopped, or end of the text that was read
     verdict: int
     state: int
-    broken: int  # offset of the damage if the verdict is `BAD`
+    damage_at: int  # offset of the damage if the verdict is `BAD`
 
 
 @inlined
 def _member(text: Text, at: int, length: int) -> int:
-    """Return the member that a key names."""
+    """Return the member with a key, or `_OTHER`."""
     if length > len(b"name"):
         return _OTHER
     key = word_at(text, at) & _MASKS[length]
@@ -124,8 +125,8 @@ def _member(text: Text, at: int, length: int) -> int:
 
 
 @inlined
-def _arg(text: Text, at: int, length: int) -> int:
-    """Return the column of the number that a key of args names."""
+def _argument_column(text: Text, at: int, length: int) -> int:
+    """Return the column of the number with a key in args, or `_OTHER`."""
     key = word_at(text, at) & _MASKS[min(length, WORD)]
     if length == len(b"External id"):
         rest = word_at(text, at + WORD) & _MASKS[length - WORD]
@@ -140,7 +141,7 @@ def _arg(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
-    """Return the value of an integer's text and True; False if the text is not as Python would print it."""
+    """Return an integer's value and True; 0 and False if Python would print it otherwise, or it has too many digits."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
@@ -156,13 +157,13 @@ def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
-    """Return the ns of a text in µs and its number of decimals; -1 decimals for any unusual text."""
+    """Convert the text of a number in µs; return it in ns, and its number of decimals, or -1 for an unusual text."""
     negative = byte_at(text, at) == _MINUS
     at += negative
-    value, start, dot = 0, at, _NEVER
+    value, start, dot = 0, at, _NO_DOT
     for offset in range(at, min(end, at + _MICRO_DIGITS_MAX + _DECIMALS + 1)):
         byte = byte_at(text, offset)
-        if byte == _DOT and dot == _NEVER:
+        if byte == _DOT and dot == _NO_DOT:
             dot = offset
         elif _ZERO <= byte <= _NINE:
             value = value * 10 + byte - _ZERO
@@ -180,7 +181,7 @@ def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: Stack) -> tuple[int, int]:
-    """Read the object of args, and keep its numbers that have a column."""
+    """Read the object of args, and store its numbers that have a column; return its end and a verdict."""
     at = skip_blanks(text, at + 1, end)
     if at >= end:
         return at, MORE
@@ -191,14 +192,14 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
         at, verdict, stop = key_end(text, at, end)
         if verdict != OK:
             return at, verdict
-        start, which = at, _arg(text, key, stop - key)
+        start, column = at, _argument_column(text, key, stop - key)
         at, verdict = value_end(text, at, end, stack)
         if verdict != OK:
             return at, verdict
-        if which != _OTHER:
+        if column != _OTHER:
             value, is_integer = _integer(text, start, at)
-            events[event, which] = value
-            events[event, HAS_INT] = events[event, HAS_INT] & ~(1 << which) | is_integer << which
+            events[event, column] = value
+            events[event, HAS_INT] = events[event, HAS_INT] & ~(1 << column) | is_integer << column
         at = skip_blanks(text, at, end)
         if at >= end:
             return at, MORE
@@ -213,7 +214,7 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
 
 @compiled
 def _is_escaped(text: Text, at: int, end: int) -> bool:
-    """Return whether a key has escapes, so that it may name any member."""
+    """Return whether a key has escapes: unescaped, it may be the key of any member."""
     run = PADDING
     while run == PADDING and at < end:
         run = plain_run(text, at)
@@ -222,111 +223,114 @@ def _is_escaped(text: Text, at: int, end: int) -> bool:
 
 
 @inlined
-def _put_aside(rest: Table, aside: int, event: int, start: int, end: int) -> int:
-    """Add a member that has no column to `rest`; if that is full, only count it."""
-    if aside < rest.shape[0]:
-        rest[aside, 0] = event
-        rest[aside, 1] = start
-        rest[aside, 2] = end
-    return aside + 1
+def _add_to_rest(rest: Table, rest_count: int, event: int, start: int, end: int) -> int:
+    """Add a member without a column to `rest`; if `rest` is full, only count it. Return the new count."""
+    if rest_count < rest.shape[0]:
+        rest[rest_count, 0] = event
+        rest[rest_count, 1] = start
+        rest[rest_count, 2] = end
+    return rest_count + 1
 
 
 @inlined
-def _keep_number(text: Text, at: int, end: int, events: Table, event: int, which: int) -> bool:
-    """Keep the number of an id or a time in its column; return False for a time that the column can't represent."""
-    if which < TS:
+def _store_number(text: Text, at: int, end: int, events: Table, event: int, member: int) -> bool:
+    """Store the number of an id or a time in its column; return False for a time that the column can't represent."""
+    if member < TS:
         number, is_integer = _integer(text, at, end)
-        events[event, which - PID + PID_INT] = number
-        events[event, HAS_INT] |= is_integer << (which - PID + PID_INT)
+        events[event, member - PID + PID_INT] = number
+        events[event, HAS_INT] |= is_integer << (member - PID + PID_INT)
         return True
     nanoseconds, decimals = _nanoseconds(text, at, end)
-    events[event, which - TS + TS_NS] = nanoseconds
-    events[event, which - TS + TS_DECIMALS] = decimals
-    events[event, HAS_INT] |= (decimals >= 0) << (which - TS + TS_NS)
+    events[event, member - TS + TS_NS] = nanoseconds
+    events[event, member - TS + TS_DECIMALS] = decimals
+    events[event, HAS_INT] |= (decimals >= 0) << (member - TS + TS_NS)
     return decimals >= 0
 
 
 @inlined
 def _event_end(
-    text: Text, at: int, end: int, events: Table, event: int, rest: Table, aside: int, stack: Stack
+    text: Text, at: int, end: int, events: Table, event: int, rest: Table, rest_count: int, stack: Stack
 ) -> tuple[int, int, int]:
-    """Read one event from its opening bracket on; the third result is the number of rows of `rest` in use."""
-    start, seen, ts, ts_end, is_metadata = at, 0, 0, 0, False
+    """Read an event that begins at `at`; return its end, a verdict, and the count of members without a column so far.
+
+    That count exceeds the rows of `rest` if they do not suffice.
+    """
+    start, seen, ts_start, ts_end, is_metadata = at, 0, 0, 0, False
     has_member, verbatim = 0, False
     events[event, HAS_INT] = 0
     at = skip_blanks(text, at + 1, end)
     if at >= end:
-        return at, MORE, aside
+        return at, MORE, rest_count
     empty = byte_at(text, at) == _CLOSE_OBJECT
     while not empty:
         key = at
         at, verdict, stop = key_end(text, at, end)
         if verdict != OK:
-            return at, verdict, aside
-        which, value, first = _member(text, key + 1, stop - key - 1), at, byte_at(text, at)
+            return at, verdict, rest_count
+        member, value, first = _member(text, key + 1, stop - key - 1), at, byte_at(text, at)
         is_string, is_number = first == _QUOTE, first == _MINUS or _ZERO <= first <= _NINE
-        if which != _OTHER:
-            verbatim |= seen >> which & 1 == 1
-            seen |= 1 << which
-            has_member &= ~(1 << which)  # the last of equal keys counts
-            events[event, HAS_INT] &= ~_INT_BITS[which]
+        if member != _OTHER:
+            verbatim |= seen >> member & 1 == 1
+            seen |= 1 << member
+            has_member &= ~(1 << member)  # the last of equal keys counts
+            events[event, HAS_INT] &= ~_INT_BITS[member]
         else:
             verbatim |= _is_escaped(text, key + 1, stop)
-        held = True
-        if which != _OTHER and which <= NAME and is_string:
-            at, verdict, how = string_end(text, at + 1, end)
+        has_column = True
+        if member != _OTHER and member <= NAME and is_string:
+            at, verdict, kind = string_end(text, at + 1, end)
             if verdict != OK:
-                return at, verdict, aside
-            events[event, SPANS + 2 * which] = value + 1
-            events[event, SPANS + 2 * which + 1] = at
-            verbatim |= how == LONE
-            if which == PH:
+                return at, verdict, rest_count
+            events[event, SPANS + 2 * member] = value + 1
+            events[event, SPANS + 2 * member + 1] = at
+            verbatim |= kind == LONE
+            if member == PH:
                 is_metadata = at == value + 2 and byte_at(text, value + 1) == _METADATA
             at += 1
         else:
-            if which == ARGS and first == _OPEN_OBJECT:
+            if member == ARGS and first == _OPEN_OBJECT:
                 at, verdict = _args_end(text, at, end, events, event, stack)
             else:
                 at, verdict = value_end(text, at, end, stack)
             if verdict != OK:
-                return at, verdict, aside
-            if PID <= which <= ARGS:
-                events[event, SPANS + 2 * which] = value
-                events[event, SPANS + 2 * which + 1] = at
-            if which >= PID and which != ARGS and is_number:
-                held = _keep_number(text, value, at, events, event, which)
-                verbatim |= not held
-                if which == TS:
-                    ts, ts_end = key, at
+                return at, verdict, rest_count
+            if PID <= member <= ARGS:
+                events[event, SPANS + 2 * member] = value
+                events[event, SPANS + 2 * member + 1] = at
+            if member >= PID and member != ARGS and is_number:
+                has_column = _store_number(text, value, at, events, event, member)
+                verbatim |= not has_column
+                if member == TS:
+                    ts_start, ts_end = key, at
             else:
-                held = which == ARGS or (PID <= which <= ID and is_string)
-        if held:
-            has_member |= 1 << which
+                has_column = member == ARGS or (PID <= member <= ID and is_string)
+        if has_column:
+            has_member |= 1 << member
         else:
-            aside = _put_aside(rest, aside, event, key, at)
+            rest_count = _add_to_rest(rest, rest_count, event, key, at)
         at = skip_blanks(text, at, end)
         if at >= end:
-            return at, MORE, aside
+            return at, MORE, rest_count
         if byte_at(text, at) == _CLOSE_OBJECT:
             break
         if byte_at(text, at) != _COMMA:
-            return at, BAD, aside
+            return at, BAD, rest_count
         at = skip_blanks(text, at + 1, end)
         if at >= end:
-            return at, MORE, aside
+            return at, MORE, rest_count
     if is_metadata and events[event, HAS_INT] >> TS_NS & 1:  # metadata has no time, even if it has a ts
         events[event, HAS_INT] &= ~(1 << TS_NS)
-        aside = _put_aside(rest, aside, event, ts, ts_end)
+        rest_count = _add_to_rest(rest, rest_count, event, ts_start, ts_end)
     events[event, HAS_MEMBER] = has_member
     events[event, VERBATIM] = verbatim
     events[event, START] = start
     events[event, END] = at + 1
-    return at + 1, OK, aside
+    return at + 1, OK, rest_count
 
 
 @compiled
 def _opens_events(text: Text, at: int, end: int) -> bool:
-    """Return whether a bracket opens an array of events as Kineto writes them."""
+    """Return whether the bracket at an offset opens an array of events as Kineto writes them."""
     at = skip_blanks(text, at + 1, end)
     if at >= end or byte_at(text, at) != _OPEN_OBJECT:
         return False
@@ -338,52 +342,52 @@ def _opens_events(text: Text, at: int, end: int) -> bool:
 def scan(
     text: Text, at: int, end: int, state: int, events: Table, rest: Table, stack: Stack
 ) -> tuple[int, int, int, int, int, int, int, int]:
-    """Read elements of an array of events, from `at` on, until something stops it.
+    """Read elements of an array of events until the array or the text ends, a table is full, or the text is damaged.
 
     Args:
-        text: bytes, with `PADDING` more behind `end`.
+        text: bytes, with `PADDING` more after `end`.
         at: offset to start at.
         end: end of the text.
-        state: what may come next at `at`.
+        state: one of the states, at `at`.
         events: table to fill, a row for each event.
-        rest: table to fill, a row for each of their members without a column.
+        rest: table to fill, a row for each member of an event that has no column.
         stack: memory for `value_end`.
 
     Returns:
         The fields of `ScanResult`.
     """
-    event, aside, others, first_other, start = 0, 0, 0, -1, at
+    event, rest_count, non_events, first_non_event, start = 0, 0, 0, -1, at
     while True:
         at = skip_blanks(text, at, end)
         start = at
         if at >= end:
-            return event, aside, others, first_other, end, MORE, state, at
+            return event, rest_count, non_events, first_non_event, end, MORE, state, at
         byte = byte_at(text, at)
         if byte == _CLOSE_ARRAY and state != ELEMENT:
-            return event, aside, others, first_other, at + 1, CLOSED, state, at
+            return event, rest_count, non_events, first_non_event, at + 1, CLOSED, state, at
         if state == COMMA_OR_CLOSE:
             if byte != _COMMA:
-                return event, aside, others, first_other, at, BAD, state, at
+                return event, rest_count, non_events, first_non_event, at, BAD, state, at
             at, state = at + 1, ELEMENT
             continue
         if event == events.shape[0]:
-            return event, aside, others, first_other, start, FULL, state, at
+            return event, rest_count, non_events, first_non_event, start, FULL, state, at
         if byte == _OPEN_OBJECT:
-            at, verdict, more = _event_end(text, at, end, events, event, rest, aside, stack)
-            if verdict == OK and more > rest.shape[0]:
+            at, verdict, new_count = _event_end(text, at, end, events, event, rest, rest_count, stack)
+            if verdict == OK and new_count > rest.shape[0]:
                 verdict = FULL
             if verdict == OK:
-                event, aside = event + 1, more
+                event, rest_count = event + 1, new_count
         elif byte == _OPEN_ARRAY and _opens_events(text, at, end):
             verdict = BAD
         else:
             at, verdict = value_end(text, at, end, stack)
             if verdict == OK:
-                others += 1
-                if first_other < 0:
-                    first_other = start
+                non_events += 1
+                if first_non_event < 0:
+                    first_non_event = start
         if verdict != OK:
-            return event, aside, others, first_other, start, verdict, state, at
+            return event, rest_count, non_events, first_non_event, start, verdict, state, at
         state = COMMA_OR_CLOSE
 
 

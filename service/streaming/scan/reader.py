@@ -112,10 +112,10 @@ class Reader:
                 rows, rest = self._scratch.events[: result.events], self._scratch.rest[: result.rest]
                 events.batches.append(self._builder.batch(text, rows, rest))
                 events.kept += result.events
-            if result.others and where:
-                first = result.first_other
+            if result.non_events and where:
+                first = result.first_non_event
                 sample = text[first : min(first + _SAMPLE, end)].tobytes()
-                events.refuse("not_an_event", where(first), sample, count=result.others)
+                events.refuse("not_an_event", where(first), sample, count=result.non_events)
             if result.verdict != FULL:
                 return result
             if not result.events:  # an event with more members than the table holds
@@ -147,7 +147,9 @@ class Reader:
         clean = b",".join(filter(None, (piece.strip(_BLANKS + b",") for piece in pieces)))
         again = self._scan(padded(clean), 0, ELEMENT, events, None, keep=True)
         if clean and (again.verdict != MORE or again.at != len(clean)):
-            raise RuntimeError(f"repaired text is not valid at {again.broken}: {clean[again.broken - 50 :][:100]!r}")
+            raise RuntimeError(
+                f"repaired text is not valid at {again.damage_at}: {clean[again.damage_at - 50 :][:100]!r}"
+            )
 
     @staticmethod
     def _step_over(

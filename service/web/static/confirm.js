@@ -1,4 +1,4 @@
-// Confirmation dialogs. The action runs while the dialog is open, so that the dialog can show its failure.
+// Confirmation dialogs. The action runs while the dialog is open, so that a failure can be shown in it.
 import { deleteTrace, Problem, api, send } from "./api.js";
 import { byId } from "./dom.js";
 import { plural } from "./format.js";
@@ -13,7 +13,7 @@ export function confirmDelete(trace) {
     title: "Delete this trace?",
     text: `“${trace.name}” and all files made from it are deleted. This cannot be undone.`,
     verb: "Delete",
-    act: () => gone("unknown_trace", deleteTrace(trace.id)),
+    act: () => ignoreIfGone("unknown_trace", deleteTrace(trace.id)),
   });
 }
 
@@ -26,35 +26,36 @@ export const confirmDissolve = (group) =>
     title: "Dissolve this group?",
     text: `“${group.name}” is removed; its ${plural(group.traces, "trace")} stay, without a group.`,
     verb: "Dissolve",
-    act: () => gone("unknown_group", send("DELETE", api("groups", group.id))),
+    act: () => ignoreIfGone("unknown_group", send("DELETE", api("groups", group.id))),
   });
 
 /**
  * Delete a group with all of its traces after confirmation. Resolves to true if it is deleted.
  * @param {Group} group
  */
-export const confirmGroup = (group) =>
+export const confirmDeleteGroup = (group) =>
   confirm({
     title: `Delete ${plural(group.traces, "trace")}?`,
     text: `“${group.name}” is deleted with all of its traces and all files made from them. This cannot be undone.`,
     verb: "Delete all",
-    act: () => gone("unknown_group", send("DELETE", `${api("groups", group.id)}?traces=true`)),
+    act: () => ignoreIfGone("unknown_group", send("DELETE", `${api("groups", group.id)}?traces=true`)),
   });
 
 /**
- * Wait for a deletion. An error with `code`, which means that it was deleted before, counts as success.
+ * Wait for a deletion. An error with this code counts as success: the trace or group was already deleted.
  * @param {string} code
- * @param {Promise<unknown>} deleting
+ * @param {Promise<unknown>} deletion
  */
-async function gone(code, deleting) {
+async function ignoreIfGone(code, deletion) {
   try {
-    await deleting;
+    await deletion;
   } catch (error) {
     if (error.code !== code) throw error;
   }
 }
 
 /**
+ * Ask in the dialog, and run the action on confirmation. Resolves to true if it succeeded, or to false if it was cancelled.
  * @param {{ title: string, text: string, verb: string, act: () => Promise<void> }} question
  * @returns {Promise<boolean>}
  */

@@ -1,6 +1,6 @@
 // The page of a group: the ranks of a run, and actions on all of them.
 import { Problem, api, getJson, pageOf, root } from "./api.js";
-import { confirmDissolve, confirmGroup } from "./confirm.js";
+import { confirmDissolve, confirmDeleteGroup } from "./confirm.js";
 import { byId, el, setText, table } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
 import { JobView } from "./job.js";
@@ -47,7 +47,7 @@ byId("dissolve").addEventListener("click", async () => {
   if (group && (await confirmDissolve(group))) location.assign(`${root}/`);
 });
 byId("delete").addEventListener("click", async () => {
-  if (group && (await confirmGroup(group))) location.assign(`${root}/`);
+  if (group && (await confirmDeleteGroup(group))) location.assign(`${root}/`);
 });
 job.resume();
 

@@ -2,49 +2,49 @@
 
 import pytest
 
-from service.formats.chrome_json.outline import Landmark, events_behind_damage, read_members
+from service.formats.chrome_json.outline import StopReason, events_behind_damage, read_members
 
 EVENTS = b'"traceEvents"'
 
 
 @pytest.mark.parametrize(
-    ("text", "landmark", "at"),
+    ("text", "reason", "at"),
     [
-        (b"}", Landmark.END, 1),
-        (b' "a": 1 } more', Landmark.END, 9),
-        (b'"a": {"traceEvents": []}, "traceEvents": [', Landmark.ARRAY, 42),
-        (b'"traceEvents" :\n[{', Landmark.ARRAY, 17),
-        (b'"traceEvents": {}, "b": 2}', Landmark.END, 26),
-        (b'"a": [1, 2', Landmark.UNFINISHED, 0),
-        (b'"a": 1, "b": tr', Landmark.UNFINISHED, 6),
-        (b'"a": 1 , ', Landmark.UNFINISHED, 6),
-        (b"", Landmark.UNFINISHED, 0),
-        (b'"a": nil}', Landmark.DAMAGE, 5),
-        (b'"a": 1 "b": 2}', Landmark.DAMAGE, 7),
-        (b'"a": 1,}', Landmark.DAMAGE, 7),
-        (b", 1", Landmark.DAMAGE, 0),
+        (b"}", StopReason.END, 1),
+        (b' "a": 1 } more', StopReason.END, 9),
+        (b'"a": {"traceEvents": []}, "traceEvents": [', StopReason.ARRAY, 42),
+        (b'"traceEvents" :\n[{', StopReason.ARRAY, 17),
+        (b'"traceEvents": {}, "b": 2}', StopReason.END, 26),
+        (b'"a": [1, 2', StopReason.UNFINISHED, 0),
+        (b'"a": 1, "b": tr', StopReason.UNFINISHED, 6),
+        (b'"a": 1 , ', StopReason.UNFINISHED, 6),
+        (b"", StopReason.UNFINISHED, 0),
+        (b'"a": nil}', StopReason.DAMAGE, 5),
+        (b'"a": 1 "b": 2}', StopReason.DAMAGE, 7),
+        (b'"a": 1,}', StopReason.DAMAGE, 7),
+        (b", 1", StopReason.DAMAGE, 0),
     ],
 )
-def test_reading_stops_at_the_first_landmark(text: bytes, landmark: Landmark, at: int) -> None:
-    step = read_members(text, fresh=True)
+def test_reading_stops_at_the_first_stop_reason(text: bytes, reason: StopReason, at: int) -> None:
+    stop = read_members(text, at_start=True)
 
-    assert (step.landmark, step.at) == (landmark, at)
+    assert (stop.reason, stop.at) == (reason, at)
 
 
 def test_missing_comma_after_a_member_is_damage() -> None:
-    assert read_members(b', "a": 1}', fresh=False).landmark is Landmark.END
-    assert read_members(b'"a": 1}', fresh=False).landmark is Landmark.DAMAGE
+    assert read_members(b', "a": 1}', at_start=False).reason is StopReason.END
+    assert read_members(b'"a": 1}', at_start=False).reason is StopReason.DAMAGE
 
 
 def test_cut_members_are_resumed_at_the_end_of_a_member() -> None:
     text = b'"a": [{"b": "}"}], "c": -1.5e3, "\\u00e9": null, "traceEvents": ['
     for end in range(len(text)):
-        step = read_members(text[:end], fresh=True)
-        assert step.landmark is Landmark.UNFINISHED
+        stop = read_members(text[:end], at_start=True)
+        assert stop.reason is StopReason.UNFINISHED
 
-        next_step = read_members(text[step.at :], fresh=step.fresh)
-        assert (next_step.landmark, step.at + next_step.at) == (Landmark.ARRAY, len(text))
-        assert text[step.at + next_step.key :].startswith(EVENTS)
+        again = read_members(text[stop.at :], at_start=stop.at_start)
+        assert (again.reason, stop.at + again.at) == (StopReason.ARRAY, len(text))
+        assert text[stop.at + again.key :].startswith(EVENTS)
 
 
 @pytest.mark.parametrize(

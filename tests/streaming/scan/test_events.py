@@ -101,7 +101,7 @@ def test_an_id_is_an_integer_as_python_prints_it_or_left_as_text(text: str) -> N
 def test_scan_stops_at_damage(text: bytes, state: int, events: int, others: int, verdict: int, at: int) -> None:
     result = scan_elements(padded(text), 0, len(text), state, SCRATCH)
 
-    assert (result.events, result.others, result.verdict, result.at) == (events, others, verdict, at)
+    assert (result.events, result.non_events, result.verdict, result.at) == (events, others, verdict, at)
 
 
 def test_scan_resumes_where_its_table_was_full() -> None:
