@@ -58,9 +58,9 @@ def test_repeated_upload_makes_one_trace(server: Server) -> None:
         {"params": {"priority": "bulk"}},
     ],
 )
-def test_key_is_refused_for_a_different_upload(server: Server, other: dict[str, Any]) -> None:
-    assert put_trace(server, f"k2 {other}").status_code == 201
-    refused = put_trace(server, f"k2 {other}", **other)
+def test_key_is_refused_for_a_different_upload(server: Server, changes: dict[str, Any]) -> None:
+    assert put_trace(server, f"k2 {changes}").status_code == 201
+    refused = put_trace(server, f"k2 {changes}", **changes)
     assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
 
 
