@@ -126,12 +126,12 @@ def answer_question(
     numbers, count = _cycles(question, ranks)
     results = _each(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
     answers = [
-        RankAnswer(trace.summary["rank"], cycle, trace.name, tables, partial(_ask_again, trace, readings))
+        RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(_ask_again, trace, readings))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
         if isinstance(tables, dict)
     ]
     skipped = [
-        _skipped(trace.summary["rank"], trace.name, cycle if count > 1 else None, reason)
+        _skipped(trace.summary.rank, trace.name, cycle if count > 1 else None, reason)
         for trace, cycle, reason in zip(ranks, numbers, results, strict=True)
         if isinstance(reason, str)
     ]
@@ -301,11 +301,11 @@ def _each(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable
 
 def ranks_of(trace: AnalysisInput) -> list[AnalysisInput]:
     """Return an input for each rank of a merged trace."""
-    ranks = [merged["rank"] for merged in trace.summary["ranks"]]
+    ranks = [merged["rank"] for merged in trace.summary.ranks]
     if not ranks or (trace.selection is not None and trace.selection.ranks):
         return [trace]
     whole = trace.selection or Selection()
     return [
-        replace(trace, summary={**trace.summary, "rank": rank}, selection=whole.model_copy(update={"ranks": [rank]}))
+        replace(trace, summary=replace(trace.summary, rank=rank), selection=whole.model_copy(update={"ranks": [rank]}))
         for rank in ranks
     ]

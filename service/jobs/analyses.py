@@ -22,6 +22,7 @@ from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
+from service.trace.summary import Summary
 
 IDLE_S = 60.0
 """Seconds without a question after which the child is replaced, and with it what it has read."""
@@ -99,7 +100,7 @@ class Analyses:
         return self._answers(ApplicableTask(trace), client)
 
     async def opening(
-        self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
+        self, columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
     ) -> dict[str, Any]:
         """Find where the UI opens on a trace, without waiting for questions.
 

@@ -20,6 +20,7 @@ from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
+from service.trace.summary import Summary
 
 AT_ONCE = 2
 
@@ -171,7 +172,7 @@ class Renderings(DocumentWriters):
     def document(
         self,
         columns: Path,
-        summary: dict[str, Any],
+        summary: Summary,
         selection: Selection | None,
         args: Args,
         on_account: Callable[[dict[str, Any]], object],

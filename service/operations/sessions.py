@@ -1,6 +1,6 @@
 """Operations on engine sessions: open one on a view of a trace."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from service.operations.views import View
 from service.rendering.render_report import RenderReport
 from service.store.folder import Folder
 from service.trace.selection import Selection, share_of_time
+from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
 """Events of a selection, as a multiple of its share of the time: its closure adds some."""
@@ -47,7 +48,7 @@ class SessionOperations:
             EngineError: no engine can be started; see `Fleet.open`.
         """
         trace = self._traces.ready(view.trace_id)
-        summary = trace.summary or {}
+        summary = trace.summary_or_empty
         rendered: dict[str, Any] = {}
 
         async def after_load(session: Session) -> None:
@@ -63,18 +64,18 @@ class SessionOperations:
             view.selection,
             args=view.args,
             events=expected_events(view.selection, summary),
-            events_max=summary["events"]["kept"],
+            events_max=summary.kept_events,
             after_load=after_load,
             client=client,
         )  # fmt: skip
 
 
-def expected_events(selection: Selection | None, summary: Mapping[str, Any]) -> int:
+def expected_events(selection: Selection | None, summary: Summary) -> int:
     """Estimate the number of events of a selection, by its share of the time of the trace.
 
     A selection may have more: events are not spread evenly over a trace.
     """
-    events: int = summary["events"]["kept"]
+    events = summary.kept_events
     if selection is None:
         return events
     return int(events * min(_CLOSURE_FACTOR * share_of_time(selection, summary), 1))

@@ -4,7 +4,7 @@ The engine numbers its slices only when it loads a trace. A slice is therefore i
 engine: start, duration, name and thread, and its index among the slices that share all of these.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from service.store.parts import TRACK, Flags, Ints, Part, Parts
 from service.trace.errors import AmbiguousSlice, UnknownSlice
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
-from service.trace.summary import FLOW_PHASES
+from service.trace.summary import FLOW_PHASES, Summary
 
 MARGIN = 0.03
 """Margin on each side of a selection's time, as a share of it."""
@@ -78,7 +78,7 @@ class InitialView:
 
 
 def initial_view(
-    columns: Path, summary: Mapping[str, Any], selection: Selection | None, reference: SliceReference | None
+    columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
 ) -> InitialView:
     """Find the initial view on a trace, or on a selection of it.
 
@@ -115,7 +115,7 @@ class _ShownEvents:
         SelectionError: the selection is empty.
     """
 
-    def __init__(self, parts: Parts, summary: Mapping[str, Any], selection: Selection | None) -> None:
+    def __init__(self, parts: Parts, summary: Summary, selection: Selection | None) -> None:
         self._parts = parts
         self._summary = summary
         self._rows = RowSelector(parts, [selection], summary) if selection else None
@@ -132,7 +132,7 @@ class _ShownEvents:
 
     def selected(self) -> InitialView:
         """Return the view on the selection's window and steps; on the whole timeline if it has neither."""
-        bounds, around = self._summary["bounds"], self._rows.time_with_steps(0) if self._rows else None
+        bounds, around = self._summary.bounds, self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return InitialView()
         intervals = around.intervals
@@ -141,7 +141,9 @@ class _ShownEvents:
 
     def _span(self, start: int, end: int, margin: int) -> InitialView:
         """Return the view on a span with a margin, within the engine's range."""
-        base, bounds = time_base(self._parts), self._summary["bounds"]
+        base, bounds = time_base(self._parts), self._summary.bounds
+        if bounds is None:
+            return InitialView()
         first, last = max(start - margin, bounds["start_ns"]), min(end + margin, bounds["end_ns"])
         (begin,), (duration,) = engine_times(np.array([first]), np.array([last - first]), base)
         return InitialView(int(begin), int(begin + duration))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -150,7 +151,7 @@ def test_answers_do_not_depend_on_the_order_of_ranks(
     trace = []
     for rank in range(3):
         one = read_once(text_of(generated(rank)))
-        trace.append(AnalysisInput(one.columns, {**one.summary, "rank": rank}, None, f"rank{rank}"))
+        trace.append(AnalysisInput(one.columns, replace(one.summary, rank=rank), None, f"rank{rank}"))
     answers = [
         answer_question(question, parameters_of(question, {}), traces, ReadingCache(tmp_path))
         for traces in (trace, [trace[2], trace[0], trace[1]])

@@ -59,8 +59,8 @@ def check_same(result: Source, whole: Source, text: str | bytes) -> None:
     """Check that a trace is the same as the whole."""
     document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
-    same = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
-    assert {key: result.summary[key] for key in same} == same
+    same = replace(result.summary, format=whole.summary.format, health=whole.summary.health)
+    assert same == whole.summary
     assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
@@ -162,13 +162,12 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
     document = events_of(parsed(document_of(result)))
     assert len(document) == len(merged)
     seen: Counter[Any] = Counter()
-    assert [rank["rank"] for rank in result.summary["ranks"]] == sorted(
-        rank["rank"] for rank in result.summary["ranks"]
-    )
-    provenance = {rank["rank"]: rank for rank in result.summary["ranks"]}
+    assert [rank["rank"] for rank in result.summary.ranks] == sorted(rank["rank"] for rank in result.summary.ranks)
+    provenance = {rank["rank"]: rank for rank in result.summary.ranks}
     for rank in ranks:
-        number = rank.rank if rank.rank is not None else rank.summary["rank"]
-        pids = dict(provenance[number]["pids"])
+        number = rank.rank if rank.rank is not None else rank.summary.rank
+        assert number is not None
+        pids: dict[Any, Any] = dict(provenance[number]["pids"])  # type: ignore[arg-type] # lists of two
         assert len(pids) == len({*pids.values()})
         mine = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
         came = events_of(parsed(document_of(rank)))
@@ -192,12 +191,12 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
         for key, kept in ids.items():
             seen.update((key, one) for one in kept.back)
         seen.update(("pid", pid) for pid in pids)
-        rest = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
+        rest = {key: value for key, value in rank.summary.counts.items() if key.split("|")[0] != "M"}
         counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
         assert counts == rest
         assert json.loads(result.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
     assert {*seen.values()} <= {1}
-    names = {process["pid"]: process["name"] for process in result.summary["processes"]}
+    names = {process["pid"]: process["name"] for process in result.summary.processes}
     assert all(any(f"rank {number} · " in (names[pid] or "") for number in provenance) for pid in names)
 
 
@@ -284,7 +283,7 @@ def test_merge_keeps_identical_ranks_apart(tmp_path: Path) -> None:
     result = merged(ranks, tmp_path)
 
     check_ranks(result, ranks)
-    assert (result.summary["rank"], result.summary["world_size"], result.summary["backend"]) == (None, 3, "nccl")
+    assert (result.summary.rank, result.summary.world_size, result.summary.backend) == (None, 3, "nccl")
 
 
 ODD = [
@@ -315,8 +314,8 @@ def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
 def check_anew(result: Source, folder: Path) -> Source:
     """Check that the document of a merged trace has the same summary when it is ingested again."""
     anew = ingested(document_of(result), folder / "anew", result.name)
-    same = {key: value for key, value in result.summary.items() if key not in ("format", "health")}
-    assert {key: anew.summary[key] for key in same} == same
+    same = replace(anew.summary, format=result.summary.format, health=result.summary.health)
+    assert same == result.summary
     left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
     assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
         {key: value for key, value in row.items() if key not in left} for row in rows_of(result)
@@ -367,7 +366,7 @@ def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
         mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
         mine, added = mine.slice(0, len(own)), mine.slice(len(own))
         assert {*added["name"].to_pylist()} <= {"process_name"}
-        provenance = result.summary["ranks"][number]
+        provenance = result.summary.ranks[number]
         assert (provenance["rank"], provenance["name"]) == (number, rank.name)
         assert provenance["collectives"] > 0
         for name in ("ph", "cat", "name", "tid", "dur_ns", "device", "stream", "bytes"):
@@ -431,7 +430,7 @@ def test_engine_loads_all_slices_and_process_names_of_a_merged_trace(
 
     assert together == sum(apart) > 0
     assert {name.split(" · ")[0] for name in names} == {"rank 0", "rank 1"}
-    assert len(names) >= sum(bool(process["events"]) for process in result.summary["processes"])
+    assert len(names) >= sum(bool(process["events"]) for process in result.summary.processes)
 
 
 # -- what can't be merged ---------------------------------------------------------------------------------------
@@ -455,14 +454,14 @@ def test_merge_names_two_traces_of_the_same_rank_unless_ranks_are_given(tmp_path
     ranks = [replace(one, rank=5), replace(other, rank=2)]
     result = merged(ranks, tmp_path)
     check_ranks(result, ranks)
-    assert [rank["rank"] for rank in result.summary["ranks"]] == [2, 5]
+    assert [rank["rank"] for rank in result.summary.ranks] == [2, 5]
 
 
 def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
     one, other = ingested(rank_text(1, *SOME), tmp_path / "1"), ingested(text_of(*SOME), tmp_path / "2", "unknown.json")
 
     assert "unknown.json" in str(refused(one, other, folder=tmp_path))
-    assert len(merged([one, replace(other, rank=0)], tmp_path).summary["ranks"]) == 2
+    assert len(merged([one, replace(other, rank=0)], tmp_path).summary.ranks) == 2
 
 
 def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:
@@ -481,7 +480,7 @@ def test_merged_parts_of_a_merged_trace_are_the_trace(tmp_path: Path) -> None:
         result = merged(children, tmp_path)
 
         assert Counter(lines(document_of(result))) == Counter(lines(document_of(whole)))
-        assert result.summary["ranks"] == whole.summary["ranks"]
+        assert result.summary.ranks == whole.summary.ranks
         assert json.loads(result.envelope) == json.loads(whole.envelope)
 
 

@@ -59,10 +59,10 @@ def test_rendering_yields_the_document_and_then_the_account(trace: Source, args:
 
 
 def test_rendering_writes_what_a_selection_keeps(trace: Source) -> None:
-    selection = Selection(steps=[trace.summary["steps"][0]["number"]])
+    selection = Selection(steps=[trace.summary.steps[0]["number"]])
     document, [heard] = written(trace, selection)
     assert (document, heard) == expected(trace, selection)
-    assert heard["events"] < trace.summary["events"]["kept"]
+    assert heard["events"] < trace.summary.events["kept"]
 
 
 def test_failed_rendering_raises_its_error_without_an_account(trace: Source) -> None:

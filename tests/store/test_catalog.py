@@ -5,7 +5,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def test_removed_trace_cancels_its_job(catalog: Catalog, jobs: Jobs) -> None:
 def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) -> None:
     for trace_id in ("a", "b"):
         catalog.add(trace_id, name=f"{trace_id}.json", size=5, sha256="00")
-    catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=asdict(SUMMARY))
+    catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=SUMMARY)
     catalog.add("d", name="d.json", size=6, sha256="00")
 
     assert [trace.id for trace in catalog.find_by_bytes("00", 5)] == ["c", "a", "b"]
@@ -58,15 +57,15 @@ def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) 
 
 
 def test_trace_added_with_summary_is_ready_without_a_job(catalog: Catalog) -> None:
-    trace = catalog.add("a", name="a.json", size=5, sha256="00", summary=asdict(SUMMARY))
+    trace = catalog.add("a", name="a.json", size=5, sha256="00", summary=SUMMARY)
 
-    assert (trace.state, trace.summary, trace.job) == (State.READY, asdict(SUMMARY), None)
+    assert (trace.state, trace.summary, trace.job) == (State.READY, SUMMARY, None)
 
 
 def test_oldest_removable_trace_is_settled_and_not_pinned(catalog: Catalog) -> None:
     catalog.add("queued", name="n", size=1, sha256="")
     for trace_id in ("pinned", "busy", "old", "young"):
-        catalog.add(trace_id, name="n", size=1, sha256="", summary=asdict(SUMMARY))
+        catalog.add(trace_id, name="n", size=1, sha256="", summary=SUMMARY)
     catalog.update("pinned", pinned=True)
 
     oldest = catalog.oldest_removable(before_ns=1 << 62, excluding=["busy"])

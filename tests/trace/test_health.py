@@ -78,6 +78,7 @@ def test_examples_are_truncated_and_redacted(text: str) -> None:
 
     shown = health.as_dict(refused=0)["notes"][0]["examples"][0]["text"]
 
+    assert shown
     assert len(shown) <= TEXT_MAX
     assert TOKEN[:8] not in shown
 

@@ -74,7 +74,7 @@ async def open_perfetto(
     place: dict[str, Any] = {}
     if view.selection or reference:
         columns = parts.folder.columns_of(trace.id)
-        place = await parts.analyses.opening(columns, trace.summary or {}, view.selection, reference)
+        place = await parts.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
     return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
 
 
