@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from functools import partial
-from typing import Any
 
 from service.engine.fleet import Fleet
 from service.engine.session import Session
@@ -49,17 +48,21 @@ class SessionOperations:
         """
         trace = self._traces.ready(view.trace_id)
         summary = trace.summary_or_empty
-        rendered: dict[str, Any] = {}
+        rendered = RenderReport()
+
+        def on_report(report: RenderReport) -> None:
+            nonlocal rendered
+            rendered = report
 
         async def after_load(session: Session) -> None:
-            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
+            session.load_report = await check_load(session, rendered)
 
         return self._fleet.open(
             str(view),
             trace.id,
             partial(
                 self._renderings.document, self._folder.columns_of(trace.id), summary, view.selection, view.args,
-                rendered.update,
+                on_report,
             ),
             view.selection,
             args=view.args,

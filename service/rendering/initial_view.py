@@ -6,7 +6,6 @@ engine: start, duration, name and thread, and its index among the slices that sh
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from service.cutting.clip import clipped_times
 from service.cutting.rows import RowSelector, nothing_selected
 from service.rendering.sanitizing import plain
 from service.rendering.time_base import SPAN_MAX, engine_times, time_base
+from service.rendering.view import EngineSlice, InitialView
 from service.store.census import key_of
 from service.store.folder import EVENTS
 from service.store.parts import TRACK, Flags, Ints, Part, Parts
@@ -39,42 +39,6 @@ LISTED_MAX = 20
 _COLUMNS = ("position", "ph", "name", "ts_ns", "dur_ns", *TRACK)
 _NO_SLICE = FLOW_PHASES | {"C", "M", "B", "E", "b", "n", "e"}
 _PHASE_NAMES = {"C": "a counter", "M": "metadata", **dict.fromkeys(FLOW_PHASES, "an end of an arrow")}
-
-
-@dataclass(frozen=True)
-class EngineSlice:
-    """The properties that identify a slice in the engine.
-
-    Attributes:
-        ts: start in the engine's time, in ns.
-        dur: duration in ns.
-        name: the engine's name of the slice.
-        pid: the track's process in the trace, as text.
-        tid: the track's thread in the trace, as text.
-        nth: index, from 0 and by id, among the slices that share all other properties.
-    """
-
-    ts: int
-    dur: int
-    name: str
-    pid: str
-    tid: str
-    nth: int
-
-
-@dataclass(frozen=True)
-class InitialView:
-    """The initial view of the UI.
-
-    Attributes:
-        start: start of the span to show, in the engine's time in ns; None for the whole timeline.
-        end: end of that span.
-        slice: the slice to select; None for none, or if the reference already is the engine's id.
-    """
-
-    start: int | None = None
-    end: int | None = None
-    slice: EngineSlice | None = None
 
 
 def initial_view(

@@ -195,4 +195,4 @@ def test_applicable_questions_are_listed_with_their_parameters(
     assert not temporal["applies"]
     assert temporal["parameters"]["memset"]["enum"] == ["mem", "comp"]
     [compare] = [analysis for analysis in listed if analysis["name"] == "compare"]
-    assert compare["reason"].startswith("It takes two sides:")
+    assert (compare["reason"] or "").startswith("It takes two sides:")

@@ -3,9 +3,7 @@
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
-import orjson
 import psutil
 import pytest
 
@@ -23,11 +21,9 @@ from tests.traces import TraceShape, sized, trace_chunks
 LANES = 16_000  # whose account is more than pipes and their readers hold
 
 
-def written(
-    trace: Source, selection: Selection | None = None, args: Args = "all"
-) -> tuple[bytes, list[dict[str, Any]]]:
-    """The document of a process, and its accounts."""
-    heard: list[dict[str, Any]] = []
+def written(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, list[RenderReport]]:
+    """Return the document of a process, and the reports on it."""
+    heard: list[RenderReport] = []
 
     async def take() -> bytes:
         renderings = Renderings()
@@ -41,10 +37,10 @@ def written(
     return asyncio.run(take()), heard
 
 
-def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, Any]:
+def expected(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, RenderReport]:
     report = RenderReport()
     document = b"".join(render(trace.columns, trace.summary, report, selection=selection, args=args))
-    return document, orjson.loads(orjson.dumps(report))
+    return document, report
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +58,7 @@ def test_rendering_writes_what_a_selection_keeps(trace: Source) -> None:
     selection = Selection(steps=[trace.summary.steps[0]["number"]])
     document, [heard] = written(trace, selection)
     assert (document, heard) == expected(trace, selection)
-    assert heard["events"] < trace.summary.events["kept"]
+    assert heard.events < trace.summary.events["kept"]
 
 
 def test_failed_rendering_raises_its_error_without_an_account(trace: Source) -> None:
@@ -76,7 +72,7 @@ def test_account_of_many_lanes_delays_nothing(tmp_path: Path) -> None:
     here = '{{"ph":"X","name":"a","pid":1,"tid":{},"ts":1,"dur":1}}'
     trace = ingested(f"[{','.join(here.format(tid) for tid in range(LANES))}]", tmp_path / "trace")
     document, [heard] = written(trace)
-    assert document.count(b'"ph":"X"') == len(heard["tracks"]) == LANES
+    assert document.count(b'"ph":"X"') == len(heard.tracks) == LANES
 
 
 def test_closed_rendering_ends_its_process(tmp_path: Path) -> None:
