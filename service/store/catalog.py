@@ -31,7 +31,8 @@ _SELECT = (
 _COLUMNS = (
     "id, name, state, error, created_ns, size, sha256, parent, selection, group_id, pinned, path, path_mark,"
     " json_set(json_remove(summary, '$.processes', '$.threads', '$.counts', '$.steps', '$.ranks'), '$.totals',"
-    " json_object('steps', coalesce(summary ->> '$.totals.steps', json_array_length(summary, '$.steps')))) AS summary"
+    " json_object('steps', coalesce(summary ->> '$.totals.steps', json_array_length(summary, '$.steps'), 0)))"
+    " AS summary"
 )
 _SELECT_BRIEF = _SELECT.replace("*", _COLUMNS, 1)
 
