@@ -210,7 +210,9 @@ class Summary:
         Entries of lists stay the dictionaries of the text: they are typed, and neither checked nor copied.
         """
         values = orjson.loads(text)
-        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+        for name in values.keys() - cls.__dataclass_fields__.keys():
+            del values[name]
+        return cls(**values)
 
     def as_json(self) -> str:
         """Return the summary as JSON text."""
