@@ -9,6 +9,7 @@ import ijson
 import pyarrow as pa
 
 from service.formats.chrome_json.document import Document
+from service.trace.summary import HealthReport
 from tests.columns import Number, Object, parsed
 
 
@@ -75,7 +76,7 @@ class Reading:
     members: dict[str, Any]
     kept: int
     refused: int
-    health: dict[str, Any]
+    health: HealthReport
 
     @property
     def notes(self) -> dict[str, int]:
@@ -83,8 +84,8 @@ class Reading:
         return {note["code"]: note["count"] for note in self.health["notes"]}
 
     @property
-    def offsets(self) -> dict[str, list[int]]:
-        """The offsets of each note's examples."""
+    def offsets(self) -> dict[str, list[Any]]:
+        """Where each thing was found, as far as the examples tell."""
         return {note["code"]: [example["offset"] for example in note["examples"]] for note in self.health["notes"]}
 
 

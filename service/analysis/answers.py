@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 import pyarrow as pa
@@ -25,6 +25,39 @@ NAMED_MAX = 8
 """Most traces that an error names."""
 
 
+class Skipped(TypedDict):
+    """A rank without an answer, and the reason; the cycle is absent if there is only one."""
+
+    rank: int | None
+    name: str
+    reason: str
+    cycle: NotRequired[int]
+
+
+class QuestionDescription(TypedDict):
+    """A question as clients see it; the parameters are JSON Schema by name."""
+
+    name: str
+    answers: str
+    definition: str
+    source: str
+    parameters: dict[str, Any]
+    tables: dict[str, Columns]
+
+
+class ApplicableQuestion(QuestionDescription):
+    """A question, and the reason if it does not apply to a trace."""
+
+    applies: bool
+    reason: str | None
+
+
+class ApplicableQuestions(TypedDict):
+    """All questions, as far as they apply to a trace."""
+
+    analyses: list[ApplicableQuestion]
+
+
 @dataclass
 class Answer:
     """The tables of an answer, and the ranks without one, each with the reason.
@@ -35,7 +68,7 @@ class Answer:
     question: Question
     parameters: Parameters
     tables: Tables
-    skipped: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     elapsed_ms: float = 0.0
     notes: list[str] = field(default_factory=list)
     cycles: int = 1
@@ -126,12 +159,12 @@ def answer_question(
     numbers, count = _cycles(question, ranks)
     results = _map_traces(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
     answers = [
-        RankAnswer(trace.summary["rank"], cycle, trace.name, tables, partial(_ask_again, trace, readings))
+        RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(_ask_again, trace, readings))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
         if isinstance(tables, dict)
     ]
     skipped = [
-        _skipped(trace.summary["rank"], trace.name, cycle if count > 1 else None, reason)
+        _skipped(trace.summary.rank, trace.name, cycle if count > 1 else None, reason)
         for trace, cycle, reason in zip(ranks, numbers, results, strict=True)
         if isinstance(reason, str)
     ]
@@ -152,9 +185,10 @@ def answer_question(
     return answer
 
 
-def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> dict[str, Any]:
+def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> Skipped:
     """Describe a rank without an answer; `cycle` is None if there is only one."""
-    return {"rank": rank, "name": name, "reason": reason} | ({} if cycle is None else {"cycle": cycle})
+    skipped: Skipped = {"rank": rank, "name": name, "reason": reason}
+    return skipped if cycle is None else {**skipped, "cycle": cycle}
 
 
 def _cycles(question: Question, ranks: Sequence[AnalysisInput]) -> tuple[list[int], int]:
@@ -238,7 +272,7 @@ def _ask_again(trace: AnalysisInput, readings: ReadingCache, ask: Callable[[Scop
         return ask(scope)
 
 
-def applicable(trace: AnalysisInput, readings: ReadingCache) -> dict[str, Any]:
+def applicable(trace: AnalysisInput, readings: ReadingCache) -> ApplicableQuestions:
     """Describe each question as JSON values, with the reason if it does not apply to a trace."""
     (reasons,) = _map_traces(
         [trace], readings, lambda scope: [_missing(question, scope) for question in QUESTIONS.values()]
@@ -251,7 +285,7 @@ def applicable(trace: AnalysisInput, readings: ReadingCache) -> dict[str, Any]:
     }
 
 
-def described(question: Question) -> dict[str, Any]:
+def described(question: Question) -> QuestionDescription:
     """Describe a question as JSON values."""
     return {
         "name": question.name,
@@ -259,7 +293,7 @@ def described(question: Question) -> dict[str, Any]:
         "definition": question.definition,
         "source": question.source,
         "parameters": question.parameters.model_json_schema().get("properties", {}),
-        "tables": {name: [asdict(column) for column in columns] for name, columns in question.tables.items()},
+        "tables": {**question.tables},
     }
 
 
@@ -303,11 +337,11 @@ def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Ca
 
 def ranks_of(trace: AnalysisInput) -> list[AnalysisInput]:
     """Return an input for each rank of a merged trace."""
-    ranks = [merged["rank"] for merged in trace.summary["ranks"]]
+    ranks = [merged["rank"] for merged in trace.summary.ranks]
     if not ranks or (trace.selection is not None and trace.selection.ranks):
         return [trace]
     whole = trace.selection or Selection()
     return [
-        replace(trace, summary={**trace.summary, "rank": rank}, selection=whole.model_copy(update={"ranks": [rank]}))
+        replace(trace, summary=replace(trace.summary, rank=rank), selection=whole.model_copy(update={"ranks": [rank]}))
         for rank in ranks
     ]

@@ -49,10 +49,10 @@ class CollectiveParameters(Parameters):
 def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
     """Return the communications of a rank, their possible delays, its clock and, for HTA, the time of its steps."""
     communications = communications_of(scope, parameters.rules)
-    base, starts = scope.summary.get("base_ns"), scope.slices().host.starts
+    base, starts = scope.summary.base_ns, scope.slices().host.starts
     about = {
         "rank": scope.rank,
-        "base_ns": base if isinstance(base, int) else None,
+        "base_ns": base,
         "begins_ns": int(starts[0]) if len(starts) else None,
     }
     if parameters.stragglers == "hta":

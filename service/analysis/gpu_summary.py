@@ -65,7 +65,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
         scope.slices()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     kernels = _Kernels(_timed_kernels(scope, parameters), first, last)
-    devices = {device["id"]: device for device in scope.summary["devices"]}
+    devices = {device["id"]: device for device in scope.summary.devices}
     properties = {whole_number(device.get("id")): device for device in reversed(properties_of(scope))}
     rows = []
     for device in np.unique(activity.devices).tolist():

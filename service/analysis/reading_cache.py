@@ -2,16 +2,16 @@
 
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from service.analysis.facts.rank_database import RankDatabase
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 THREADS = 2
 """Threads of each reading's database."""
@@ -35,7 +35,7 @@ class AnalysisInput:
     """
 
     columns: Path
-    summary: Mapping[str, Any]
+    summary: Summary
     selection: Selection | None = None
     name: str = ""
     is_base: bool = False
@@ -44,7 +44,7 @@ class AnalysisInput:
     def key(self) -> bytes:
         """Key of the reading; equal inputs have equal keys."""
         selection = None if self.selection is None else self.selection.as_dict()
-        return orjson.dumps([str(self.columns), self.summary["rank"], selection], option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps([str(self.columns), self.summary.rank, selection], option=orjson.OPT_SORT_KEYS)
 
 
 class ReadingCache:

@@ -208,7 +208,7 @@ def _longest_gap(cover: Coverage, first: int, last: int) -> TimelineSpan:
 
 def _of_memory(scope: Scope) -> Iterator[Check]:
     """Check whether the memory of a GPU is nearly full."""
-    sizes = {device["id"]: device["memory_bytes"] for device in scope.summary["devices"]}
+    sizes = {device["id"]: device["memory_bytes"] for device in scope.summary.devices}
     peaks = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
     for row in peaks:
         size = sizes.get(row["device"])

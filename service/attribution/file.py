@@ -1,20 +1,20 @@
 """The file of a trace's links: written once, read by every cut and analysis of the trace."""
 
 import os
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.attribution.links import RULES, ExternalIdKind, Links, link_device_events
+from service.attribution.links import RULES, Links, link_device_events
 from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP, StepClock
 from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
 from service.store.parts import Parts
+from service.trace.summary import ExternalIdKind, Summary
 
 _EXTERNAL_IDS = b"tracedock.external_ids"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 """Columns of the file: rows are those of the events, from 0; null for no launch, operator or step."""
 
 
-def make_links(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIdKind = "unknown") -> Links:
+def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "unknown") -> Links:
     """Find the links of a trace from its events, and write them next to the events.
 
     Args:
@@ -49,7 +49,7 @@ def make_links(columns: Path, summary: Mapping[str, Any], external_ids: External
     return links
 
 
-def links_of(columns: Path, summary: Mapping[str, Any]) -> Links:
+def links_of(columns: Path, summary: Summary) -> Links:
     """Return the links of a trace; they are computed for a trace that was ingested before the file existed.
 
     Args:
@@ -81,7 +81,7 @@ def links_of(columns: Path, summary: Mapping[str, Any]) -> Links:
     )
 
 
-def _find_links(columns: Path, summary: Mapping[str, Any], external_ids: ExternalIdKind) -> Links:
+def _find_links(columns: Path, summary: Summary, external_ids: ExternalIdKind) -> Links:
     with closing(Parts(columns / EVENTS)) as parts:
         return link_device_events(parts.read, StepClock(summary), external_ids)
 

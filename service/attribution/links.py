@@ -16,7 +16,7 @@ External id alone proves nothing (https://github.com/pytorch/kineto, ``libkineto
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -31,10 +31,10 @@ from service.trace.summary import (
     NOT_OPERATORS,
     OPERATOR_CATEGORIES,
     STEP_PREFIX,
+    Attribution,
+    ExternalIdKind,
+    Summary,
 )
-
-ExternalIdKind = Literal["operators", "other", "unknown"]
-"""Meaning of the External ids of work: ids of operators, something else, or unknown."""
 
 RULES = ("launch", "graph", "external_id", "launch_outside_operators", "graph_outside_operators", "no_launch")
 """Rules that give work its operator; the last three are the reasons why work has none."""
@@ -99,7 +99,7 @@ class Links:
             external_ids=self.external_ids,
         )
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> Attribution:
         """Summarise the links: the meaning of External ids, and the count of work by rule."""
         counts = np.bincount(self.rules[self.is_work], minlength=len(RULES)).tolist()
         return {
@@ -108,9 +108,9 @@ class Links:
         }
 
 
-def external_ids_in_summary(summary: Mapping[str, Any]) -> ExternalIdKind:
+def external_ids_in_summary(summary: Summary) -> ExternalIdKind:
     """Return the meaning of External ids that a trace's summary records."""
-    return _external_id_kind(summary.get("attribution", {}).get("external_ids"))
+    return _external_id_kind(summary.attribution.get("external_ids"))
 
 
 def external_ids_in_envelope(envelope: Mapping[str, Any]) -> ExternalIdKind:

@@ -1,13 +1,13 @@
 """Lookup of the profiler step at a time on a thread."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from service.attribution.nesting import Ints
 from service.trace.rank import ranks_by_pid
-from service.trace.summary import Key
+from service.trace.summary import Key, Step, Summary
 
 NO_STEP = -1
 """Step number of a time outside all steps."""
@@ -42,11 +42,11 @@ class StepClock:
         summary: summary of the trace, as in the catalog; its ``steps`` are in order of time.
     """
 
-    def __init__(self, summary: Mapping[str, Any]) -> None:
-        self._ranks = ranks_by_pid(summary.get("ranks", []))
-        steps_by_rank: dict[Hashable, list[Mapping[str, Any]]] = {}
-        steps_by_thread: dict[Track, list[Mapping[str, Any]]] = {}
-        for step in summary["steps"]:
+    def __init__(self, summary: Summary) -> None:
+        self._ranks = ranks_by_pid(summary.ranks)
+        steps_by_rank: dict[Hashable, list[Step]] = {}
+        steps_by_thread: dict[Track, list[Step]] = {}
+        for step in summary.steps:
             track = normalized_track(step.get("pid", ""), step.get("tid", ""))
             steps_by_rank.setdefault(self._rank(track), []).append(step)
             steps_by_thread.setdefault(track, []).append(step)
@@ -58,7 +58,7 @@ class StepClock:
             if len(steps) < len(steps_by_rank[self._rank(track)])
         }
 
-    def _add(self, steps: Iterable[Mapping[str, Any]]) -> int:
+    def _add(self, steps: Iterable[Step]) -> int:
         self._timelines.append(_timeline(steps))
         return len(self._timelines) - 1
 
@@ -94,7 +94,7 @@ def normalized_track(pid: Key, tid: Key) -> Track:
     return pid, int(tid) if isinstance(tid, str) and tid.isdecimal() and len(tid) < 19 else tid
 
 
-def _timeline(steps: Iterable[Mapping[str, Any]]) -> _Timeline:
+def _timeline(steps: Iterable[Step]) -> _Timeline:
     merged: list[list[int]] = []
     latest: dict[int, list[int]] = {}
     for step in sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"])):

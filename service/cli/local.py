@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +61,9 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
             {
                 "file": str(folder / child.name),
                 "name": child.name,
-                "selection": child.selection,
-                "events": child.summary["events"]["kept"],
-                "counts": child.summary["counts"],
+                "selection": None if child.selection is None else child.selection.as_dict(),
+                "events": child.summary.kept_events,
+                "counts": child.summary.counts,
                 "size": (folder / child.name).stat().st_size,
             }
             for child in children
@@ -79,7 +78,7 @@ def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None
 
     with _workspace() as work, _ingested([file], work) as (_, [source]):
         plan = PlanTask(source, Selection.parsed(selection or {}), by, value).run()
-    return {"pieces": [asdict(piece) for piece in plan.pieces], "events": sum(piece.events for piece in plan.pieces)}
+    return {"pieces": [piece.as_dict() for piece in plan.pieces], "events": sum(piece.events for piece in plan.pieces)}
 
 
 def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:
@@ -114,8 +113,7 @@ def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[
         merged = merge_sources(sources, work.folder / "merged", name=output.name, align=align, on_written=on_written)
         chunks = document(work.folder / "merged")
         write(work.interruptible(chunks if is_plain(output) else packed(chunks)), output, progress)
-        alignments: list[Json] = merged.summary["ranks"]
-        return alignments
+        return [{**rank} for rank in merged.summary.ranks]
 
 
 def analysis(  # noqa: PLR0913 - one parameter for each option
@@ -277,8 +275,9 @@ def _ingested(
             yield progress, sources
     finally:
         for source in sources:
-            if report := damage(source.summary):
-                note("\n  ".join([f"{source.name}: {report}", *defects(source.summary)]))
+            summary = source.summary.as_dict()
+            if report := damage(summary):
+                note("\n  ".join([f"{source.name}: {report}", *defects(summary)]))
 
 
 def _ingest(file: Path, work: _Workspace, rank: int | None, progress: Stages) -> Source:
@@ -295,7 +294,7 @@ def _ingest(file: Path, work: _Workspace, rank: int | None, progress: Stages) ->
             watch({"progress": {"bytes": current.bytes, "bytes_total": size, "events": current.events}})
 
         columns = work.folder / digest
-        summary = asdict(ingest(original, columns, file.name, on_progress))
+        summary = ingest(original, columns, file.name, on_progress)
         work.check()
     return Source(columns, file.name, summary, digest, rank)
 

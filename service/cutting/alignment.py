@@ -14,7 +14,7 @@ from typing import Any
 
 from service.store.parts import Parts
 from service.trace.kernel_names import communicates
-from service.trace.summary import GPU_CATEGORIES
+from service.trace.summary import GPU_CATEGORIES, Residual
 
 Collective = tuple[Any, ...]
 """Identity of a collective within a run."""
@@ -35,7 +35,7 @@ class Alignment:
 
     shift_ns: int
     collectives: int
-    residual_ns: dict[str, int] | None
+    residual_ns: Residual | None
 
 
 def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
@@ -94,7 +94,7 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
     alignments = []
     for rank, shift, move in zip(clocks, shifts, moves, strict=True):
         distances = sorted(abs(end + move - medians[key]) for key, end in rank.items() if key in medians)
-        residual = {
+        residual: Residual | None = {
             "median": round(median(distances)), "p95": distances[min(len(distances) * 95 // 100, len(distances) - 1)],
             "max": distances[-1],
         } if distances else None  # fmt: skip

@@ -1,10 +1,10 @@
 """Columns of the traces that a trace is split into, written in one pass."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from service.store.parts import Parts
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
 from service.trace.piece import child_name
+from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 BUFFERED_ROWS = 1 << 18
 """Maximum of buffered rows, over all pieces that are written at once."""
@@ -35,9 +37,9 @@ class Child:
 
     id: str
     name: str
-    selection: dict[str, Any] | None
+    selection: Selection | None
     size: int
-    summary: dict[str, Any]
+    summary: Summary
 
 
 def write_children(
@@ -90,7 +92,7 @@ def write_children(
                 text = part_envelope(source.envelope, piece.selection, source.source, source.summary)
                 write_whole(writer.folder / ENVELOPE, text)
                 name = child_name(source.name, piece.suffix)
-                children.append(summarised(writer, name, source.summary, selection=piece.selection.as_dict()))
+                children.append(summarised(writer, name, source.summary, selection=piece.selection))
     if not children:
         raise nothing_selected(source.summary)
     return children
@@ -149,9 +151,7 @@ class ColumnWriter:
         self.nesting.add(table)
 
 
-def summarised(
-    written: ColumnWriter, name: str, summary: Mapping[str, Any], *, selection: dict[str, Any] | None
-) -> Child:
+def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection: Selection | None) -> Child:
     """Summarise a trace whose columns and envelope are written.
 
     Args:
@@ -166,25 +166,25 @@ def summarised(
             health.add(code, count=count)
     census = take_census(written.folder, _envelope_facts(summary), health, file_name=name, packed=None)
     census.events = {"in": written.rows, "kept": written.rows, "refused": 0}
-    census.rank = summary["rank"]
+    census.rank = summary.rank
     census.health = health.as_dict(refused=0)
-    census.attribution = make_links(written.folder, asdict(census), external_ids_in_summary(summary)).summary()
+    census.attribution = make_links(written.folder, census, external_ids_in_summary(summary)).summary()
     census = with_limited_lists(census, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
-    return Child(written.folder.name, name, selection, size_of(written.folder), asdict(census))
+    return Child(written.folder.name, name, selection, size_of(written.folder), census)
 
 
-def _envelope_facts(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _envelope_facts(summary: Summary) -> dict[str, Any]:
     """Return the facts that a summary has from its envelope, with the keys of an envelope."""
-    info = {"rank": summary["rank"], "world_size": summary["world_size"], "backend": summary["backend"]}
+    info = {"rank": summary.rank, "world_size": summary.world_size, "backend": summary.backend}
     return {
         "deviceProperties": [
             {"id": device["id"], "name": device["name"], "totalGlobalMem": device["memory_bytes"]}
-            for device in summary["devices"]
+            for device in summary.devices
         ],
         "distributedInfo": {key: value for key, value in info.items() if value is not None},
-        "host_name": summary["host"],
-        "baseTimeNanoseconds": summary["base_ns"],
-        "tracedock": {"merged": summary.get("ranks", [])},
+        "host_name": summary.host,
+        "baseTimeNanoseconds": summary.base_ns,
+        "tracedock": {"merged": summary.ranks},
     }

@@ -14,7 +14,7 @@ from service.cutting.steps import EventSteps
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, difference, intersection, union
-from service.trace.summary import GPU_CATEGORIES, Key
+from service.trace.summary import GPU_CATEGORIES, Key, Summary
 
 Value = TypeVar("Value", int, str)
 Entity = TypeVar("Entity")
@@ -93,9 +93,7 @@ class CompiledSelection:
         UnknownChoice: the selection has a value that the trace does not have.
     """
 
-    def __init__(
-        self, parts: Parts, tracks: Tracks, steps: EventSteps, selection: Selection, summary: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, parts: Parts, tracks: Tracks, steps: EventSteps, selection: Selection, summary: Summary) -> None:
         compiler, excluded = _CriteriaCompiler(parts, tracks, steps, summary), selection.exclude
         intervals = compiler.window(selection)
         self.selection = selection
@@ -107,7 +105,7 @@ class CompiledSelection:
                 intervals = difference(intervals, lenient.window(excluded))
             self._exclusions = lenient.predicates(excluded)
         if not intervals:
-            raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary["bounds"])
+            raise BadSelection("The selection leaves no time: all of it is excluded.", bounds=summary.bounds)
         self.time = IntervalSet(intervals)
         in_steps = intervals
         if selection.steps is not None:
@@ -165,7 +163,7 @@ class _CriteriaCompiler:
     """
 
     def __init__(
-        self, parts: Parts, tracks: Tracks, steps: EventSteps, summary: Mapping[str, Any], *, lenient: bool = False
+        self, parts: Parts, tracks: Tracks, steps: EventSteps, summary: Summary, *, lenient: bool = False
     ) -> None:
         self._parts = parts
         self._tracks = tracks
@@ -188,7 +186,7 @@ class _CriteriaCompiler:
             return []
 
     def _window(self, window: Window) -> Interval:
-        bounds, zero = self._summary["bounds"], 0
+        bounds, zero = self._summary.bounds, 0
         if window.relative:
             if bounds is None:
                 raise BadSelection("A window can't be relative to a trace without timed events.")
@@ -224,7 +222,7 @@ class _CriteriaCompiler:
         """Return the time that the annotations of some steps cover."""
         return union(
             (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
-            for step in self._summary["steps"]
+            for step in self._summary.steps
             if step["number"] in numbers
         )
 
@@ -255,14 +253,15 @@ class _CriteriaCompiler:
         return [value for value in wanted if value in known]
 
     def _steps(self, wanted: list[int]) -> Predicate:
-        numbers = self._checked_values("steps", wanted, {step["number"] for step in self._summary["steps"]})
+        numbers = self._known("steps", wanted, {step["number"] for step in self._summary.steps})
         self.columns.update(EventSteps.columns)
         return lambda part: np.isin(self._event_steps.of(part), numbers)
 
     def _ranks(self, wanted: list[int]) -> Predicate:
-        merged = self._summary.get("ranks")
-        known = {rank["rank"] for rank in merged} if merged else {self._summary["rank"]} - {None}
-        ranks = self._checked_values("ranks", wanted, known)
+        merged = self._summary.ranks
+        numbers = [rank["rank"] for rank in merged] if merged else [self._summary.rank]
+        known = {number for number in numbers if number is not None}
+        ranks = self._known("ranks", wanted, known)
         if not merged:
             return lambda part: np.full(len(part), bool(ranks))
         self.columns.add("rank")
@@ -273,12 +272,12 @@ class _CriteriaCompiler:
         return lambda part: part.slices & (np.maximum(part.ints("dur_ns"), 0) >= duration_ns)
 
     def _devices(self, wanted: list[int]) -> Predicate:
-        known = {device["id"] for device in self._summary["devices"] if device["events"]}
-        return self._on_devices([(device, None) for device in self._checked_values("devices", wanted, known)])
+        known = {device["id"] for device in self._summary.devices if device["events"]}
+        return self._placed([(device, None) for device in self._known("devices", wanted, known)])
 
     def _streams(self, wanted: list[str]) -> Predicate:
-        pairs = (stream.split("/") for stream in self._checked_values("streams", wanted, self._summary["streams"]))
-        return self._on_devices([(int(device), int(stream)) for device, stream in pairs])
+        places = (stream.split("/") for stream in self._known("streams", wanted, self._summary.streams))
+        return self._placed([(int(device), int(stream)) for device, stream in places])
 
     def _on_devices(self, places: list[tuple[int, int | None]]) -> Predicate:
         """Return the predicate of events on devices or streams.
@@ -303,7 +302,7 @@ class _CriteriaCompiler:
         return predicate
 
     def _threads(self, wanted: list[Key]) -> Predicate:
-        threads = self._summary["threads"]
+        threads = self._summary.threads
         names: dict[Key, list[tuple[Key, Key]]] = {}
         for thread in threads:
             track = thread["pid"], thread["tid"]
@@ -315,7 +314,7 @@ class _CriteriaCompiler:
         return lambda part: self._tracks.where(part, tracks.__contains__)
 
     def _processes(self, wanted: list[Key]) -> Predicate:
-        processes = [process for process in self._summary["processes"] if process["events"]]
+        processes = [process for process in self._summary.processes if process["events"]]
         names: dict[Key, list[Key]] = {}
         for process in processes:
             for name in {process["pid"], (process["name"] or "").strip()} - {""}:
@@ -336,8 +335,8 @@ class _CriteriaCompiler:
     def _words(self, criterion: str, column: str, wanted: list[str]) -> Predicate:
         """Return the predicate of the column ``ph`` or ``cat``; the summary counts ``phase|category`` pairs."""
         place = ("ph", "cat").index(column)
-        known = {key.split("|", 1)[place] for key in self._summary["counts"]}
-        words = set(self._checked_values(criterion, wanted, known))
+        known = {key.split("|", 1)[place] for key in self._summary.counts}
+        words = set(self._known(criterion, wanted, known))
         self.columns.add(column)
         return lambda part: part.which(column, lambda word: (word or "") in words)
 

@@ -1,9 +1,8 @@
 """Events that selections keep of a trace, read in one pass, as tables or as a document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.store.parts import Parts
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 
 class Cuts:
@@ -33,7 +33,7 @@ class Cuts:
         SelectionError: a selection is invalid, or names what the trace does not have.
     """
 
-    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Summary) -> None:
         summary = whole_summary(summary, parts.folder)
         self._parts = parts
         self._rows = RowSelector(parts, selections, summary)
@@ -64,7 +64,7 @@ class Cuts:
 
 
 def cut_document(
-    columns: Path, selection: Selection, summary: Mapping[str, Any], *, source: str, redact: bool = False
+    columns: Path, selection: Selection, summary: Summary, *, source: str, redact: bool = False
 ) -> Iterator[bytes]:
     """Yield the document of the events that a selection keeps, by time, in chunks of a few MB.
 
@@ -84,7 +84,7 @@ def cut_document(
         yield from document_from(cut_tables(parts, selection, summary), text, columns, redact=redact)
 
 
-def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -> Iterator[pa.Table]:
+def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator[pa.Table]:
     """Return the events that a selection keeps, by time.
 
     Args:
@@ -101,7 +101,7 @@ def cut_tables(parts: Parts, selection: Selection, summary: Mapping[str, Any]) -
     return (table for _, table in cuts.tables())
 
 
-def part_envelope(text: bytes, selection: Selection, source: str, summary: Mapping[str, Any]) -> bytes:
+def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary) -> bytes:
     """Return the envelope of a part of a trace; a part of a part refers to the whole trace.
 
     It records the meaning of External ids, which a part may be too small to show.

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from service.store.folder import ENVELOPE, EVENTS, write_whole
 from service.store.parts import Part, Parts, Tracks, Words, mixed
 from service.trace.errors import CannotMerge
 from service.trace.piece import Align
-from service.trace.summary import Key
+from service.trace.summary import Key, MergedRank, Process, Summary
 
 Tables = Iterator[pa.Table]
 
@@ -85,7 +84,7 @@ def merge(
 def _check_ranks(ranks: "Sequence[_Rank]") -> None:
     """Raise `CannotMerge` unless all ranks are known and distinct, and no trace is itself merged."""
     for rank in ranks:
-        if rank.summary.get("ranks"):
+        if rank.summary.ranks:
             raise CannotMerge(f"{rank.name} is a merged trace; merge the traces of its ranks instead.", trace=rank.name)
         if rank.known_number is None:
             raise CannotMerge(
@@ -110,24 +109,23 @@ class _Rank:
         self.parts = [stack.enter_context(closing(Parts(source.columns / EVENTS))) for source in sources]
         self.summary = sources[0].summary
         self.name = sources[0].name
-        self.known_number = sources[0].rank if sources[0].rank is not None else self.summary["rank"]
-        self.number: int = self.known_number if self.known_number is not None else -1  # of a single trace: not used
+        self.known_number = sources[0].rank if sources[0].rank is not None else self.summary.rank
+        self.number: int = self.known_number if self.known_number is not None else -1
         self.events = sum(parts.rows for parts in self.parts)
 
     @property
     def base_ns(self) -> int | None:
-        """The time of the rank's zero in ns since the epoch; None if unknown."""
-        bounds = self.summary["bounds"]
+        """The zero of its clock in ns since the epoch; None if unknown."""
+        bounds = self.summary.bounds
         since_epoch = bounds is not None and bounds["start_ns"] >= EPOCH_NS
-        base: int | None = 0 if self.summary["base_ns"] is None and since_epoch else self.summary["base_ns"]
-        return base
+        return 0 if self.summary.base_ns is None and since_epoch else self.summary.base_ns
 
     @property
-    def processes(self) -> list[dict[str, Any]]:
-        """The processes of all parts, each once."""
-        processes: dict[Key, dict[str, Any]] = {}
+    def processes(self) -> list[Process]:
+        """The processes of all its parts."""
+        processes: dict[Key, Process] = {}
         for source in self.sources:
-            for process in source.summary["processes"]:
+            for process in source.summary.processes:
                 processes.setdefault(process["pid"], process)
         return list(processes.values())
 
@@ -166,49 +164,50 @@ class _Run:
             [collective_ends(rank.parts) for rank in ranks], shifts, refine=align == "collectives"
         )
         pids = new_pids(rank.pids for rank in ranks)
-        devices = [{device["id"] for device in rank.summary["devices"] if device["events"]} for rank in ranks]
+        devices = [{device["id"] for device in rank.summary.devices if device["events"]} for rank in ranks]
         names = [process_names(rank.number, rank.processes, ids) for rank, ids in zip(ranks, devices, strict=True)]
         self._ranks = ranks
         self._renumberers = [
             RankRenumberer(rank.number, index, len(ranks), pids[index], names[index], alignments[index].shift_ns)
             for index, rank in enumerate(ranks)
         ]
-        self._provenance = [
+        self._provenance: list[MergedRank] = [
             {
                 "rank": rank.number,
                 "name": rank.name,
                 "base_ns": rank.base_ns,
-                **asdict(alignment),
-                "pids": [[new, old] for old, new in pids[index].items()],
+                "shift_ns": alignment.shift_ns,
+                "collectives": alignment.collectives,
+                "residual_ns": alignment.residual_ns,
+                "pids": [[new, old] for old, new in pids[place].items()],
             }
             for index, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
         ]
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """The facts of the run that do not depend on its events."""
         summaries = [rank.summary for rank in self._ranks]
-        devices = {device["id"]: device for summary in reversed(summaries) for device in summary["devices"]}
-        return {
-            "rank": None,
-            "world_size": max((summary["world_size"] for summary in summaries if summary["world_size"]), default=None),
-            "backend": next((summary["backend"] for summary in summaries if summary["backend"]), None),
-            "host": None,
-            "base_ns": self._base,
-            "devices": list(devices.values()),
-            "ranks": self._provenance,
-        }
+        devices = {device["id"]: device for summary in reversed(summaries) for device in summary.devices}
+        return Summary(
+            world_size=max((summary.world_size for summary in summaries if summary.world_size), default=None),
+            backend=next((summary.backend for summary in summaries if summary.backend), None),
+            base_ns=self._base,
+            devices=list(devices.values()),
+            ranks=self._provenance,
+        )
 
     @property
     def envelope(self) -> bytes:
         """The envelope of the merged trace, with the envelope of each rank."""
         members = [("tracedock", json.dumps({"merged": self._provenance}).encode()), ("schemaVersion", b"1")]
         summary = self.summary
-        if info := {key: summary[key] for key in ("backend", "world_size") if summary[key] is not None}:
+        facts = {"backend": summary.backend, "world_size": summary.world_size}
+        if info := {key: value for key, value in facts.items() if value is not None}:
             members.append(("distributedInfo", json.dumps(info).encode()))
         properties = [
             {"id": device["id"], "name": device["name"], "totalGlobalMem": device["memory_bytes"]}
-            for device in summary["devices"]
+            for device in summary.devices
             if device["name"] or device["memory_bytes"] is not None
         ]
         if properties:

@@ -60,7 +60,7 @@ def write_overlay(
             writer.finish()
     facts = {"overlay": {"kind": kind, "of": source.source, "selection": selection.as_dict()}}
     write_whole(folder / ENVELOPE, with_facts(source.envelope, facts))
-    return summarised(writer, name, source.summary, selection=selection.as_dict())
+    return summarised(writer, name, source.summary, selection=selection)
 
 
 def _appended(events: pa.Table, parts: Parts) -> pa.Table:

@@ -1,7 +1,7 @@
 """Pieces that a trace is split into: a selection and a suffix of the name for each."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +21,7 @@ from service.store.parts import Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import ALWAYS, Closure, Interval, Selection, Window
+from service.trace.summary import Summary
 
 PIECES_MAX = 1000
 """Maximum of pieces of one split."""
@@ -40,7 +41,7 @@ class Piece:
     selection: Selection
 
 
-def pieces(columns: Path, summary: Mapping[str, Any], base: Selection, by: By | None, value: int | None) -> list[Piece]:
+def pieces(columns: Path, summary: Summary, base: Selection, by: By | None, value: int | None) -> list[Piece]:
     """Return the pieces of a trace; some may have no event.
 
     Pieces of time with ``straddle: start`` and no explicit closure contain each event exactly once.
@@ -72,7 +73,7 @@ def _too_many(count: int) -> BadSelection:
 
 
 class _Splitter:
-    def __init__(self, columns: Path, summary: Mapping[str, Any], base: Selection, value: int) -> None:
+    def __init__(self, columns: Path, summary: Summary, base: Selection, value: int) -> None:
         self._columns = columns
         self._summary = summary
         self._base = base
@@ -90,10 +91,10 @@ class _Splitter:
                 for at, (start, end) in enumerate(spans, 1)
             ]
         lists: dict[str, tuple[str, Callable[[], Sequence[Any]]]] = {
-            "step": ("steps", lambda: sorted({step["number"] for step in self._summary["steps"]})),
-            "stream": ("streams", lambda: self._summary["streams"]),
-            "device": ("devices", lambda: [device["id"] for device in self._summary["devices"] if device["events"]]),
-            "rank": ("ranks", lambda: [rank["rank"] for rank in self._summary.get("ranks", [])]),
+            "step": ("steps", lambda: sorted({step["number"] for step in self._summary.steps})),
+            "stream": ("streams", lambda: self._summary.streams),
+            "device": ("devices", lambda: [device["id"] for device in self._summary.devices if device["events"]]),
+            "rank": ("ranks", lambda: [rank["rank"] for rank in self._summary.ranks]),
         }
         field, list_all = lists[by]
         values = list(dict.fromkeys(getattr(self._base, field) or list_all()))
@@ -109,7 +110,7 @@ class _Splitter:
 
     def _span(self) -> tuple[Interval, Interval]:
         """Return the window to divide, and its intersection with the trace's bounds."""
-        bounds = self._summary["bounds"]
+        bounds = self._summary.bounds
         if bounds is None:
             raise BadSelection("A trace without timed events can't be split by time.")
         window = ALWAYS

@@ -5,7 +5,7 @@ are read part by part, and only the parts that can matter. The bit sets and the 
 operators stay in memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -18,11 +18,7 @@ from service.cutting.steps import EventSteps
 from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
 from service.trace.errors import NothingSelected
 from service.trace.selection import ALWAYS, Interval, Selection
-from service.trace.summary import (
-    ANNOTATION_CATEGORIES,
-    FLOW_PHASES,
-    Key,
-)
+from service.trace.summary import ANNOTATION_CATEGORIES, FLOW_PHASES, Key, Summary
 
 AT_ONCE = 64
 """Maximum of selections in one pass."""
@@ -39,7 +35,7 @@ _TEXT = ALWAYS[0]  # stands for all ids that are not integers
 _NOWHERE = np.uint64((1 << 64) - 1)
 
 
-def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> Bits:
+def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Summary) -> Bits:
     """Return, for each row of a trace's columns, the selections that keep it; the first selection is the lowest bit.
 
     Args:
@@ -59,18 +55,18 @@ def rows_at(bits: Bits, place: int) -> Ints:
     return np.flatnonzero(bits & bits.dtype.type(1 << place))
 
 
-def nothing_selected(summary: Mapping[str, Any]) -> NothingSelected:
+def nothing_selected(summary: Summary) -> NothingSelected:
     """Return the error for a selection that keeps no event, with the facts of the trace."""
-    bounds = summary["bounds"]
+    bounds = summary.bounds
     span = f"from {bounds['start_ns']} to {bounds['end_ns']} ns" if bounds else "without times"
-    detail = f"None of the trace's {summary['events'].get('kept', 0):,} events, {span}, matches the selection."
-    return NothingSelected(detail, bounds=bounds, counts=summary["counts"])
+    detail = f"None of the trace's {summary.kept_events:,} events, {span}, matches the selection."
+    return NothingSelected(detail, bounds=bounds, counts=summary.counts)
 
 
 class RowSelector:
     """Evaluates selections; see `kept_rows` for its arguments and errors."""
 
-    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Summary) -> None:
         self._parts = parts
         self._summary = summary
         self._tracks = Tracks()
@@ -206,7 +202,7 @@ class RowSelector:
         kept_pids: dict[Key, int] = {}
         for (pid, _), bits in of_tracks.items():
             kept_pids[pid] = kept_pids.get(pid, 0) | bits
-        with_events = {(thread["pid"], thread["tid"]) for thread in self._summary["threads"]}
+        with_events = {(thread["pid"], thread["tid"]) for thread in self._summary.threads}
         pids_with_events = {pid for pid, _ in with_events}
 
         def keepers(name: str | None, pid: Key, tid: Key) -> int:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from service.cutting.envelope import whole_id
 from service.store.export import envelope
 from service.store.lists import whole_summary
+from service.trace.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Source:
 
     columns: Path
     name: str
-    summary: dict[str, Any]
+    summary: Summary
     source: str
     rank: int | None = None
 
@@ -35,7 +35,7 @@ class Source:
 
     def with_whole_lists(self) -> "Source":
         """Return the same trace with the complete lists of its summary."""
-        return replace(self, summary=dict(whole_summary(self.summary, self.columns)))
+        return replace(self, summary=whole_summary(self.summary, self.columns))
 
     @property
     def whole_id(self) -> str | None:

@@ -1,8 +1,7 @@
 """Steps of events: GPU work belongs to the step of its launch, all other events to the step in which they begin."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from service.attribution.file import links_of
 from service.attribution.links import Links
 from service.attribution.steps import NO_STEP, StepClock
 from service.store.parts import UNTIMED, Ints, Part, Parts, Tracks
+from service.trace.summary import Summary
 
 
 class EventSteps:
@@ -24,7 +24,7 @@ class EventSteps:
     columns = ("ph", "ts_ns", *Tracks.columns)
     """Columns that `of` reads of a part."""
 
-    def __init__(self, parts: Parts, tracks: Tracks, summary: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Parts, tracks: Tracks, summary: Summary) -> None:
         self._parts = parts
         self._tracks = tracks
         self._summary = summary

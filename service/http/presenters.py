@@ -6,30 +6,28 @@ from service.engine.session import Session
 from service.http import shapes
 from service.http.cursors import timestamp
 from service.jobs.job_monitor import JobMonitor
-from service.operations.groups import RankReport, summary_field
+from service.operations.groups import RankReport
 from service.store.catalog import INGEST, Trace
 from service.store.groups import Group
 from service.store.imports import Imports, Order
 from service.store.jobs import Job, JobState
 from service.streaming.source import Progress
-from service.trace.summary import Summary
 
 _LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
-_EMPTY_SUMMARY = {name: getattr(Summary(format=""), name) for name in Summary.__dataclass_fields__} | {"format": None}
 
 
 def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
     """Return a trace in the form of `shapes.Trace`.
 
-    The summary is passed on as it is stored, and not validated again: it may have thousands of entries.
+    The summary is passed on as it is, and not validated again: it may have thousands of entries.
 
     Args:
         trace: the trace.
         progress: of its ingest, while that runs.
     """
-    summary = trace.summary or _EMPTY_SUMMARY
+    summary = trace.summary_or_empty
     if trace.state.settled:
-        progress = Progress(trace.size, summary["events"].get("in", 0))
+        progress = Progress(trace.size, summary.events.get("in", 0))
     elif progress is None:
         progress = Progress()
     return {
@@ -40,9 +38,9 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "created_at": timestamp(trace.created_ns),
         "size": trace.size,
         "sha256": trace.sha256 or None,
-        **_EMPTY_SUMMARY | summary,
-        "steps_count": _steps_count(summary),
-        "events": summary["events"] or {"in": 0, "kept": 0, "refused": 0},
+        **summary.as_dict(),
+        "steps_count": summary.steps_count,
+        "events": summary.events or {"in": 0, "kept": 0, "refused": 0},
         "group": {"id": trace.group_id, "name": trace.group_name} if trace.group_id else None,
         "pinned": trace.pinned,
         "path": trace.path,
@@ -56,13 +54,6 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
 def trace_in_brief(trace: Trace, progress: Progress | None) -> dict[str, Any]:
     """Return a trace in the form of `shapes.TraceInBrief`: without the lists that may be long."""
     return {key: value for key, value in trace_object(trace, progress).items() if key not in _LONG_LISTS}
-
-
-def _steps_count(summary: dict[str, Any]) -> int:
-    """Count the steps of a trace, of which its summary may list only the first, or none."""
-    listed: int = summary["steps_count"] if "steps_count" in summary else len(summary["steps"])
-    total: int = summary.get("totals", {}).get("steps", listed)
-    return total
 
 
 def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
@@ -110,19 +101,19 @@ def group_object(group: Group, report: RankReport) -> shapes.Group:
     """Return a group with its ranks and cycles."""
     ranks = [
         shapes.GroupRank(
-            rank=summary_field(trace, "rank"),
+            rank=summary.rank,
             cycle=membership.cycle,
-            world_size=summary_field(trace, "world_size"),
-            host=summary_field(trace, "host"),
+            world_size=summary.world_size,
+            host=summary.host,
             trace=trace.id,
             name=trace.name,
             state=trace.state,
             size=trace.size,
             pinned=trace.pinned,
-            events=(summary_field(trace, "events") or {}).get("kept", 0),
+            events=summary.kept_events,
         )
         for membership in report.members
-        for trace in (membership.trace,)
+        for trace, summary in ((membership.trace, membership.trace.summary_or_empty),)
     ]
     return shapes.Group(
         **_group_fields(group),

@@ -6,7 +6,6 @@ Its command line is ``python -m service.jobs``.
 import io
 import tempfile
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def main() -> None:
         columns = Path(scratch, "columns")
         text = orjson.dumps({"schemaVersion": 1, "traceEvents": EVENTS})
         summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "compile.json", lambda _: None)
-        trace = AnalysisInput(columns, orjson.loads(orjson.dumps(asdict(summary))))
+        trace = AnalysisInput(columns, summary)
         with closing(ReadingCache(Path(scratch, "spill"))) as readings:
             for question in QUESTIONS.values():
                 answer_question(question, parameters_of(question, {}), [trace] * question.min_traces, readings)

@@ -10,18 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from service.jobs.children.encoding import decode
 from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed
 from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, Question
+from service.rendering.view import InitialView
 from service.store.export import spill_of
 from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
+from service.trace.summary import Summary
 
 IDLE_S = 60.0
 """Seconds without a question after which the child is replaced, and with it what it has read."""
@@ -99,19 +100,15 @@ class Analyses:
         return self._answers(ApplicableTask(trace), client)
 
     async def opening(
-        self, columns: Path, summary: dict[str, Any], selection: Selection | None, reference: SliceReference | None
-    ) -> dict[str, Any]:
+        self, columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
+    ) -> InitialView:
         """Find where the UI opens on a trace, without waiting for questions.
-
-        Returns:
-            The JSON of `service.rendering.initial_view.InitialView`.
 
         Raises:
             SelectionError: the trace has nothing of the selection, or does not have the slice.
             ExportFailed: the child failed.
         """
-        opening: dict[str, Any] = orjson.loads(await self._ask(OpeningTask(columns, summary, selection, reference), ""))
-        return opening
+        return decode(InitialView, await self._ask(OpeningTask(columns, summary, selection, reference), ""))
 
     def prepare(self) -> None:
         """Keep a child warm from now on, if the server is set to."""

@@ -149,7 +149,7 @@ class DerivationJobs:
         trace = self._catalog.get(trace_id)
         if trace.state is not State.READY:
             raise NotReady(f"The trace {trace_id} is {trace.state}.", state=trace.state)
-        return Source(self._folder.columns_of(trace_id), trace.name, trace.summary or {}, trace.identity)
+        return Source(self._folder.columns_of(trace_id), trace.name, trace.summary_or_empty, trace.identity)
 
     def _keep(self, job: Job, folder: Path, derived: list[DerivedTrace]) -> None:
         """Make traces of what lies in the folder, all or none."""
@@ -159,14 +159,15 @@ class DerivationJobs:
         traces = [
             Trace(
                 id=child.id, name=child.name, state=State.READY, error=None, created_ns=now - place, size=child.size,
-                sha256="", summary=child.summary, parent=parent, selection=child.selection,
+                sha256="", summary=child.summary, parent=parent,
+                selection=None if child.selection is None else child.selection.as_dict(),
             )
             for place, child in enumerate(derived)  # lists show the newest first, and the pieces in their order
         ]  # fmt: skip
         try:
             for trace in traces:
                 (folder / trace.id).rename(self._folder.columns_of(trace.id))
-            events = sum(child.summary["events"]["kept"] for child in derived)
+            events = sum(child.summary.kept_events for child in derived)
             self._monitor.jobs.finish(job, {"traces": [trace.id for trace in traces]}, children=traces, events=events)
         except BaseException:
             for trace in traces:

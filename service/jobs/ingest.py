@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary = take_census(folder, members, reader.health, file_name=file_name, packed=packed)
     summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}
     summary.health = reader.health.as_dict(refused=reader.refused)
-    summary.attribution = make_links(folder, asdict(summary), external_ids_in_envelope(members)).summary()
+    summary.attribution = make_links(folder, summary, external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
     summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:

@@ -28,7 +28,7 @@ def plan_split(source: Source, selection: Selection, by: By | None, value: int |
     """
     all_pieces = pieces(source.columns, source.summary, selection, by, value)
     planned: list[PlannedPiece] = []
-    size, kept = size_of(source.columns), max(source.summary["events"].get("kept", 0), 1)
+    size, kept = size_of(source.columns), max(source.summary.kept_events, 1)
     with closing(Parts(source.columns / EVENTS)) as parts:
         for first in range(0, len(all_pieces), AT_ONCE):
             batch = all_pieces[first : first + AT_ONCE]
@@ -40,7 +40,7 @@ def plan_split(source: Source, selection: Selection, by: By | None, value: int |
             planned += [
                 PlannedPiece(
                     name=child_name(source.name, piece.suffix),
-                    selection=piece.selection.as_dict(),
+                    selection=piece.selection,
                     events=events,
                     counts=dict(sorted(counts[place].items())),
                     size=round(size * events / kept),

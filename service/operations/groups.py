@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from service.operations.traces import TraceOperations
 from service.store.catalog import Catalog, State, Trace
@@ -91,14 +90,7 @@ class GroupOperations:
         """Return the traces of a group by rank, those without a rank last, older ones first; raises `UnknownGroup`."""
         self._groups.get(group_id)
         members = self._catalog.page(limit=MEMBERS_MAX, group=group_id)
-        return sorted(
-            members,
-            key=lambda trace: (
-                summary_field(trace, "rank") is None,
-                summary_field(trace, "rank") or 0,
-                trace.created_ns,
-            ),
-        )
+        return sorted(members, key=_by_rank)
 
     def ready_members(self, group_id: str) -> tuple[list[str], list[str]]:
         """Return the ids of the ready traces of a group, and of those that could not be read.
@@ -162,9 +154,9 @@ class GroupOperations:
         """Report the ranks of a group, its cycles and what is missing."""
         members = self.members(group.id)
         read = [self._with_all_steps(trace) for trace in members if trace.summary]
-        cycles = cycles_of([trace.summary or {} for trace in read])
+        cycles = cycles_of([trace.summary_or_empty for trace in read])
         numbers = dict(zip((trace.id for trace in read), cycles.numbers, strict=True))
-        world_sizes = {summary_field(trace, "world_size") for trace in members} - {None}
+        world_sizes = {trace.summary_or_empty.world_size for trace in members} - {None}
         world_size = world_sizes.pop() if len(world_sizes) == 1 else None
         world = range(min(world_size or 0, MEMBERS_MAX))
         by_cycle = [
@@ -183,29 +175,21 @@ class GroupOperations:
 
     def _with_all_steps(self, trace: Trace) -> Trace:
         """Return the trace with all steps in its summary, which may list the first ones only."""
-        if "steps" not in (summary_field(trace, "totals") or {}):
+        if trace.summary is None or "steps" not in trace.summary.totals:
             return trace
-        return replace(trace, summary=dict(whole_summary(trace.summary or {}, self._folder.columns_of(trace.id))))
-
-
-def summary_field(trace: Trace, name: str) -> Any:
-    """Return a field of a trace's summary; None if the trace has no summary yet."""
-    return (trace.summary or {}).get(name)
+        return replace(trace, summary=whole_summary(trace.summary, self._folder.columns_of(trace.id)))
 
 
 def _by_rank(trace: Trace) -> tuple[bool, int, int]:
-    rank: int | None = summary_field(trace, "rank")
+    rank = trace.summary_or_empty.rank
     return rank is None, rank or 0, trace.created_ns
 
 
 def _cycle(number: int, traces: list[Trace], world: range) -> Cycle:
-    ranks = {summary_field(trace, "rank") for trace in traces} - {None}
-    steps = {step["number"] for trace in traces for step in summary_field(trace, "steps")}
-    bounds = [
-        (summary_field(trace, "bounds"), summary_field(trace, "base_ns") or 0)
-        for trace in traces
-        if summary_field(trace, "bounds")
-    ]
+    summaries = [trace.summary_or_empty for trace in traces]
+    ranks = {summary.rank for summary in summaries if summary.rank is not None}
+    steps = {step["number"] for summary in summaries for step in summary.steps}
+    bounds = [(summary.bounds, summary.base_ns or 0) for summary in summaries if summary.bounds]
     return Cycle(
         cycle=number,
         traces=len(traces),

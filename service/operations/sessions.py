@@ -1,8 +1,8 @@
 """Operations on engine sessions: open one on a view of a trace."""
 
-from collections.abc import Hashable, Mapping
+from collections import deque
+from collections.abc import Hashable
 from functools import partial
-from typing import Any
 
 from service.engine.fleet import Fleet
 from service.engine.session import Session
@@ -13,6 +13,7 @@ from service.operations.views import View
 from service.rendering.render_report import RenderReport
 from service.store.folder import Folder
 from service.trace.selection import Selection, share_of_time
+from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
 """Events of a selection, as a multiple of its share of the time: its closure adds some."""
@@ -47,34 +48,34 @@ class SessionOperations:
             EngineError: no engine can be started; see `Fleet.open`.
         """
         trace = self._traces.ready(view.trace_id)
-        summary = trace.summary or {}
-        rendered: dict[str, Any] = {}
+        summary = trace.summary_or_empty
+        reports: deque[RenderReport] = deque(maxlen=1)
 
         async def after_load(session: Session) -> None:
-            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
+            session.load_report = await check_load(session, reports[-1])
 
         return self._fleet.open(
             str(view),
             trace.id,
             partial(
                 self._renderings.document, self._folder.columns_of(trace.id), summary, view.selection, view.args,
-                rendered.update,
+                reports.append,
             ),
             view.selection,
             args=view.args,
             events=expected_events(view.selection, summary),
-            events_max=summary["events"]["kept"],
+            events_max=summary.kept_events,
             after_load=after_load,
             client=client,
         )  # fmt: skip
 
 
-def expected_events(selection: Selection | None, summary: Mapping[str, Any]) -> int:
+def expected_events(selection: Selection | None, summary: Summary) -> int:
     """Estimate the number of events of a selection, by its share of the time of the trace.
 
     A selection may have more: events are not spread evenly over a trace.
     """
-    events: int = summary["events"]["kept"]
+    events = summary.kept_events
     if selection is None:
         return events
     return int(events * min(_CLOSURE_FACTOR * share_of_time(selection, summary), 1))

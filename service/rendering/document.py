@@ -4,7 +4,7 @@ Times count from the trace's first event, so that the engine's doubles hold them
 different ids; slices that overlap without nesting are on separate lanes. The engine sorts the events itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -27,6 +27,7 @@ from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
+from service.trace.summary import Summary
 
 SAME_TIME_MAX = 1 << 20
 """Events of one time that are kept in one table."""
@@ -34,7 +35,7 @@ SAME_TIME_MAX = 1 << 20
 
 def render(
     columns: Path,
-    summary: Mapping[str, Any],
+    summary: Summary,
     report: RenderReport,
     *,
     selection: Selection | None = None,
@@ -70,12 +71,13 @@ def render(
     report.groups = _groups(columns, summary)
 
 
-def _groups(columns: Path, summary: Mapping[str, Any]) -> list[RankGroup]:
+def _groups(columns: Path, summary: Summary) -> list[RankGroup]:
     """Return the process groups that each rank lists."""
     envelope = parsed_envelope(columns)
     groups = []
-    for rank in [merged["rank"] for merged in summary.get("ranks", [])] or [summary.get("rank")]:
-        listed = ProcessGroups.listed(envelope, rank, summary.get("world_size"))
+    ranks: list[int | None] = [merged["rank"] for merged in summary.ranks]
+    for rank in ranks or [summary.rank]:
+        listed = ProcessGroups.listed(envelope, rank, summary.world_size)
         groups += [RankGroup(rank, name, group) for name, group in listed.by_name.items()]
         groups.append(RankGroup(rank, None, listed.unnamed))
     return groups
@@ -85,7 +87,7 @@ def _line(event: dict[str, Any]) -> bytes:
     return b",\n" + orjson.dumps(event)
 
 
-def _tables(parts: Parts, selection: Selection | None, summary: Mapping[str, Any]) -> Iterator[pa.Table]:
+def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iterator[pa.Table]:
     """Return the events in order of time."""
     if selection is None:
         return (part.table for part in parts.read(SCHEMA.names))
@@ -111,5 +113,4 @@ def prepare() -> None:
     """Load the machine code ahead of the first document."""
     event = dict.fromkeys(SCHEMA.names) | {"position": 0, "ph": "s", "ts_ns": 0, "id": 1, "verbatim": False}
     table = pa.Table.from_pylist([event, event | {"ph": "X", "args": "{}"}], SCHEMA)
-    summary: dict[str, Any] = {"rank": None, "processes": [], "threads": []}
-    EventWriter(TrackAssigner(summary), RenderReport(), "essential").write(table)
+    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").write(table)

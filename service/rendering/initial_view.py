@@ -4,9 +4,8 @@ The engine numbers its slices only when it loads a trace. A slice is therefore i
 engine: start, duration, name and thread, and its index among the slices that share all of these.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from service.cutting.clip import clipped_times
 from service.cutting.rows import RowSelector, nothing_selected
 from service.rendering.sanitizing import plain
 from service.rendering.time_base import SPAN_MAX, engine_times, time_base
+from service.rendering.view import EngineSlice, InitialView
 from service.store.census import key_of
 from service.store.folder import EVENTS
 from service.store.parts import TRACK, Flags, Ints, Part, Parts
 from service.trace.errors import AmbiguousSlice, UnknownSlice
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
-from service.trace.summary import FLOW_PHASES
+from service.trace.summary import FLOW_PHASES, Summary
 
 MARGIN = 0.03
 """Margin on each side of a selection's time, as a share of it."""
@@ -41,44 +41,8 @@ _NO_SLICE = FLOW_PHASES | {"C", "M", "B", "E", "b", "n", "e"}
 _PHASE_NAMES = {"C": "a counter", "M": "metadata", **dict.fromkeys(FLOW_PHASES, "an end of an arrow")}
 
 
-@dataclass(frozen=True)
-class EngineSlice:
-    """The properties that identify a slice in the engine.
-
-    Attributes:
-        ts: start in the engine's time, in ns.
-        dur: duration in ns.
-        name: the engine's name of the slice.
-        pid: the track's process in the trace, as text.
-        tid: the track's thread in the trace, as text.
-        nth: index, from 0 and by id, among the slices that share all other properties.
-    """
-
-    ts: int
-    dur: int
-    name: str
-    pid: str
-    tid: str
-    nth: int
-
-
-@dataclass(frozen=True)
-class InitialView:
-    """The initial view of the UI.
-
-    Attributes:
-        start: start of the span to show, in the engine's time in ns; None for the whole timeline.
-        end: end of that span.
-        slice: the slice to select; None for none, or if the reference already is the engine's id.
-    """
-
-    start: int | None = None
-    end: int | None = None
-    slice: EngineSlice | None = None
-
-
 def initial_view(
-    columns: Path, summary: Mapping[str, Any], selection: Selection | None, reference: SliceReference | None
+    columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
 ) -> InitialView:
     """Find the initial view on a trace, or on a selection of it.
 
@@ -115,7 +79,7 @@ class _ShownEvents:
         SelectionError: the selection is empty.
     """
 
-    def __init__(self, parts: Parts, summary: Mapping[str, Any], selection: Selection | None) -> None:
+    def __init__(self, parts: Parts, summary: Summary, selection: Selection | None) -> None:
         self._parts = parts
         self._summary = summary
         self._rows = RowSelector(parts, [selection], summary) if selection else None
@@ -132,7 +96,7 @@ class _ShownEvents:
 
     def selected(self) -> InitialView:
         """Return the view on the selection's window and steps; on the whole timeline if it has neither."""
-        bounds, around = self._summary["bounds"], self._rows.time_with_steps(0) if self._rows else None
+        bounds, around = self._summary.bounds, self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return InitialView()
         intervals = around.intervals
@@ -141,7 +105,9 @@ class _ShownEvents:
 
     def _span(self, start: int, end: int, margin: int) -> InitialView:
         """Return the view on a span with a margin, within the engine's range."""
-        base, bounds = time_base(self._parts), self._summary["bounds"]
+        base, bounds = time_base(self._parts), self._summary.bounds
+        if bounds is None:
+            return InitialView()
         first, last = max(start - margin, bounds["start_ns"]), min(end + margin, bounds["end_ns"])
         (begin,), (duration,) = engine_times(np.array([first]), np.array([last - first]), base)
         return InitialView(int(begin), int(begin + duration))

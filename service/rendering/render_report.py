@@ -4,9 +4,7 @@ This module imports no compiled code: the server reads reports that other proces
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from service.trace.process_groups import ProcessGroup
 from service.trace.summary import Key
@@ -85,17 +83,3 @@ class RenderReport:
     tracks: list[EngineTrack] = field(default_factory=list)
     external_ids: str = "unknown"
     groups: list[RankGroup] = field(default_factory=list)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the report whose fields were written as JSON."""
-        groups = [RankGroup(group["rank"], group["name"], ProcessGroup(**group["group"])) for group in fields["groups"]]
-        return cls(
-            **dict(fields)
-            | {
-                "phases": Counter(fields["phases"]),
-                "as_instants": Counter(fields["as_instants"]),
-                "tracks": [EngineTrack(**track) for track in fields["tracks"]],
-                "groups": groups,
-            }
-        )

@@ -5,14 +5,14 @@ thread (trace_processor v54). A track keeps its own numbers if the engine accept
 process of the host has the number of a device, and for all lanes after the first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 from service.rendering.render_report import EngineTrack
 from service.rendering.sanitizing import plain
 from service.trace.rank import ranks_by_pid
-from service.trace.summary import Key
+from service.trace.summary import Key, Process, Summary
 
 FIRST_ASSIGNED = 2_000_000_000
 """The first of the numbers for tracks whose own numbers can't be used; Linux has no process beyond 2^22."""
@@ -25,11 +25,11 @@ class TrackAssigner:
         summary: the trace's summary from the catalog.
     """
 
-    def __init__(self, summary: Mapping[str, Any]) -> None:
-        self._rank: int | None = summary.get("rank")
-        self._ranks = ranks_by_pid(summary.get("ranks", []))
-        self._processes = {process["pid"]: process for process in summary["processes"]}
-        threads = summary["threads"]
+    def __init__(self, summary: Summary) -> None:
+        self._rank = summary.rank
+        self._ranks = ranks_by_pid(summary.ranks)
+        self._processes = {process["pid"]: process for process in summary.processes}
+        threads = summary.threads
         self._threads = {(thread["pid"], thread["tid"]): thread for thread in threads}
         self._devices = {thread["pid"]: thread["device"] for thread in threads if thread.get("device") is not None}
         self._hosts = {thread["pid"] for thread in threads if thread.get("host")}
@@ -40,8 +40,8 @@ class TrackAssigner:
 
     def is_shared(self, pid: Key, tid: Key) -> bool:
         """Return whether a track is both a host's thread and a device's stream, as of process 7 and device 7."""
-        track = self._threads.get((pid, tid), {})
-        return track.get("device") is not None and bool(track.get("host"))
+        track = self._threads.get((pid, tid))
+        return track is not None and track.get("device") is not None and track.get("host", False)
 
     def assign(self, pid: Key, tid: Key, lane: int, *, on_device: bool) -> EngineTrack:
         """Assign a thread of the engine to the next lane of a track.
@@ -52,14 +52,14 @@ class TrackAssigner:
             lane: from 1 on.
             on_device: whether the lane is on the device's side of a shared track.
         """
-        track, process = self._threads.get((pid, tid), {}), self._processes.get(pid, {})
-        is_host = track.get("host", False) and not on_device
+        track, process = self._threads.get((pid, tid)), self._processes.get(pid)
+        is_host = track is not None and track.get("host", False) and not on_device
         device = None if is_host else self._devices.get(pid)
         rank = self._rank
         if self._ranks:
             rank = self._ranks.get(pid) if isinstance(pid, int) else None
         engine_pid = self._pid(pid, device)
-        name = (track.get("name") or "").strip() or (f"stream {tid}" if device is not None else None)
+        name = ((track and track.get("name")) or "").strip() or (f"stream {tid}" if device is not None else None)
         if lane > 1:
             name = f"{name or tid} · lane {lane}"
         assigned = EngineTrack(
@@ -102,8 +102,10 @@ class TrackAssigner:
                 }
 
 
-def _process_name(process: Mapping[str, Any], pid: Key, device: int | None, rank: int | None) -> str | None:
-    name = f"GPU {device}" if device is not None else process.get("name") or process.get("labels")
+def _process_name(process: Process | None, pid: Key, device: int | None, rank: int | None) -> str | None:
+    name = process and (process["name"] or process["labels"])
+    if device is not None:
+        name = f"GPU {device}"
     if not name and isinstance(pid, str):
         name = pid
     if not name or rank is None or (device is None and name == pid):

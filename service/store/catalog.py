@@ -19,6 +19,7 @@ from service.store.connection import Connection
 from service.store.groups import group_id_of
 from service.store.idempotency import record_created
 from service.trace.errors import UnknownTrace
+from service.trace.summary import Summary
 
 INGEST = "ingest"
 """The kind of the job that reads a trace."""
@@ -29,8 +30,9 @@ _SELECT = (
 )
 _COLUMNS = (
     "id, name, state, error, created_ns, size, sha256, parent, selection, group_id, pinned, path, path_mark,"
-    " json_set(json_remove(summary, '$.processes', '$.threads', '$.counts', '$.steps', '$.ranks'),"
-    " '$.steps_count', json_array_length(summary, '$.steps')) AS summary"
+    " json_set(json_remove(summary, '$.processes', '$.threads', '$.counts', '$.steps', '$.ranks'), '$.totals',"
+    " json_object('steps', coalesce(summary ->> '$.totals.steps', json_array_length(summary, '$.steps'), 0)))"
+    " AS summary"
 )
 _SELECT_BRIEF = _SELECT.replace("*", _COLUMNS, 1)
 
@@ -54,7 +56,7 @@ class Trace:
     """A trace in the catalog.
 
     Attributes:
-        summary: the fields of `Summary`; None until the trace is ready.
+        summary: its summary; None until the trace is ready.
         error: the error of a failed ingest.
         sha256: digest of the original; empty if the trace was made here of other traces.
         parent: id of the trace that it was cut out of.
@@ -72,7 +74,7 @@ class Trace:
     created_ns: int
     size: int
     sha256: str
-    summary: dict[str, Any] | None
+    summary: Summary | None
     parent: str | None = None
     selection: dict[str, Any] | None = None
     group_id: str | None = None
@@ -86,6 +88,11 @@ class Trace:
     def identity(self) -> str:
         """The digest of its original, or its id if it has none."""
         return self.sha256 or self.id
+
+    @property
+    def summary_or_empty(self) -> Summary:
+        """The summary, or an empty one until the trace is ready."""
+        return self.summary or Summary()
 
     @property
     def has_original(self) -> bool:
@@ -120,7 +127,7 @@ class Catalog:
         priority: int = 0,
         path: str | None = None,
         path_mark: str | None = None,
-        summary: dict[str, Any] | None = None,
+        summary: Summary | None = None,
     ) -> Trace:
         """Record a trace whose original is safely stored, and queue its ingest.
 
@@ -136,7 +143,7 @@ class Catalog:
             summary: its summary, if it is known already; the trace is then ready without an ingest.
         """
         state = State.QUEUED if summary is None else State.READY
-        summary_text = None if summary is None else orjson.dumps(summary).decode()
+        summary_text = None if summary is None else summary.as_json()
         with self._transaction() as db:
             group_id = None if group is None else group_id_of(db, group)
             db.execute(
@@ -179,7 +186,7 @@ class Catalog:
             name: return only traces whose name contains this text, ignoring case.
             parent: return only traces that were cut out of this trace.
             group: return only traces of the group with this id.
-            brief: leave long lists out of the summaries, and add ``steps_count``.
+            brief: leave long lists out of the summaries; `totals` then has the number of steps alone.
         """
         rows = self._rows(
             f"{_SELECT_BRIEF if brief else _SELECT} WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
@@ -253,6 +260,7 @@ class Catalog:
 
 def _trace(row: sqlite3.Row) -> Trace:
     values = dict(row)
-    for key in ("error", "summary", "selection"):
+    for key in ("error", "selection"):
         values[key] = orjson.loads(values[key]) if values[key] else None
+    values["summary"] = Summary.from_json(values["summary"]) if values["summary"] else None
     return Trace(**values | {"state": State(values["state"]), "pinned": bool(values["pinned"])})

@@ -250,7 +250,7 @@ class Jobs:
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         *(child.id, child.name, child.state, child.created_ns, child.size, child.sha256),
-                        *(_text(child.summary), child.parent, _text(child.selection)),
+                        *(child.summary and child.summary.as_json(), child.parent, _text(child.selection)),
                     ),
                 )
 

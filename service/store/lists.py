@@ -1,6 +1,5 @@
 """Limits for the lists of a summary: the catalog has the first entries of each, and a file next to the columns all."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def with_limited_lists(summary: Summary, columns: Path) -> Summary:
     return replace(summary, **parts, host=host, backend=backend, totals={name: len(whole[name]) for name in cut})
 
 
-def whole_summary(summary: Mapping[str, Any], columns: Path) -> Mapping[str, Any]:
+def whole_summary(summary: Summary, columns: Path) -> Summary:
     """Return a summary with complete lists, which may be large.
 
     Args:
@@ -53,13 +52,13 @@ def whole_summary(summary: Mapping[str, Any], columns: Path) -> Mapping[str, Any
     Raises:
         ExportFailed: the file of lists can't be read.
     """
-    if not summary.get("totals"):
+    if not summary.totals:
         return summary
     try:
         lists = orjson.loads((columns / LISTS).read_bytes())
     except (OSError, ValueError) as error:
         raise unreadable(columns / LISTS, error) from error
-    return {**summary, **lists, "totals": {}}
+    return replace(summary, **lists, totals={})
 
 
 def _first(values: Any, size_max: int) -> Any:

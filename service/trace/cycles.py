@@ -3,9 +3,11 @@
 ``schedule(active=1, repeat=2)`` makes each rank write two traces, which belong to two cycles.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from service.trace.summary import Summary
 
 Rule = Literal["rank", "steps", "time", "order"]
 Span = tuple[int, int]
@@ -29,7 +31,7 @@ class Cycles:
         return max(self.numbers, default=-1) + 1
 
 
-def cycles_of(summaries: Sequence[Mapping[str, Any]]) -> Cycles:
+def cycles_of(summaries: Sequence[Summary]) -> Cycles:
     """Return the cycles of traces, from their summaries."""
     processes = [_process_of(summary, place) for place, summary in enumerate(summaries)]
     if len(set(processes)) == len(processes):
@@ -42,23 +44,22 @@ def cycles_of(summaries: Sequence[Mapping[str, Any]]) -> Cycles:
     return Cycles(_in_order(processes, times), "order")
 
 
-def _process_of(summary: Mapping[str, Any], place: int) -> Hashable:
+def _process_of(summary: Summary, place: int) -> Hashable:
     """Return the rank, else the process on its host; a trace without either counts as a process of its own."""
-    rank: int | None = summary["rank"]
-    if rank is not None:
-        return rank
-    pids = tuple(str(process["pid"]) for process in summary["processes"] if process["labels"] == "CPU")
-    return (summary["host"], pids) if summary["host"] and pids else ("trace", place)
+    if summary.rank is not None:
+        return summary.rank
+    pids = tuple(str(process["pid"]) for process in summary.processes if process["labels"] == "CPU")
+    return (summary.host, pids) if summary.host and pids else ("trace", place)
 
 
-def _steps_of(summary: Mapping[str, Any]) -> Span | None:
-    numbers = [step["number"] for step in summary["steps"]]
+def _steps_of(summary: Summary) -> Span | None:
+    numbers = [step["number"] for step in summary.steps]
     return (min(numbers), max(numbers) + 1) if numbers else None
 
 
-def _time_of(summary: Mapping[str, Any]) -> Span | None:
+def _time_of(summary: Summary) -> Span | None:
     """Return the span of the trace since the epoch."""
-    bounds, base = summary["bounds"], summary["base_ns"] or 0
+    bounds, base = summary.bounds, summary.base_ns or 0
     return (base + bounds["start_ns"], base + bounds["end_ns"]) if bounds else None
 
 

@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service.trace.secrets import redacted_text
+from service.trace.summary import HealthExample, HealthNote, HealthReport
 
 EXAMPLES_MAX = 3
 TEXT_MAX = 120
@@ -66,20 +67,12 @@ CASES: Mapping[str, Case] = {
 }
 
 
-@dataclass(frozen=True)
-class Example:
-    """Occurrence of a defect: its text, and its offset in the plain document (for `bad_compression`, in the file)."""
-
-    offset: int | None = None
-    text: str | None = None
-
-
 @dataclass
 class Note:
     """Number of occurrences of a defect, and the first of them."""
 
     count: int = 0
-    examples: list[Example] = field(default_factory=list)
+    examples: list[HealthExample] = field(default_factory=list)
 
 
 class Health:
@@ -98,7 +91,7 @@ class Health:
         """Add an example of a counted case; the first few are kept, with secrets hidden, and truncated."""
         examples = self._notes[code].examples
         if len(examples) < EXAMPLES_MAX:
-            examples.append(Example(offset, text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]))
+            examples.append({"offset": offset, "text": text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]})
 
     def join(self, later: "Health") -> None:
         """Add the notes on a later piece of the trace."""
@@ -111,16 +104,22 @@ class Health:
         """Return the number of occurrences of a case."""
         return self._notes[code].count if code in self._notes else 0
 
-    def as_dict(self, *, refused: int) -> dict[str, Any]:
+    def as_dict(self, *, refused: int) -> HealthReport:
         """Return the report as JSON values, worst first.
 
         Args:
             refused: number of events that were left out.
         """
         order = list(CASES)
-        notes = [
-            {"code": code, **CASES[code]._asdict(), **asdict(self._notes[code])}
+        notes: list[HealthNote] = [
+            {
+                "code": code,
+                "kind": CASES[code].kind.value,
+                "detail": CASES[code].detail,
+                "count": self._notes[code].count,
+                "examples": [*self._notes[code].examples],
+            }
             for code in sorted(self._notes, key=lambda code: (list(Kind).index(CASES[code].kind), order.index(code)))
         ]
-        repaired = sum(note["count"] for note in notes if note["kind"] == Kind.REPAIRED)
+        repaired = sum(note["count"] for note in notes if note["kind"] == Kind.REPAIRED.value)
         return {"repaired": repaired, "refused": refused, "notes": notes}

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
+
+from service.trace.summary import MergedRank
 
 _IN_FILE_NAME = re.compile(r"(?<![a-z])(?<!local[-_.])(?:rank|worker)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 """Global rank in a file name; a local rank (``local_rank0``) or a rank of one dimension (``TP-0``) does not match."""
@@ -36,19 +38,19 @@ def world_size_of(envelope: Mapping[str, Any]) -> int | None:
     return whole_number(distributed_info(envelope).get("world_size"))
 
 
-def merged_ranks(envelope: Mapping[str, Any]) -> list[dict[str, Any]]:
+def merged_ranks(envelope: Mapping[str, Any]) -> list[MergedRank]:
     """Return the ranks of a merged trace from its envelope; empty if it is not merged, or the list is malformed."""
     provenance = envelope.get("tracedock")
     merged = provenance.get("merged") if isinstance(provenance, Mapping) else None
     ranks = [dict(rank) for rank in merged if isinstance(rank, Mapping)] if isinstance(merged, list) else []
     valid = [rank for rank in ranks if whole_number(rank.get("rank")) is not None and _are_pids(rank.get("pids"))]
-    return valid if valid == merged else []
+    return cast("list[MergedRank]", valid) if valid == merged else []
 
 
 def _are_pids(pids: object) -> bool:
     return isinstance(pids, list) and all(isinstance(pid, list) and pid and type(pid[0]) is int for pid in pids)
 
 
-def ranks_by_pid(ranks: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+def ranks_by_pid(ranks: Iterable[MergedRank]) -> dict[int, int]:
     """Return the rank of each process of a merged trace."""
-    return {pid[0]: rank["rank"] for rank in ranks for pid in rank["pids"]}
+    return {pids[0]: rank["rank"] for rank in ranks for pids in rank["pids"] if isinstance(pids[0], int)}

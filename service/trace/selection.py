@@ -4,7 +4,7 @@ An event is kept if it meets each criterion that is given; it meets a criterion 
 `Closure` adds the events that belong to the kept ones, so that a viewer shows them as it would in the whole trace.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
@@ -18,6 +18,7 @@ from service.trace.selection_fields import (
     described,
     is_pattern,
 )
+from service.trace.summary import Summary
 
 _INT64 = 1 << 63
 _MODEL = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -120,24 +121,22 @@ class Selection(Criteria):
         return self.model_dump(by_alias=True, exclude_defaults=True)
 
 
-def share_of_time(selection: Selection, summary: Mapping[str, Any]) -> float:
+def share_of_time(selection: Selection, summary: Summary) -> float:
     """Return the selected share of a trace's time, from 0 to 1.
 
     An edge of the window that is a name counts as the trace's own edge.
     """
-    bounds = summary["bounds"]
-    if not bounds:
+    if not summary.bounds:
         return 1.0
-    start: int = bounds["start_ns"]
-    end: int = bounds["end_ns"]
+    start, end = summary.bounds["start_ns"], summary.bounds["end_ns"]
     spans = [(start, end)]
     if window := selection.window:
         zero = start if window.relative else 0
         first = start if window.start_ns is None else zero + window.start_ns
         last = end if window.end_ns is None else zero + window.end_ns
         spans = intersection(spans, union([(first, last)]))
-    if selection.steps and "steps" not in summary.get("totals", {}):
-        steps = [step for step in summary["steps"] if step["number"] in selection.steps]
+    if selection.steps and "steps" not in summary.totals:
+        steps = [step for step in summary.steps if step["number"] in selection.steps]
         spans = intersection(spans, union((step["start_ns"], step["end_ns"]) for step in steps))
     return sum(b - a for a, b in spans) / max(end - start, 1)
 

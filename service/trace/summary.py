@@ -1,7 +1,7 @@
 """The summary of a trace, and the categories of events that define it."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import orjson
 
@@ -99,9 +99,71 @@ class Step(TypedDict):
     tid: Key
 
 
+class HealthExample(TypedDict):
+    """Occurrence of a defect: its text, and its offset in the plain document (for `bad_compression`, in the file)."""
+
+    offset: int | None
+    text: str | None
+
+
+class HealthNote(TypedDict):
+    """A defect of a trace, with the number of its occurrences and the first of them."""
+
+    code: str
+    kind: Literal["refused", "repaired", "oddity"]
+    detail: str
+    count: int
+    examples: list[HealthExample]
+
+
+class HealthReport(TypedDict, total=False):
+    """The defects of a trace, worst first, with the numbers of repairs and of refused elements."""
+
+    repaired: int
+    refused: int
+    notes: list[HealthNote]
+
+
+ExternalIdKind = Literal["operators", "other", "unknown"]
+"""Meaning of the External ids of work on devices."""
+
+
+class Attribution(TypedDict, total=False):
+    """The meaning of External ids, and the number of work events by the rule that assigned their operator."""
+
+    external_ids: ExternalIdKind
+    rules: dict[str, int]
+
+
+class Residual(TypedDict):
+    """Distances in ns between the ends of collectives on a rank and the middle of their ends on all ranks."""
+
+    median: int
+    p95: int
+    max: int
+
+
+class MergedRank(TypedDict):
+    """A rank of a merged trace, and its alignment to the common clock.
+
+    `pids` are pairs: the pid in the merged trace, and in the trace of the rank. The other fields are absent if another
+    program left them out of the document.
+    """
+
+    rank: int
+    name: NotRequired[str]
+    base_ns: NotRequired[int | None]
+    shift_ns: NotRequired[int]
+    collectives: NotRequired[int]
+    residual_ns: NotRequired[Residual | None]
+    pids: list[list[Key]]
+
+
 @dataclass
 class Summary:
-    """The summary of a trace, made by its ingest. Times are in ns of the trace's own clock.
+    """The summary of a trace, made by its ingest; empty until the trace is ready.
+
+    Times are in ns of the trace's own clock.
 
     Attributes:
         format: format of its file with the suffix of the compression, like ``json.gz``; None if it has no file.
@@ -109,14 +171,13 @@ class Summary:
         events: numbers of events that were read, kept and refused.
         counts: numbers of events by ``phase|category``.
         streams: its streams, as ``device/stream``.
-        health: its health report; see `service.trace.health.Health.as_dict`.
-        attribution: the meaning of External ids, and how much work each rule gives to operators; see
-            `service.attribution.links`.
-        ranks: of a merged trace, the traces that it was merged from; see `service.trace.rank.merged_ranks`.
+        health: its health report; see `service.trace.health`.
+        attribution: how its work was assigned to operators; see `service.attribution.links`.
+        ranks: of a merged trace, the ranks that it was merged from.
         totals: the lengths of lists that are cut; see `service.store.lists`.
     """
 
-    format: str | None
+    format: str | None = None
     rank: int | None = None
     world_size: int | None = None
     backend: str | None = None
@@ -130,9 +191,9 @@ class Summary:
     devices: list[Device] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    health: dict[str, Any] = field(default_factory=dict)
-    attribution: dict[str, Any] = field(default_factory=dict)
-    ranks: list[dict[str, Any]] = field(default_factory=list)
+    health: HealthReport = field(default_factory=HealthReport)
+    attribution: Attribution = field(default_factory=Attribution)
+    ranks: list[MergedRank] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -140,7 +201,7 @@ class Summary:
         """Have pydantic take summaries as they are: what ingest has made of a trace is not checked a second time."""
         from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - for children alone
 
-        return no_info_plain_validator_function(lambda summary: cls(**summary))
+        return no_info_plain_validator_function(lambda fields: cls(**fields))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Summary":
@@ -149,8 +210,24 @@ class Summary:
         Entries of lists stay the dictionaries of the text: they are typed, and neither checked nor copied.
         """
         values = orjson.loads(text)
-        return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
+        for name in values.keys() - cls.__dataclass_fields__.keys():
+            del values[name]
+        return cls(**values)
 
     def as_json(self) -> str:
         """Return the summary as JSON text."""
         return orjson.dumps(self).decode()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name, as JSON values that are not copied."""
+        return dict(vars(self))
+
+    @property
+    def kept_events(self) -> int:
+        """The number of events that were kept."""
+        return self.events.get("kept", 0)
+
+    @property
+    def steps_count(self) -> int:
+        """The number of steps, of which `steps` may list only the first ones, or none."""
+        return self.totals.get("steps", len(self.steps))

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def trace(read_once: Callable[[Path | str], Source]) -> AnalysisInput:
 
 
 def of_rank(trace: AnalysisInput, rank: int, events: int = 1) -> AnalysisInput:
-    return AnalysisInput(trace.columns, {**trace.summary, "rank": rank, "events": {"kept": events}})
+    return AnalysisInput(trace.columns, replace(trace.summary, rank=rank, events={"kept": events}))
 
 
 def open_readings(readings: ReadingCache, *inputs: AnalysisInput) -> list[RankDatabase]:

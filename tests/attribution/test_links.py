@@ -3,7 +3,6 @@
 import gzip
 import io
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ from service.attribution.steps import NO_STEP
 from service.jobs.ingest import ingest
 from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.parts import Parts
+from service.trace.summary import Summary
 from tests.brute import Document
 from tests.conftest import DATA, SHARED
 from tests.cutting.choices import documents, text_of
@@ -30,10 +30,10 @@ TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.jso
 Event = dict[str, Any]
 
 
-def ingested(text: bytes, folder: Path) -> tuple[Links, dict[str, Any], list[int]]:
+def ingested(text: bytes, folder: Path) -> tuple[Links, Summary, list[int]]:
     """Ingest a trace and return its links, its summary, and the positions of its events by row."""
     columns = folder / "columns"
-    summary = asdict(ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None))
+    summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None)
     parts = Parts(columns / EVENTS)
     positions = [position for part in parts.read(["position"]) for position in part.ints("position").tolist()]
     parts.close()
@@ -72,7 +72,7 @@ def check(text: bytes) -> Counter[str]:
         for event in oracle.work
     }
     counts = Counter(oracle.rule(event) for event in oracle.work)
-    assert summary["attribution"] == {"external_ids": oracle.external_ids, "rules": dict(counts)}
+    assert summary.attribution == {"external_ids": oracle.external_ids, "rules": dict(counts)}
     assert counts.total() == len(work.rows)
     return counts
 
@@ -153,6 +153,6 @@ def test_operators_do_not_depend_on_external_ids(ids: str, kind: str, tmp_path: 
     links, summary, positions = ingested(_launched(ids, random), tmp_path)
     work = links.of_work()
 
-    assert summary["attribution"] == {"external_ids": kind, "rules": {"launch": 40}}
+    assert summary.attribution == {"external_ids": kind, "rules": {"launch": 40}}
     assert [positions[row] for row in work.operators.tolist()] == [3 * number for number in range(40)]
     assert [positions[row] for row in work.launches.tolist()] == [3 * number + 1 for number in range(40)]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -20,6 +19,7 @@ from service.store import columns
 from service.store.folder import EVENTS
 from service.store.parts import Parts
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 from tests.brute import CLOSURE, GPU, Document, Event
 from tests.columns import Number, Object, written
 
@@ -32,7 +32,7 @@ class Cut:
     def __init__(self, folder: Path, *, row_group: int, untimed_apart: bool) -> None:
         events = folder / "columns" / EVENTS
         with mock.patch.object(columns, "ROW_GROUP", row_group), (folder / "original").open("rb") as original:
-            self.summary = asdict(ingest(original, folder / "columns", "trace.json", lambda _: None))
+            self.summary = ingest(original, folder / "columns", "trace.json", lambda _: None)
         if not untimed_apart:
             table, with_statistics = pq.read_table(events), columns._PRUNED
             pq.write_table(table, events, row_group_size=row_group, write_statistics=with_statistics)
@@ -44,6 +44,12 @@ class Cut:
         bits = kept_rows(self.parts, [Selection.parsed(selection) for selection in selections], self.summary).tolist()
         rows = list(zip(self.positions, bits, strict=True))
         return [sorted(at for at, bit in rows if bit >> place & 1) for place in range(len(selections))]
+
+
+def edges_of(summary: Summary) -> tuple[int, int]:
+    """Return the first start and the last end of a trace's events, in ns."""
+    assert summary.bounds
+    return summary.bounds["start_ns"], summary.bounds["end_ns"]
 
 
 @contextmanager

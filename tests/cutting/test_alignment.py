@@ -182,15 +182,15 @@ def test_merge_shifts_times_by_the_requested_alignment(
 
     child = merge(ranks, tmp_path / "merged", name="merged", align=align, on_written=lambda *_: None)
 
-    merged_ranks = child.summary["ranks"]
+    merged_ranks = child.summary.ranks
     assert [rank["shift_ns"] for rank in merged_ranks] == expected
     assert [rank["base_ns"] for rank in merged_ranks] == [BASE, BASE + 3_000_000_000]
-    assert child.summary["base_ns"] == (BASE if align != "none" else None)
+    assert child.summary.base_ns == (BASE if align != "none" else None)
     assert [rank["collectives"] for rank in merged_ranks] == [2, 2]
     assert [rank["residual_ns"] for rank in merged_ranks] == [{"median": gap, "p95": gap, "max": gap}] * 2
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
     assert envelope["tracedock"]["merged"] == merged_ranks
-    assert envelope.get("baseTimeNanoseconds") == child.summary["base_ns"]
+    assert envelope.get("baseTimeNanoseconds") == child.summary.base_ns
 
 
 def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:
@@ -202,5 +202,5 @@ def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:
 
     child = merge(ranks, tmp_path / "merged", name="merged", align="base", on_written=lambda *_: None)
 
-    assert [rank["shift_ns"] for rank in child.summary["ranks"]] == [0, -BASE]
-    assert child.summary["bounds"] == {"start_ns": 10_000, "end_ns": 15_000}
+    assert [one["shift_ns"] for one in child.summary.ranks] == [0, -BASE]
+    assert child.summary.bounds == {"start_ns": 10_000, "end_ns": 15_000}

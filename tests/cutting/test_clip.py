@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.trace.errors import SelectionError
 from tests import brute
 from tests.columns import Number, Object, events_of, parsed, unordered
-from tests.cutting.choices import Chosen, documents, selection_of, text_of
+from tests.cutting.choices import Chosen, documents, edges_of, selection_of, text_of
 from tests.cutting.test_cut import HERE, SMALL, cut_text, ingested, kept_of, plain, synthetic
 from tests.traces_plan import BASE_NS
 
@@ -83,8 +83,8 @@ def check(text: str | bytes, source: Any, selection: Chosen) -> int:
 def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: Path) -> None:
     text, random = plain(path), Random(path.name)
     source = ingested(text, tmp_path / "whole")
-    start, end = source.summary["bounds"].values()
-    count = 0
+    start, end = edges_of(source.summary)
+    cut = 0
     for _ in range(2):
         window = dict(zip(("start_ns", "end_ns"), sorted(random.sample(range(start, end), 2)), strict=True))
         out = random.randrange(window["start_ns"], window["end_ns"])
@@ -99,7 +99,7 @@ def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: P
 def test_slices_of_any_profiler_version_are_clipped_to_the_nanosecond(era: Any, tmp_path: Path) -> None:
     text = synthetic(era=era, kernels=6)
     source = ingested(text, tmp_path / "whole")
-    start, end = (source.summary["steps"][1][edge] for edge in ("start_ns", "end_ns"))
+    start, end = (source.summary.steps[1][edge] for edge in ("start_ns", "end_ns"))
     assert (start > BASE_NS) == (era != "relative")
 
     window = {"start_ns": start + (end - start) // 3 + 1, "end_ns": end - (end - start) // 3 - 3}

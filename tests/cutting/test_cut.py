@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -25,7 +24,7 @@ from service.trace.selection import Selection
 from tests import brute
 from tests.columns import Object, envelope_of, events_of, parsed, unordered, written
 from tests.conftest import DATA, SHARED
-from tests.cutting.choices import Chosen, documents, selection_of, text_of
+from tests.cutting.choices import Chosen, documents, edges_of, selection_of, text_of
 from tests.traces import TraceShape, trace_chunks
 
 SMALL = [
@@ -41,7 +40,7 @@ def ingested(text: str | bytes, folder: Path, name: str = "trace.json", *, rank:
     folder.mkdir(parents=True)
     (folder / "original").write_bytes(text.encode() if isinstance(text, str) else text)
     with (folder / "original").open("rb") as original:
-        summary = asdict(ingest(original, folder / "columns", name, lambda _: None))
+        summary = ingest(original, folder / "columns", name, lambda _: None)
     raw = (folder / "original").read_bytes()
     return Source(folder / "columns", name, summary, sha256(raw).hexdigest(), rank)
 
@@ -158,7 +157,7 @@ def test_verbatim_events_are_unchanged_in_a_cut(tmp_path: Path) -> None:
 def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: Path) -> None:
     text = plain(SMALL[-2])
     whole = ingested(text, tmp_path / "whole")
-    start, end = whole.summary["bounds"].values()
+    start, end = edges_of(whole.summary)
     half = {"window": {"start_ns": start, "end_ns": (start + end) // 2}, "straddle": "start"}
 
     first = cut_text(whole, half)
@@ -192,7 +191,7 @@ def test_empty_selection_is_refused_before_the_first_byte(tmp_path: Path) -> Non
     with pytest.raises(NothingSelected) as caught:
         next(cut_document(source.columns, parsed_selection, source.summary, source="0"))
 
-    assert caught.value.as_dict()["counts"] == source.summary["counts"]
+    assert caught.value.as_dict()["counts"] == source.summary.counts
 
 
 def test_bare_list_of_events_gets_no_provenance(tmp_path: Path) -> None:

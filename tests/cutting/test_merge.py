@@ -59,8 +59,8 @@ def check_same(result: Source, whole: Source, text: str | bytes) -> None:
     """Check that a trace is the same as the whole."""
     document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
-    comparable = {key: value for key, value in whole.summary.items() if key not in ("format", "health")}
-    assert {key: result.summary[key] for key in comparable} == comparable
+    same = replace(result.summary, format=whole.summary.format, health=whole.summary.health)
+    assert same == whole.summary
     assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
@@ -165,14 +165,13 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
     merged = rows_of(result)
     document = events_of(parsed(document_of(result)))
     assert len(document) == len(merged)
-    owners: Counter[Any] = Counter()
-    assert [rank["rank"] for rank in result.summary["ranks"]] == sorted(
-        rank["rank"] for rank in result.summary["ranks"]
-    )
-    provenance = {rank["rank"]: rank for rank in result.summary["ranks"]}
+    seen: Counter[Any] = Counter()
+    assert [rank["rank"] for rank in result.summary.ranks] == sorted(rank["rank"] for rank in result.summary.ranks)
+    provenance = {rank["rank"]: rank for rank in result.summary.ranks}
     for rank in ranks:
-        number = rank.rank if rank.rank is not None else rank.summary["rank"]
-        pids = dict(provenance[number]["pids"])
+        number = rank.rank if rank.rank is not None else rank.summary.rank
+        assert number is not None
+        pids: dict[Any, Any] = dict(provenance[number]["pids"])  # type: ignore[arg-type] # lists of two
         assert len(pids) == len({*pids.values()})
         merged_pairs = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
         events = events_of(parsed(document_of(rank)))
@@ -189,19 +188,19 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
             assert pids[new["pid"]] == (pid if isinstance(pid, str | int) else old["pid_text"])
             assert new["pid_text"] is None
             for key in ("correlation", "external_id"):
-                if new[key] is not None or not is_large(old[key]):
-                    ids[key].note(old[key], new[key])
-            ids["id"].note(id_of(old), id_of(new))
-            check_event(original, event, new, ids, number)
-        for key, mapping in ids.items():
-            owners.update((key, id_) for id_ in mapping.back)
-        owners.update(("pid", pid) for pid in pids)
-        counts_of_rank = {key: value for key, value in rank.summary["counts"].items() if key.split("|")[0] != "M"}
-        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in merged_pairs if row["ph"] != "M")
-        assert counts == counts_of_rank
+                if now[key] is not None or not is_large(was[key]):
+                    ids[key].note(was[key], now[key])
+            ids["id"].note(id_of(was), id_of(now))
+            check_event(before, event, now, ids, number)
+        for key, kept in ids.items():
+            seen.update((key, one) for one in kept.back)
+        seen.update(("pid", pid) for pid in pids)
+        rest = {key: value for key, value in rank.summary.counts.items() if key.split("|")[0] != "M"}
+        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
+        assert counts == rest
         assert json.loads(result.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
-    assert {*owners.values()} <= {1}
-    names = {process["pid"]: process["name"] for process in result.summary["processes"]}
+    assert {*seen.values()} <= {1}
+    names = {process["pid"]: process["name"] for process in result.summary.processes}
     assert all(any(f"rank {number} · " in (names[pid] or "") for number in provenance) for pid in names)
 
 
@@ -288,7 +287,7 @@ def test_merge_keeps_identical_ranks_apart(tmp_path: Path) -> None:
     result = merged(ranks, tmp_path)
 
     check_ranks(result, ranks)
-    assert (result.summary["rank"], result.summary["world_size"], result.summary["backend"]) == (None, 3, "nccl")
+    assert (result.summary.rank, result.summary.world_size, result.summary.backend) == (None, 3, "nccl")
 
 
 ODD = [
@@ -319,12 +318,11 @@ def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
 def check_anew(result: Source, folder: Path) -> Source:
     """Check that the document of a merged trace has the same summary when it is ingested again."""
     anew = ingested(document_of(result), folder / "anew", result.name)
-    comparable = {key: value for key, value in result.summary.items() if key not in ("format", "health")}
-    assert {key: anew.summary[key] for key in comparable} == comparable
-    # times lose their original spelling
-    changed = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}
-    assert [{key: value for key, value in row.items() if key not in changed} for row in rows_of(anew)] == [
-        {key: value for key, value in row.items() if key not in changed} for row in rows_of(result)
+    same = replace(anew.summary, format=result.summary.format, health=result.summary.health)
+    assert same == result.summary
+    left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
+    assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
+        {key: value for key, value in row.items() if key not in left} for row in rows_of(result)
     ]
     return anew
 
@@ -371,10 +369,10 @@ def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
     assert (times[1:] >= times[:-1]).all()
     used_ids: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
     for number, rank in enumerate(ranks):
-        merged_part, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
-        merged_part, added_events = merged_part.slice(0, len(own)), merged_part.slice(len(own))
-        assert {*added_events["name"].to_pylist()} <= {"process_name"}
-        provenance = result.summary["ranks"][number]
+        mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
+        mine, added = mine.slice(0, len(own)), mine.slice(len(own))
+        assert {*added["name"].to_pylist()} <= {"process_name"}
+        provenance = result.summary.ranks[number]
         assert (provenance["rank"], provenance["name"]) == (number, rank.name)
         assert provenance["collectives"] > 0
         for name in ("ph", "cat", "name", "tid", "dur_ns", "device", "stream", "bytes"):
@@ -438,7 +436,7 @@ def test_engine_loads_all_slices_and_process_names_of_a_merged_trace(
 
     assert together == sum(counts) > 0
     assert {name.split(" · ")[0] for name in names} == {"rank 0", "rank 1"}
-    assert len(names) >= sum(bool(process["events"]) for process in result.summary["processes"])
+    assert len(names) >= sum(bool(process["events"]) for process in result.summary.processes)
 
 
 # -- refused merges ---------------------------------------------------------------------------------------------
@@ -462,7 +460,7 @@ def test_merge_names_two_traces_of_the_same_rank_unless_ranks_are_given(tmp_path
     ranks = [replace(first, rank=5), replace(second, rank=2)]
     result = merged(ranks, tmp_path)
     check_ranks(result, ranks)
-    assert [rank["rank"] for rank in result.summary["ranks"]] == [2, 5]
+    assert [rank["rank"] for rank in result.summary.ranks] == [2, 5]
 
 
 def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
@@ -471,8 +469,8 @@ def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
         ingested(text_of(*SOME), tmp_path / "2", "unknown.json"),
     )
 
-    assert "unknown.json" in str(refused(first, second, folder=tmp_path))
-    assert len(merged([first, replace(second, rank=0)], tmp_path).summary["ranks"]) == 2
+    assert "unknown.json" in str(refused(one, other, folder=tmp_path))
+    assert len(merged([one, replace(other, rank=0)], tmp_path).summary.ranks) == 2
 
 
 def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:
@@ -491,7 +489,7 @@ def test_merged_parts_of_a_merged_trace_are_the_trace(tmp_path: Path) -> None:
         result = merged(children, tmp_path)
 
         assert Counter(lines(document_of(result))) == Counter(lines(document_of(whole)))
-        assert result.summary["ranks"] == whole.summary["ranks"]
+        assert result.summary.ranks == whole.summary.ranks
         assert json.loads(result.envelope) == json.loads(whole.envelope)
 
 

@@ -13,7 +13,7 @@ from service.cutting.source import Source
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import Selection
-from tests.cutting.choices import Chosen, text_of
+from tests.cutting.choices import Chosen, edges_of, text_of
 from tests.cutting.test_cut import HERE, cut_text, ingested, synthetic
 
 
@@ -37,9 +37,9 @@ def check_divided(source: Source, planned: list[Piece]) -> None:
     divided = spans(planned)
     assert len(divided) == len(planned)
     assert divided[0][0] is divided[-1][1] is None
-    assert all(earlier[1] == later[0] is not None for earlier, later in pairwise(divided))
-    bounds = source.summary["bounds"]
-    assert all(start is None or bounds["start_ns"] < start <= bounds["end_ns"] for start, _ in divided)
+    assert all(one[1] == other[0] is not None for one, other in pairwise(divided))
+    first, last = edges_of(source.summary)
+    assert all(start is None or first < start <= last for start, _ in divided)
 
 
 @given(value=st.integers(1, 200))
@@ -56,7 +56,8 @@ def test_split_by_parts_divides_the_time_equally(source: Source, value: int) -> 
 
 
 def bounds_of(source: Source) -> int:
-    return int(source.summary["bounds"]["end_ns"] - source.summary["bounds"]["start_ns"])
+    start, end = edges_of(source.summary)
+    return end - start
 
 
 @given(share=st.integers(1, 300))
@@ -71,7 +72,7 @@ def test_split_by_duration_divides_the_time_into_pieces_of_that_duration(source:
 
 
 def test_split_by_time_divides_the_window(source: Source) -> None:
-    start, end = source.summary["bounds"].values()
+    start, end = edges_of(source.summary)
     middle = (start + end) // 2
 
     first, second = split(source, {"window": {"start_ns": start, "end_ns": middle}}, "parts", 2)
@@ -84,10 +85,10 @@ def test_split_by_time_divides_the_window(source: Source) -> None:
 @pytest.mark.parametrize(("by", "field"), [("step", "steps"), ("stream", "streams"), ("device", "devices")])
 def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: str) -> None:
     summary = source.summary
-    values: dict[str, list[Any]] = {
-        "steps": [step["number"] for step in summary["steps"]],
-        "streams": summary["streams"],
-        "devices": [device["id"] for device in summary["devices"] if device["events"]],
+    every: dict[str, list[Any]] = {
+        "steps": [one["number"] for one in summary.steps],
+        "streams": summary.streams,
+        "devices": [one["id"] for one in summary.devices if one["events"]],
     }
 
     assert [getattr(piece.selection, field) for piece in split(source, {}, by)] == [[value] for value in values[field]]

@@ -1,11 +1,12 @@
 """The API responds with the JSON objects of its documentation."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from service.http import shapes
+from service.trace import summary
 from tests.conftest import DATA
 from tests.server import Server
 from tests.tus import begin
@@ -42,6 +43,31 @@ def test_a_damaged_trace_has_the_documented_shape_and_a_report(server: Server, t
     assert notes["cut"] == ("refused", 1, 44)
     listed = shapes.Traces.model_validate(server.api.get("/traces").json()).traces
     assert next(listed_trace for listed_trace in listed if listed_trace.id == trace.id).health == trace.health
+
+
+@pytest.mark.parametrize(
+    ("shape", "part"),
+    [
+        (shapes.Bounds, summary.Bounds),
+        (shapes.Events, summary.EventCounts),
+        (shapes.Process, summary.Process),
+        (shapes.Thread, summary.Thread),
+        (shapes.Device, summary.Device),
+        (shapes.Step, summary.Step),
+        (shapes.Example, summary.HealthExample),
+        (shapes.Note, summary.HealthNote),
+        (shapes.Health, summary.HealthReport),
+        (shapes.Attribution, summary.Attribution),
+        (shapes.Residual, summary.Residual),
+        (shapes.MergedRank, summary.MergedRank),
+    ],
+)
+def test_shape_has_the_fields_of_its_part_of_a_summary(shape: type[shapes.Shape], part: type[Any]) -> None:
+    assert [field.alias or name for name, field in shape.model_fields.items()] == [*get_type_hints(part)]
+
+
+def test_shape_of_a_trace_has_all_fields_of_a_summary() -> None:
+    assert get_type_hints(summary.Summary).keys() <= shapes.Trace.model_fields.keys()
 
 
 def test_a_page_of_traces_has_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from service.store.imports import Order
 from service.store.jobs import Job
 from service.trace.errors import BadSelection
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 STEPS = Selection(steps=[1, 2])
 ROWS: list[tuple[str, dict[str, Any], Split | Merge | Overlay]] = [
@@ -45,7 +46,7 @@ def job(kind: str, request: dict[str, Any]) -> Job:
 
 
 def source_of(trace_id: str) -> Source:
-    return Source(Path("columns", trace_id), f"{trace_id}.json", {}, trace_id)
+    return Source(Path("columns", trace_id), f"{trace_id}.json", Summary(), trace_id)
 
 
 @pytest.mark.parametrize(("kind", "request_", "derivation"), ROWS)
@@ -73,7 +74,10 @@ def test_task_of_a_derivation_has_the_sources_and_the_folder() -> None:
     a, b = source_of("a"), source_of("b")
     assert tasks[0] == SplitTask(a, folder, STEPS, "parts", 3)
     assert tasks[2] == MergeTask(
-        [Source(a.columns, a.name, {}, "a", 1), Source(b.columns, b.name, {}, "b", 0)], folder, "m.json", "collectives"
+        [Source(a.columns, a.name, a.summary, "a", 1), Source(b.columns, b.name, b.summary, "b", 0)],
+        folder,
+        "m.json",
+        "collectives",
     )
     assert tasks[3] == MergeTask([a, b], folder, "m.json", "none")
     assert tasks[4] == OverlayTask(a, folder, STEPS)

@@ -41,7 +41,7 @@ def test_queued_trace_becomes_ready(parts: Parts, trace: Path) -> None:
 
         assert settled.state is State.READY
         assert settled.summary
-        assert settled.summary["counts"] == expected(SHAPE).counts
+        assert settled.summary.counts == expected(SHAPE).counts
         assert (parts.folder.columns_of(trace_id) / "envelope.json").exists()
         await ingests.close()
         assert ingests.progress(trace_id) is None
@@ -61,9 +61,9 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         settled = await ingests.settled(trace_id, within_s=WAIT_S)
         assert settled.state is State.READY
         assert settled.summary
-        assert settled.summary["counts"] == expected(SHAPE).counts
-        [replacement] = await appeared(1)
-        assert replacement != ready
+        assert settled.summary.counts == expected(SHAPE).counts
+        [other] = await appeared(1)
+        assert other != ready
 
         replacement.kill()  # the pool notices once it needs it
         trace_id = parts.add(trace)
@@ -356,9 +356,11 @@ def test_progress_of_a_trace_only_grows(parts: Parts, tmp_path: Path) -> None:
             if progress := ingests.progress(trace_id):
                 reports.append((progress.bytes, progress.events))
 
-        assert reports == sorted(reports)
-        assert len(set(reports)) > 2
-        assert reports[-1] <= (path.stat().st_size, parts.catalog.get(trace_id).summary["events"]["in"])  # type: ignore[index]
+        assert progress_seen == sorted(progress_seen)
+        assert len(set(progress_seen)) > 2
+        summary = parts.catalog.get(trace_id).summary
+        assert summary
+        assert progress_seen[-1] <= (path.stat().st_size, summary.events["in"])
         await ingests.close()
 
     run(work())
@@ -417,7 +419,7 @@ def test_child_that_follows_an_upload_gets_its_job(parts: Parts, trace: Path) ->
 
         assert settled.state is State.READY
         assert settled.summary
-        assert settled.summary["counts"] == expected(SHAPE).counts
+        assert settled.summary.counts == expected(SHAPE).counts
         assert not worker.is_running()
         await ingests.close()
 

@@ -113,9 +113,9 @@ def test_overlay_leaves_all_events_unchanged(tmp_path: Path) -> None:
 
     assert sorted(map(key, originals)) == sorted(map(key, events))
     assert written["tracedock"]["overlay"]["kind"] == "critical_path"
-    assert (child.name, child.selection) == ("trace.critical-path.pt.trace.json.gz", {})
+    assert (child.name, child.selection) == ("trace.critical-path.pt.trace.json.gz", Selection())
     again = ingested(json.dumps(written), tmp_path / "again")
-    assert again.summary["counts"] == child.summary["counts"]
+    assert again.summary.counts == child.summary.counts
 
 
 def test_overlay_of_a_selection_has_the_path_of_the_selection(ask: Any, tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_overlay_of_a_selection_has_the_path_of_the_selection(ask: Any, tmp_path
     assert [event["args"]["number"] for event in shown] == [
         row["number"] for row in path if row["end_ns"] > row["start_ns"]
     ]
-    assert [step["number"] for step in child.summary["steps"]] == [1]
-    assert child.selection == selection.as_dict()
+    assert [one["number"] for one in child.summary.steps] == [1]
+    assert child.selection == selection
 
 
 def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_each_rank_of_a_merged_trace_has_a_track(tmp_path: Path) -> None:
     child = _overlay_of(Source(tmp_path / merged.id, merged.name, merged.summary, merged.id), tmp_path)
     _, tracks, arrows = _shown(child, tmp_path)
     assert sorted(tracks) == [("Critical path", "rank 0"), ("Critical path", "rank 1")]
-    assert sum(arrow.along for arrow in arrows) == child.summary["counts"]["X|critical_path"] - 2
+    assert sum(arrow.along for arrow in arrows) == child.summary.counts["X|critical_path"] - 2
 
 
 def test_overlay_without_a_path_or_without_events_is_refused(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_overlay_of_a_real_step_opens_in_the_engine_with_all_arrows(tmp_path: Pa
     source = ingested(trace.read_bytes(), tmp_path / "trace", trace.name)
     child = _overlay_of(source, tmp_path, Selection(steps=(5,)))
     path, _, arrows = _shown(child, tmp_path)
-    assert len(path) == child.summary["counts"]["X|critical_path"] > 10_000
+    assert len(path) == child.summary.counts["X|critical_path"] > 10_000
     assert sum(arrow.along for arrow in arrows) == len(path) - 1
     launch = "cudaLaunchKernel"  # the last thing that the main thread does before the backward pass
     into_backward, back = "autograd::engine::evaluate_function: DivBackward1", "aten::_foreach_mul_"

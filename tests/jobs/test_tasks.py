@@ -26,6 +26,7 @@ from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, App
 from service.store.export import document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
+from service.trace.summary import Summary
 from tests.analysis.training import Training
 from tests.cutting.test_cut import ingested
 
@@ -59,7 +60,7 @@ def run_elsewhere(task: Any, *arguments: Any) -> Any:
 
 def tasks_of(source: Source, folder: Path) -> list[Any]:
     """A task of each kind."""
-    traces = [AnalysedTrace(source.columns, source.summary, WINDOW, "a.json"), AnalysedTrace(source.columns, {})]
+    traces = [AnalysedTrace(source.columns, source.summary, WINDOW, "a.json"), AnalysedTrace(source.columns, Summary())]
     return [
         IngestTask(folder / "received", folder / "t.json", folder / "columns", "t.json", "a mark"),
         SplitTask(source, folder, WINDOW, "parts", 3),
@@ -108,27 +109,27 @@ def test_deriving_task_runs_in_another_process(
     assert derived
     for trace in derived:
         assert (tmp_path / trace.id / "events.parquet").exists()
-        assert trace.summary["events"]["kept"] > 0
+        assert trace.summary.kept_events > 0
 
 
 def test_plan_names_the_pieces_that_split_makes(source: Source, tmp_path: Path) -> None:
     plan = run_elsewhere(PlanTask(source, Selection(), "step"))
     derived = SplitTask(source, tmp_path, Selection(), "step").run().traces
     assert [(piece.name, piece.events, piece.counts) for piece in plan.pieces] == [
-        (trace.name, trace.summary["events"]["kept"], trace.summary["counts"]) for trace in derived
+        (trace.name, trace.summary.events["kept"], trace.summary.counts) for trace in derived
     ]
 
 
 def test_document_tasks_run_in_another_process(source: Source) -> None:
     assert run_elsewhere(ExportTask(source.columns)) == b"".join(document(source.columns))
     rendered = run_elsewhere(RenderTask(source.columns, source.summary))
-    assert len(orjson.loads(rendered)["traceEvents"]) >= source.summary["events"]["kept"]
+    assert len(orjson.loads(rendered)["traceEvents"]) >= source.summary.events["kept"]
 
 
 def test_question_tasks_need_only_readings(source: Source, tmp_path: Path) -> None:
     readings = ReadingCache(tmp_path / "spill")
     trace = AnalysedTrace(source.columns, source.summary)
-    step = source.summary["steps"][0]["number"]
+    step = source.summary.steps[0]["number"]
     opening = OpeningTask(source.columns, source.summary, Selection(steps=[step]))
     assert orjson.loads(opening.run(readings))["start"] is not None
     assert any(question["applies"] for question in orjson.loads(ApplicableTask(trace).run(readings))["analyses"])

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
-import orjson
-
 from service.cutting.source import Source
 from service.engine.load_report import LoadReport
 from service.engine.result import Cell
@@ -16,6 +14,7 @@ from service.engine.session import EngineLimits, Load, Session
 from service.engine.trace_processor import provision
 from service.engine.trace_processor.load_check import check_load
 from service.engine.trace_processor.process import TraceProcessor
+from service.jobs.children.encoding import decode, encode
 from service.rendering.document import render
 from service.rendering.render_report import RenderReport
 from service.settings import Settings
@@ -69,7 +68,7 @@ async def _load(
             yield piece
 
     async def check(session: Session) -> None:
-        reports.append(await check_load(session, RenderReport.from_dict(orjson.loads(orjson.dumps(rendered)))))
+        reports.append(await check_load(session, decode(RenderReport, encode(rendered))))
 
     binary = provision.engine_path(Settings())
     document = Load("trace", source, args=args, after_load=check)

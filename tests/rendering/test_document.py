@@ -128,11 +128,11 @@ def test_engine_has_all_events_and_arguments_of_a_real_trace(path: Path, tmp_pat
 def test_engine_has_all_readable_events_of_a_damaged_trace(path: Path, tmp_path: Path) -> None:
     trace = trace_of(path, tmp_path)
     counts = Counter[str]()
-    for key, count in trace.summary["counts"].items():
+    for key, count in trace.summary.counts.items():
         counts[key.split("|")[0]] += count
     result = load(trace)
     assert result.report.complete
-    assert result.report.shown == trace.summary["events"]["kept"] - result.rendered.loose_ends
+    assert result.report.shown == trace.summary.events["kept"] - result.rendered.loose_ends
     assert result.report.slices.engine == sum(counts[phase] for phase in SHOWN) > 0
 
 
@@ -169,7 +169,7 @@ def test_essential_arguments_include_all_of_allocations_and_collectives(tmp_path
 @pytest.mark.parametrize("path", FEW, ids=name_of)
 def test_engine_has_the_same_events_of_a_selection_as_its_download(path: Path, straddle: str, tmp_path: Path) -> None:
     trace = trace_of(path, tmp_path)
-    steps = [step["number"] for step in trace.summary["steps"][:1]]
+    steps = [step["number"] for step in trace.summary.steps[:1]]
     times = sorted(nanoseconds(event["ts"]) for event in events_of(plain(path)) if event["ph"] == "X")
     window = {"window": {"start_ns": times[len(times) // 3], "end_ns": times[len(times) // 2]}}
     for selection in ({"steps": steps}, window) if steps else (window,):

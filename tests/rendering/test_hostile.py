@@ -50,7 +50,7 @@ def test_hostile_documents_are_loaded_completely(first: int, tmp_path: Path) -> 
         args = ARGS[seed % len(ARGS)]
         trace = ingested(document(Random(seed)).encode("utf-8", "surrogatepass"), tmp_path / str(seed))
         result = load(trace, args=args)
-        assert result.rendered.events == trace.summary["events"]["kept"], seed
+        assert result.rendered.events == trace.summary.events["kept"], seed
         check(result, seed)
 
 
@@ -91,7 +91,7 @@ def test_harmful_value_affects_no_other_value(member: str, value: str, tmp_path:
     result = load(trace, "SELECT key, int_value FROM args WHERE key = 'args.b'")
     check(result, member)
     assert result.report.complete
-    assert result.report.shown == trace.summary["events"]["kept"]  # ingest refuses values that nest too deep
+    assert result.report.shown == trace.summary.events["kept"]  # ingest refuses values that nest too deep
     assert ("args.b", 1) in result.answers[0]
 
 

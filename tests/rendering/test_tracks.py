@@ -8,6 +8,7 @@ import pytest
 
 from service.rendering.render_report import EngineTrack
 from service.rendering.tracks import FIRST_ASSIGNED, TrackAssigner
+from service.trace.summary import Summary
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested
 from tests.rendering.loads import LoadResult, load
@@ -138,7 +139,7 @@ def test_harmful_names_are_sanitized(name: str, tmp_path: Path) -> None:
 
 
 def test_assigned_numbers_are_unique() -> None:
-    tracks = TrackAssigner({"rank": None, "processes": [], "threads": []})
+    tracks = TrackAssigner(Summary())
     assigned: list[EngineTrack] = [
         tracks.assign(pid, tid, lane, on_device=False)
         for pid in (-1, 0, 1, FIRST_ASSIGNED, "a", "")

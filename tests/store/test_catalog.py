@@ -5,7 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
 from service.store.jobs import Job, Jobs
 from service.trace.errors import DiskFull, TracedockError, UnknownTrace
-from service.trace.summary import Summary
+from service.trace.summary import Step, Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
 
@@ -47,7 +47,7 @@ def test_removed_trace_cancels_its_job(catalog: Catalog, jobs: Jobs) -> None:
 def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) -> None:
     for trace_id in ("a", "b"):
         catalog.add(trace_id, name=f"{trace_id}.json", size=5, sha256="00")
-    catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=asdict(SUMMARY))
+    catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=SUMMARY)
     catalog.add("d", name="d.json", size=6, sha256="00")
 
     assert [trace.id for trace in catalog.find_by_bytes("00", 5)] == ["c", "a", "b"]
@@ -58,15 +58,42 @@ def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) 
 
 
 def test_trace_added_with_summary_is_ready_without_a_job(catalog: Catalog) -> None:
-    trace = catalog.add("a", name="a.json", size=5, sha256="00", summary=asdict(SUMMARY))
+    trace = catalog.add("a", name="a.json", size=5, sha256="00", summary=SUMMARY)
 
-    assert (trace.state, trace.summary, trace.job) == (State.READY, asdict(SUMMARY), None)
+    assert (trace.state, trace.summary, trace.job) == (State.READY, SUMMARY, None)
+
+
+def test_brief_page_has_the_number_of_steps_instead_of_long_lists(catalog: Catalog) -> None:
+    step: Step = {"number": 1, "name": "ProfilerStep#1", "start_ns": 1, "end_ns": 2, "pid": 1, "tid": 2}
+    whole, cut = replace(SUMMARY, steps=[step] * 2), replace(SUMMARY, steps=[step], totals={"steps": 7, "threads": 9})
+    catalog.add("whole", name="n", size=1, sha256="", summary=whole)
+    catalog.add("cut", name="n", size=1, sha256="", summary=cut)
+
+    page = {trace.id: trace.summary_or_empty for trace in catalog.page(limit=2, brief=True)}
+
+    assert page == {
+        "whole": replace(whole, counts={}, steps=[], totals={"steps": 2}),
+        "cut": replace(cut, counts={}, steps=[], totals={"steps": 7}),
+    }
+    assert (page["whole"].steps_count, page["cut"].steps_count) == (2, 7)
+
+
+def test_summary_of_an_earlier_version_is_read(catalog: Catalog) -> None:
+    add(catalog, "a")
+    text = '{"format": "json", "events": {"kept": 1}, "former": 1}'
+    with catalog.connection.transaction() as db:
+        db.execute("UPDATE trace SET state = 'ready', summary = ?", (text,))
+
+    (brief,) = catalog.page(limit=1, brief=True)
+
+    assert catalog.get("a").summary == Summary(format="json", events={"kept": 1})
+    assert brief.summary == Summary(format="json", events={"kept": 1}, totals={"steps": 0})
 
 
 def test_oldest_removable_trace_is_settled_and_not_pinned(catalog: Catalog) -> None:
     catalog.add("queued", name="n", size=1, sha256="")
     for trace_id in ("pinned", "busy", "old", "young"):
-        catalog.add(trace_id, name="n", size=1, sha256="", summary=asdict(SUMMARY))
+        catalog.add(trace_id, name="n", size=1, sha256="", summary=SUMMARY)
     catalog.update("pinned", pinned=True)
 
     oldest = catalog.oldest_removable(before_ns=1 << 62, excluding=["busy"])

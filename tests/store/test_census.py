@@ -72,7 +72,7 @@ def notes(summary: Summary, *, excluding: tuple[str, ...] = ("unknown_rank", "un
 
 def examples(summary: Summary, code: str) -> list[str]:
     (note,) = (note for note in summary.health["notes"] if note["code"] == code)
-    return [example["text"] for example in note["examples"]]
+    return [example["text"] or "" for example in note["examples"]]
 
 
 # -- counts ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import sqlite3
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def take(jobs: Jobs, *kinds: str) -> Job:
 
 def child(trace_id: str, parent: str | None = "p") -> Trace:
     selection = {"steps": [1]}
-    return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", asdict(SUMMARY), parent, selection)
+    return Trace(trace_id, "part.json", State.READY, None, 1, 9, "", SUMMARY, parent, selection)
 
 
 # -- scheduling -------------------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def test_finished_ingest_makes_its_trace_ready(catalog: Catalog, jobs: Jobs) -> 
     jobs.finish_ingest(job, SUMMARY)
 
     trace, job = catalog.get("a"), jobs.get(job.id)
-    assert (trace.state, trace.summary, trace.error) == (State.READY, asdict(SUMMARY), None)
+    assert (trace.state, trace.summary, trace.error) == (State.READY, SUMMARY, None)
     assert (job.state, job.result, job.events) == (JobState.DONE, {"traces": ["a"]}, 1)
     assert jobs.claim([INGEST]) is None
 

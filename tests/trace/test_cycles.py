@@ -7,19 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.trace.cycles import Cycles, cycles_of
+from service.trace.summary import Summary
 
 
 def summary(
     rank: int | None, steps: tuple[int, ...] = (), start: int = 0, *, base: int | None = 0, host: str | None = None
-) -> dict[str, Any]:
-    return {
-        "rank": rank,
-        "host": host,
-        "processes": [{"pid": 7, "labels": "CPU"}, {"pid": 0, "labels": "GPU 0"}],
-        "steps": [{"number": number} for number in steps],
-        "bounds": {"start_ns": start, "end_ns": start + 10},
-        "base_ns": base,
-    }
+) -> Summary:
+    return Summary(
+        rank=rank,
+        host=host,
+        processes=[
+            {"pid": pid, "name": None, "labels": labels, "events": 1} for pid, labels in ((7, "CPU"), (0, "GPU 0"))
+        ],
+        steps=[
+            {"number": number, "name": "", "start_ns": start, "end_ns": start, "pid": 7, "tid": 7} for number in steps
+        ],
+        bounds={"start_ns": start, "end_ns": start + 10},
+        base_ns=base,
+    )
 
 
 def test_traces_of_distinct_ranks_are_one_cycle() -> None:

@@ -19,6 +19,7 @@ from service.trace.selection import (
     union,
 )
 from service.trace.selection_fields import VALUES_MAX
+from service.trace.summary import Summary
 
 ALL = {
     "window": {"from": "a", "end_ns": 9, "relative": True},
@@ -140,10 +141,13 @@ def test_invalid_selection_is_refused_and_the_error_names_the_place(value: Any, 
     assert len(caught.value.detail) < 1000
 
 
-SUMMARY = {
-    "bounds": {"start_ns": 1000, "end_ns": 2000},
-    "steps": [{"number": 7, "start_ns": 1100, "end_ns": 1200}, {"number": 8, "start_ns": 1200, "end_ns": 1400}],
-}
+SUMMARY = Summary(
+    bounds={"start_ns": 1000, "end_ns": 2000},
+    steps=[
+        {"number": 7, "name": "", "start_ns": 1100, "end_ns": 1200, "pid": 1, "tid": 1},
+        {"number": 8, "name": "", "start_ns": 1200, "end_ns": 1400, "pid": 1, "tid": 1},
+    ],
+)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +170,4 @@ def test_share_of_time_is_that_of_the_selected_window_and_steps(selection: dict[
 
 
 def test_share_of_time_of_a_trace_without_times_is_one() -> None:
-    assert share_of_time(Selection.parsed({"steps": [7]}), {"bounds": None, "steps": []}) == 1.0
+    assert share_of_time(Selection.parsed({"steps": [7]}), Summary()) == 1.0

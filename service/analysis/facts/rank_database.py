@@ -1,7 +1,7 @@
 """The database of one rank and a cache of facts about it, shared by all questions to that rank."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +15,7 @@ from service.store.database import connected
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 Fact = TypeVar("Fact")
 
@@ -33,7 +34,7 @@ class RankDatabase:
     """
 
     def __init__(
-        self, columns: Path, summary: Mapping[str, Any], selection: Selection | None, *, spill: Path, threads: int
+        self, columns: Path, summary: Summary, selection: Selection | None, *, spill: Path, threads: int
     ) -> None:
         self.columns = columns
         self.summary = whole_summary(summary, columns)
@@ -47,8 +48,7 @@ class RankDatabase:
     @property
     def events(self) -> int:
         """Number of events in the whole trace."""
-        kept: int = self.summary["events"]["kept"]
-        return kept
+        return self.summary.kept_events
 
     def cached(self, key: Hashable, compute: Callable[[], Fact]) -> Fact:
         """Return the cached fact of a key; the first caller computes it, and concurrent callers wait for it.

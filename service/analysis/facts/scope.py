@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +19,7 @@ from service.store.folder import EVENTS
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from service.trace.kernel_names import communicates
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN
+from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, Step
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
@@ -82,14 +83,6 @@ FROM work_read
 _BATCH_ROWS = 1 << 15
 
 
-class StepRecord(TypedDict):
-    """A step in a trace's summary; times in ns."""
-
-    number: int
-    start_ns: int
-    end_ns: int
-
-
 class Scope:
     """The view that one question has of a rank, or of a selection of it.
 
@@ -103,7 +96,7 @@ class Scope:
     def __init__(self, database: RankDatabase) -> None:
         self.cached = database.cached
         self.summary = database.summary
-        self.rank: int | None = database.summary["rank"]
+        self.rank = database.summary.rank
         self.columns = database.columns
         self.is_selection = database.selection is not None
         self._database = database
@@ -144,21 +137,18 @@ class Scope:
     @property
     def world_size(self) -> int | None:
         """Number of ranks of the job, if the trace records it."""
-        size: int | None = self.summary.get("world_size")
-        return size
+        return self.summary.world_size
 
     @property
-    def recorded_steps(self) -> Sequence[StepRecord] | None:
+    def recorded_steps(self) -> Sequence[Step] | None:
         """Steps that ingest recorded, in order of time; None for selections and merged traces, which differ."""
-        if self.is_selection or self.summary["ranks"]:
+        if self.is_selection or self.summary.ranks:
             return None
-        steps: Sequence[StepRecord] = self.summary["steps"]
-        return steps
+        return self.summary.steps
 
     def event_count(self, phase: str, category: str) -> int:
         """Return the number of events of a phase and category in the whole trace."""
-        count: int = self.summary["counts"].get(f"{phase}|{category}", 0)
-        return count
+        return self.summary.counts.get(f"{phase}|{category}", 0)
 
     def slice_count(self, category: str) -> int:
         """Return the number of slices of a category in the whole trace."""
@@ -166,7 +156,7 @@ class Scope:
 
     @cached_property
     def _slice_counts(self) -> dict[str, int]:
-        counts: Mapping[str, int] = self.summary["counts"]
+        counts = self.summary.counts
         return {key.partition("|")[2]: count for key, count in counts.items() if key.startswith("X|")}
 
     def has_categories(self, categories: Iterable[str]) -> bool:
@@ -209,7 +199,7 @@ class Scope:
 
         Matching the pattern with the category of each event takes three times as long.
         """
-        categories = {key.partition("|")[2] for key in self.summary["counts"]}
+        categories = {key.partition("|")[2] for key in self.summary.counts}
         return f"(cat IN {_sql_list(category for category in categories if re.fullmatch(LAUNCH_PATTERN, category))})"
 
     def slices(self) -> "Slices":
@@ -244,7 +234,7 @@ class Scope:
 
         if not self.is_selection:
             return links_of(self.columns, self.summary)
-        clock = StepClock({**self.summary, "steps": steps_in(self.db)})
+        clock = StepClock(replace(self.summary, steps=steps_in(self.db)))
         return link_device_events(self._parts, clock, external_ids_in_summary(self.summary))
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":

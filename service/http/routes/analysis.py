@@ -44,7 +44,7 @@ def _source(services: Services, trace_id: str, selection: Selection | None, *, i
     """Return a trace as `Analyses.answer` takes it; raises `UnknownTrace` or `NotReady`."""
     trace = services.trace_operations.ready(trace_id)
     columns = services.folder.columns_of(trace.id)
-    return AnalysedTrace(columns, trace.summary or {}, selection, trace.name, is_base=is_base)
+    return AnalysedTrace(columns, trace.summary_or_empty, selection, trace.name, is_base=is_base)
 
 
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})

@@ -1,7 +1,6 @@
 """``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made of traces."""
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -111,10 +110,10 @@ async def split_trace(
     derivation = Split(trace.id, split.selection, split.by, split.value)
     if split.dry_run:
         plan = await cancelled_on_disconnect(request, parts.derivations.plan(derivation))
-        pieces = [shapes.Piece(**asdict(piece)) for piece in plan.pieces]
+        pieces = [shapes.Piece(**piece.as_dict()) for piece in plan.pieces]
         return json_response(shapes.Plan(pieces=pieces, events=sum(piece.events for piece in pieces)))
     check_write(request)
-    await _check_room(parts, trace.id, share_of_time(split.selection, trace.summary or {}))
+    await _check_room(parts, trace.id, share_of_time(split.selection, trace.summary_or_empty))
     return await _submit(derivation, priority, wait, parts)
 
 
@@ -134,7 +133,7 @@ async def overlay_trace(
     trace is this one, and `/traces/{id}/perfetto` opens it like any other. Returns 202 with the job that makes it.
     """
     trace = parts.trace_operations.ready(trace_id)
-    await _check_room(parts, trace.id, share_of_time(overlay.selection, trace.summary or {}))
+    await _check_room(parts, trace.id, share_of_time(overlay.selection, trace.summary_or_empty))
     return await _submit(Overlay(trace.id, overlay.analysis, overlay.selection), priority, wait, parts)
 
 

@@ -97,7 +97,7 @@ def download_trace(
         pack=form == "json.gz",
         order=order,
         redact=redact,
-        cut=None if selection is None else Cut(selection, trace.summary or {}, trace.identity),
+        cut=None if selection is None else Cut(selection, trace.summary_or_empty, trace.identity),
     )
     return ProcessOutput(pieces, MEDIA_TYPES[form], headers)
 

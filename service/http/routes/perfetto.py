@@ -6,7 +6,7 @@ import textwrap
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 import orjson
@@ -25,6 +25,7 @@ from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, B
 from service.http.services import Parts
 from service.http.view_parameters import Viewed
 from service.operations.views import View
+from service.rendering.view import InitialView
 from service.trace.errors import TracedockError
 from service.trace.slices import SliceReference
 
@@ -71,24 +72,24 @@ async def open_perfetto(
     """
     trace = parts.trace_operations.ready(view.trace_id)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
-    place: dict[str, Any] = {}
+    place = InitialView()
     if view.selection or reference:
         columns = parts.folder.columns_of(trace.id)
-        place = await parts.analyses.opening(columns, trace.summary or {}, view.selection, reference)
+        place = await parts.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
     return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
 
 
-def _place_query(place: dict[str, Any], reference: SliceReference | None) -> str:
+def _place_query(place: InitialView, reference: SliceReference | None) -> str:
     """Return the query that opens the UI at a place, with its question mark; empty for the whole timeline.
 
     The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. They are not in the fragment, because the UI
     replaces that: so a reload opens the same place.
     """
-    query = {}
-    if place.get("start") is not None:
-        query = {"visStart": place["start"], "visEnd": place["end"]}
+    query: dict[str, object] = {}
+    if place.start is not None:
+        query = {"visStart": place.start, "visEnd": place.end}
     if reference:
-        chosen = place["slice"] or {"id": reference.number}
+        chosen = place.slice or {"id": reference.number}
         query["slice"] = orjson.dumps(chosen).decode()
     return f"?{urlencode(query)}" if query else ""
 

@@ -5,11 +5,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from service.engine.load_report import EventCount, LoadReport
 from service.engine.trace_processor.load_check import check_load, statements
+from service.jobs.children.encoding import decode, encode
 from service.rendering.render_report import EngineTrack, RankGroup, RenderReport
 from service.trace.process_groups import ProcessGroup
 from tests.engine.conftest import OpenSession, query_rows
@@ -27,7 +27,7 @@ def trace_of(folder: Path, *events: dict[str, Any]) -> Path:
 def rendered(**fields: Any) -> RenderReport:
     """Return a report on a rendering, as it is read from its process."""
     fields["phases"] = Counter(fields.get("phases", {}))
-    return RenderReport.from_dict(orjson.loads(orjson.dumps(RenderReport(**fields))))
+    return decode(RenderReport, encode(RenderReport(**fields)))
 
 
 def track(number: int, **changes: Any) -> EngineTrack:

@@ -12,6 +12,7 @@ from service.jobs.children.tasks.base import OnProgress, Task, ignore
 from service.streaming.source import Progress
 from service.trace.piece import Align, By
 from service.trace.selection import Selection
+from service.trace.summary import Summary
 
 if TYPE_CHECKING:
     from service.cutting.children import Child
@@ -24,16 +25,16 @@ class DerivedTrace:
     Attributes:
         id: its id, which is also the name of the folder of its columns.
         name: its file name.
-        selection: the JSON of what it keeps of its parent; None for a merged trace.
+        selection: what it keeps of its parent; None for a merged trace.
         size: bytes of its columns.
-        summary: its summary, as the catalog has it.
+        summary: its summary.
     """
 
     id: str
     name: str
-    selection: dict[str, Any] | None
+    selection: Selection | None
     size: int
-    summary: dict[str, Any]
+    summary: Summary
 
 
 @dataclass(frozen=True)
@@ -97,17 +98,21 @@ class PlannedPiece:
 
     Attributes:
         name: file name of its trace.
-        selection: the JSON of what it keeps.
+        selection: what it keeps.
         events: number of its events.
         counts: number of its events by phase and category, as a summary has them.
         size: estimate of the bytes of its columns.
     """
 
     name: str
-    selection: dict[str, Any]
+    selection: Selection
     events: int
     counts: dict[str, int]
     size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the piece as JSON values."""
+        return {**vars(self), "selection": self.selection.as_dict()}
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from service.store.export import Order
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
+from service.trace.summary import Summary
 
 if TYPE_CHECKING:
     from service.rendering.render_report import RenderReport
@@ -26,7 +27,7 @@ class Cut:
     """
 
     selection: Selection
-    summary: dict[str, Any]
+    summary: Summary
     source: str
 
 
@@ -80,7 +81,7 @@ class RenderTask:
     """
 
     columns: Path
-    summary: dict[str, Any]
+    summary: Summary
     selection: Selection | None = None
     args: Args = "all"
 

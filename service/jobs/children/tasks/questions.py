@@ -10,6 +10,7 @@ import orjson
 
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
+from service.trace.summary import Summary
 
 if TYPE_CHECKING:
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
@@ -28,7 +29,7 @@ class AnalysedTrace:
     """
 
     columns: Path
-    summary: dict[str, Any]
+    summary: Summary
     selection: Selection | None = None
     name: str = ""
     is_base: bool = False
@@ -102,7 +103,7 @@ class OpeningTask:
     """
 
     columns: Path
-    summary: dict[str, Any]
+    summary: Summary
     selection: Selection | None = None
     slice: SliceReference | None = None
 
