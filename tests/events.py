@@ -85,7 +85,7 @@ class Reading:
 
     @property
     def offsets(self) -> dict[str, list[Any]]:
-        """Where each thing was found, as far as the examples tell."""
+        """The offsets of each note's examples."""
         return {note["code"]: [example["offset"] for example in note["examples"]] for note in self.health["notes"]}
 
 

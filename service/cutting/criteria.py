@@ -253,7 +253,7 @@ class _CriteriaCompiler:
         return [value for value in wanted if value in known]
 
     def _steps(self, wanted: list[int]) -> Predicate:
-        numbers = self._known("steps", wanted, {step["number"] for step in self._summary.steps})
+        numbers = self._checked_values("steps", wanted, {step["number"] for step in self._summary.steps})
         self.columns.update(EventSteps.columns)
         return lambda part: np.isin(self._event_steps.of(part), numbers)
 
@@ -261,7 +261,7 @@ class _CriteriaCompiler:
         merged = self._summary.ranks
         numbers = [rank["rank"] for rank in merged] if merged else [self._summary.rank]
         known = {number for number in numbers if number is not None}
-        ranks = self._known("ranks", wanted, known)
+        ranks = self._checked_values("ranks", wanted, known)
         if not merged:
             return lambda part: np.full(len(part), bool(ranks))
         self.columns.add("rank")
@@ -273,11 +273,11 @@ class _CriteriaCompiler:
 
     def _devices(self, wanted: list[int]) -> Predicate:
         known = {device["id"] for device in self._summary.devices if device["events"]}
-        return self._placed([(device, None) for device in self._known("devices", wanted, known)])
+        return self._on_devices([(device, None) for device in self._checked_values("devices", wanted, known)])
 
     def _streams(self, wanted: list[str]) -> Predicate:
-        places = (stream.split("/") for stream in self._known("streams", wanted, self._summary.streams))
-        return self._placed([(int(device), int(stream)) for device, stream in places])
+        places = (stream.split("/") for stream in self._checked_values("streams", wanted, self._summary.streams))
+        return self._on_devices([(int(device), int(stream)) for device, stream in places])
 
     def _on_devices(self, places: list[tuple[int, int | None]]) -> Predicate:
         """Return the predicate of events on devices or streams.
@@ -336,7 +336,7 @@ class _CriteriaCompiler:
         """Return the predicate of the column ``ph`` or ``cat``; the summary counts ``phase|category`` pairs."""
         place = ("ph", "cat").index(column)
         known = {key.split("|", 1)[place] for key in self._summary.counts}
-        words = set(self._known(criterion, wanted, known))
+        words = set(self._checked_values(criterion, wanted, known))
         self.columns.add(column)
         return lambda part: part.which(column, lambda word: (word or "") in words)
 

@@ -179,7 +179,7 @@ class _Run:
                 "shift_ns": alignment.shift_ns,
                 "collectives": alignment.collectives,
                 "residual_ns": alignment.residual_ns,
-                "pids": [[new, old] for old, new in pids[place].items()],
+                "pids": [[new, old] for old, new in pids[index].items()],
             }
             for index, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
         ]

@@ -150,8 +150,8 @@ def test_answers_do_not_depend_on_the_order_of_ranks(
     question = question_of(name)
     trace = []
     for rank in range(3):
-        one = read_once(text_of(generated(rank)))
-        trace.append(AnalysisInput(one.columns, replace(one.summary, rank=rank), None, f"rank{rank}"))
+        source = read_once(text_of(generated(rank)))
+        trace.append(AnalysisInput(source.columns, replace(source.summary, rank=rank), None, f"rank{rank}"))
     answers = [
         answer_question(question, parameters_of(question, {}), traces, ReadingCache(tmp_path))
         for traces in (trace, [trace[2], trace[0], trace[1]])

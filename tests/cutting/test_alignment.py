@@ -202,5 +202,5 @@ def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:
 
     child = merge(ranks, tmp_path / "merged", name="merged", align="base", on_written=lambda *_: None)
 
-    assert [one["shift_ns"] for one in child.summary.ranks] == [0, -BASE]
+    assert [rank["shift_ns"] for rank in child.summary.ranks] == [0, -BASE]
     assert child.summary.bounds == {"start_ns": 10_000, "end_ns": 15_000}

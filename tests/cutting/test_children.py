@@ -34,7 +34,7 @@ def split(
 
     children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))
 
-    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert [count for count, _ in progress] == sorted(count for count, _ in progress)
     assert progress[-1][0] == progress[-1][1] == sum(child.summary.events["kept"] for child in children)
     return [
         (
@@ -52,12 +52,12 @@ def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path
         own = document_of(child)
         positions = brute.kept(document, selection)
         if selection.get("straddle") != "clip":
-            assert lines(own) == [came[at] for at in by_time(document, kept)], selection
-        again = ingested(own, folder / f"again{number}", child.name)
-        same = replace(again.summary, format=child.summary.format, health=child.summary.health)
-        assert same == child.summary, selection
-        assert again.envelope == child.envelope
-        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(again.columns / EVENTS)
+            assert lines(own) == [events[at] for at in by_time(document, positions)], selection
+        reingested = ingested(own, folder / f"again{number}", child.name)
+        comparable = replace(reingested.summary, format=child.summary.format, health=child.summary.health)
+        assert comparable == child.summary, selection
+        assert reingested.envelope == child.envelope
+        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(reingested.columns / EVENTS)
         assert table.schema.metadata[b"tracedock.columns"] == b"1"
         assert table.schema.equals(anew.schema)
         texts = ["position", "args", "rest"]  # line breaks in these become spaces

@@ -84,7 +84,7 @@ def test_slices_of_a_real_trace_are_clipped_at_the_edges(path: Path, tmp_path: P
     text, random = plain(path), Random(path.name)
     source = ingested(text, tmp_path / "whole")
     start, end = edges_of(source.summary)
-    cut = 0
+    count = 0
     for _ in range(2):
         window = dict(zip(("start_ns", "end_ns"), sorted(random.sample(range(start, end), 2)), strict=True))
         out = random.randrange(window["start_ns"], window["end_ns"])

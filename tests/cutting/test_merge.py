@@ -59,8 +59,7 @@ def check_same(result: Source, whole: Source, text: str | bytes) -> None:
     """Check that a trace is the same as the whole."""
     document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
-    same = replace(result.summary, format=whole.summary.format, health=whole.summary.health)
-    assert same == whole.summary
+    assert replace(result.summary, format=whole.summary.format, health=whole.summary.health) == whole.summary
     assert envelope_of(parsed(result.envelope)) == envelope_of(parsed(whole.envelope))
 
 
@@ -165,7 +164,7 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
     merged = rows_of(result)
     document = events_of(parsed(document_of(result)))
     assert len(document) == len(merged)
-    seen: Counter[Any] = Counter()
+    owners: Counter[Any] = Counter()
     assert [rank["rank"] for rank in result.summary.ranks] == sorted(rank["rank"] for rank in result.summary.ranks)
     provenance = {rank["rank"]: rank for rank in result.summary.ranks}
     for rank in ranks:
@@ -188,18 +187,18 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
             assert pids[new["pid"]] == (pid if isinstance(pid, str | int) else old["pid_text"])
             assert new["pid_text"] is None
             for key in ("correlation", "external_id"):
-                if now[key] is not None or not is_large(was[key]):
-                    ids[key].note(was[key], now[key])
-            ids["id"].note(id_of(was), id_of(now))
-            check_event(before, event, now, ids, number)
-        for key, kept in ids.items():
-            seen.update((key, one) for one in kept.back)
-        seen.update(("pid", pid) for pid in pids)
-        rest = {key: value for key, value in rank.summary.counts.items() if key.split("|")[0] != "M"}
-        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in mine if row["ph"] != "M")
-        assert counts == rest
+                if new[key] is not None or not is_large(old[key]):
+                    ids[key].note(old[key], new[key])
+            ids["id"].note(id_of(old), id_of(new))
+            check_event(original, event, new, ids, number)
+        for key, mapping in ids.items():
+            owners.update((key, id_) for id_ in mapping.back)
+        owners.update(("pid", pid) for pid in pids)
+        counts_of_rank = {key: value for key, value in rank.summary.counts.items() if key.split("|")[0] != "M"}
+        counts = Counter(f"{row['ph'] or ''}|{row['cat'] or ''}" for row, _ in merged_pairs if row["ph"] != "M")
+        assert counts == counts_of_rank
         assert json.loads(result.envelope)["envelopes"][str(number)] == json.loads(rank.envelope)
-    assert {*seen.values()} <= {1}
+    assert {*owners.values()} <= {1}
     names = {process["pid"]: process["name"] for process in result.summary.processes}
     assert all(any(f"rank {number} · " in (names[pid] or "") for number in provenance) for pid in names)
 
@@ -318,11 +317,11 @@ def test_merge_keeps_odd_events_of_ranks_apart(tmp_path: Path) -> None:
 def check_anew(result: Source, folder: Path) -> Source:
     """Check that the document of a merged trace has the same summary when it is ingested again."""
     anew = ingested(document_of(result), folder / "anew", result.name)
-    same = replace(anew.summary, format=result.summary.format, health=result.summary.health)
-    assert same == result.summary
-    left = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}  # times come out plainly
-    assert [{key: value for key, value in row.items() if key not in left} for row in rows_of(anew)] == [
-        {key: value for key, value in row.items() if key not in left} for row in rows_of(result)
+    assert replace(anew.summary, format=result.summary.format, health=result.summary.health) == result.summary
+    # times lose their original spelling
+    changed = {"position", "args", "rest", "ts_digits", "dur_digits", "verbatim"}
+    assert [{key: value for key, value in row.items() if key not in changed} for row in rows_of(anew)] == [
+        {key: value for key, value in row.items() if key not in changed} for row in rows_of(result)
     ]
     return anew
 
@@ -369,9 +368,9 @@ def test_merge_of_eight_real_ranks_is_one_trace(tmp_path: Path) -> None:
     assert (times[1:] >= times[:-1]).all()
     used_ids: dict[str, set[Any]] = {key: set() for key in ("id", "correlation", "external_id", "pid")}
     for number, rank in enumerate(ranks):
-        mine, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
-        mine, added = mine.slice(0, len(own)), mine.slice(len(own))
-        assert {*added["name"].to_pylist()} <= {"process_name"}
+        merged_part, own = table.filter(pc.equal(table["rank"], number)), pq.read_table(rank.columns / EVENTS)
+        merged_part, added_events = merged_part.slice(0, len(own)), merged_part.slice(len(own))
+        assert {*added_events["name"].to_pylist()} <= {"process_name"}
         provenance = result.summary.ranks[number]
         assert (provenance["rank"], provenance["name"]) == (number, rank.name)
         assert provenance["collectives"] > 0
@@ -469,8 +468,8 @@ def test_merge_names_a_trace_of_unknown_rank(tmp_path: Path) -> None:
         ingested(text_of(*SOME), tmp_path / "2", "unknown.json"),
     )
 
-    assert "unknown.json" in str(refused(one, other, folder=tmp_path))
-    assert len(merged([one, replace(other, rank=0)], tmp_path).summary.ranks) == 2
+    assert "unknown.json" in str(refused(first, second, folder=tmp_path))
+    assert len(merged([first, replace(second, rank=0)], tmp_path).summary.ranks) == 2
 
 
 def test_merge_refuses_a_merged_trace(tmp_path: Path) -> None:

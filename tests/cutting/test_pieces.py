@@ -37,7 +37,7 @@ def check_divided(source: Source, planned: list[Piece]) -> None:
     divided = spans(planned)
     assert len(divided) == len(planned)
     assert divided[0][0] is divided[-1][1] is None
-    assert all(one[1] == other[0] is not None for one, other in pairwise(divided))
+    assert all(earlier[1] == later[0] is not None for earlier, later in pairwise(divided))
     first, last = edges_of(source.summary)
     assert all(start is None or first < start <= last for start, _ in divided)
 
@@ -85,10 +85,10 @@ def test_split_by_time_divides_the_window(source: Source) -> None:
 @pytest.mark.parametrize(("by", "field"), [("step", "steps"), ("stream", "streams"), ("device", "devices")])
 def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: str) -> None:
     summary = source.summary
-    every: dict[str, list[Any]] = {
-        "steps": [one["number"] for one in summary.steps],
+    values: dict[str, list[Any]] = {
+        "steps": [step["number"] for step in summary.steps],
         "streams": summary.streams,
-        "devices": [one["id"] for one in summary.devices if one["events"]],
+        "devices": [device["id"] for device in summary.devices if device["events"]],
     }
 
     assert [getattr(piece.selection, field) for piece in split(source, {}, by)] == [[value] for value in values[field]]

@@ -106,7 +106,7 @@ def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
     shape = TraceShape()
     with cut(b"".join(trace_chunks(shape)), row_group=100) as columns:
         assert columns.kept(selection) == [list(range(expected(shape).events))]
-        events, named = columns.summary.events["kept"], columns.summary.counts["M|"]
+        events, name_count = columns.summary.events["kept"], columns.summary.counts["M|"]
         (unnamed,) = columns.kept({**selection, "closure": {"metadata": False}})
         assert len(unnamed) == events - name_count
 

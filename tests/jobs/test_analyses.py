@@ -106,8 +106,8 @@ def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedT
     async def use(questions: Analyses) -> Any:
         broken = replace(trace.summary, ranks=None)  # type: ignore[arg-type] # so that the child has a bug
         with pytest.raises(ExportFailed, match="broke"):
-            await answered(questions, replace(trace, summary=broken))
-        return await answered(questions, trace)
+            await answer_json(questions, replace(trace, summary=broken))
+        return await answer_json(questions, trace)
 
     assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
 

@@ -62,8 +62,8 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         assert settled.state is State.READY
         assert settled.summary
         assert settled.summary.counts == expected(SHAPE).counts
-        [other] = await appeared(1)
-        assert other != ready
+        [replacement] = await appeared(1)
+        assert replacement != ready
 
         replacement.kill()  # the pool notices once it needs it
         trace_id = parts.add(trace)
@@ -356,11 +356,11 @@ def test_progress_of_a_trace_only_grows(parts: Parts, tmp_path: Path) -> None:
             if progress := ingests.progress(trace_id):
                 reports.append((progress.bytes, progress.events))
 
-        assert progress_seen == sorted(progress_seen)
-        assert len(set(progress_seen)) > 2
+        assert reports == sorted(reports)
+        assert len(set(reports)) > 2
         summary = parts.catalog.get(trace_id).summary
         assert summary
-        assert progress_seen[-1] <= (path.stat().st_size, summary.events["in"])
+        assert reports[-1] <= (path.stat().st_size, summary.events["in"])
         await ingests.close()
 
     run(work())

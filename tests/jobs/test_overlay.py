@@ -131,7 +131,7 @@ def test_overlay_of_a_selection_has_the_path_of_the_selection(ask: Any, tmp_path
     assert [event["args"]["number"] for event in shown] == [
         row["number"] for row in path if row["end_ns"] > row["start_ns"]
     ]
-    assert [one["number"] for one in child.summary.steps] == [1]
+    assert [step["number"] for step in child.summary.steps] == [1]
     assert child.selection == selection
 
 

@@ -78,9 +78,9 @@ def test_examples_are_truncated_and_redacted(text: str) -> None:
 
     text_shown = health.as_dict(refused=0)["notes"][0]["examples"][0]["text"]
 
-    assert shown
-    assert len(shown) <= TEXT_MAX
-    assert TOKEN[:8] not in shown
+    assert text_shown
+    assert len(text_shown) <= TEXT_MAX
+    assert TOKEN[:8] not in text_shown
 
 
 def test_every_repair_has_a_case() -> None:
