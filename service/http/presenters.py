@@ -36,7 +36,7 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "id": trace.id,
         "name": trace.name,
         "state": trace.state,
-        "error": trace.error,
+        "error": trace.error and trace.error.as_dict(),
         "created_at": timestamp(trace.created_ns),
         "size": trace.size,
         "sha256": trace.sha256 or None,
@@ -83,7 +83,7 @@ def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
         progress=progress,
         eta_s=None if left_s is None else round(left_s, 1),
         result=job.result,
-        error=job.error,
+        error=job.error and job.error.as_dict(),
     )
 
 

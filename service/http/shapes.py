@@ -11,16 +11,21 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
-class Problem(BaseModel):
-    """An error (RFC 9457), with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
+class Error(BaseModel):
+    """An error, with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
     title: str
-    status: int
     detail: str
     code: str = Field(description="stable: scripts may rely on it")
+
+
+class Problem(Error):
+    """An error response (RFC 9457)."""
+
+    type: str
+    status: int
 
 
 class Bounds(Shape):
@@ -159,7 +164,7 @@ class TraceInBrief(Shape):
     id: str
     name: str
     state: Literal["queued", "ingesting", "ready", "failed"]
-    error: dict[str, Any] | None
+    error: Error | None
     created_at: str
     size: int = Field(description="bytes of the file; of the columns if the trace was made here")
     sha256: str | None = Field(description="of the file; null if the trace was made here")
@@ -267,7 +272,7 @@ class Job(Shape):
     progress: JobProgress
     eta_s: float | None = Field(description="estimated seconds until it ends; null: unknown")
     result: ImportResult | JobResult | None
-    error: dict[str, Any] | None
+    error: Error | None
 
 
 class Jobs(Shape):
@@ -526,7 +531,7 @@ class Session(Shape):
     state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
         description="`waiting`: until engines that are closed for it have ended"
     )
-    error: dict[str, Any] | None
+    error: Error | None
     engine: Engine
     progress: Loaded
     clients: int = Field(description="Perfetto UIs attached")

@@ -18,7 +18,7 @@ import orjson
 from service.store.connection import Connection
 from service.store.groups import group_id_of
 from service.store.idempotency import record_created
-from service.trace.errors import UnknownTrace
+from service.trace.errors import ErrorDocument, UnknownTrace
 
 INGEST = "ingest"
 """The kind of the job that reads a trace."""
@@ -68,7 +68,7 @@ class Trace:
     id: str
     name: str
     state: State
-    error: dict[str, Any] | None
+    error: ErrorDocument | None
     created_ns: int
     size: int
     sha256: str
@@ -255,4 +255,5 @@ def _trace(row: sqlite3.Row) -> Trace:
     values = dict(row)
     for key in ("error", "summary", "selection"):
         values[key] = orjson.loads(values[key]) if values[key] else None
+    values["error"] = values["error"] and ErrorDocument.from_dict(values["error"])
     return Trace(**values | {"state": State(values["state"]), "pinned": bool(values["pinned"])})

@@ -17,7 +17,7 @@ import orjson
 from service.store.catalog import INGEST, State, Trace
 from service.store.connection import Connection
 from service.store.idempotency import record_created
-from service.trace.errors import Cancelled, UnknownJob
+from service.trace.errors import Cancelled, ErrorDocument, TracedockError, UnknownJob
 from service.trace.summary import Summary
 
 HISTORY = 10_000
@@ -79,7 +79,7 @@ class Job:
     request: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] | None = None
     events: int = 0
-    error: dict[str, Any] | None = None
+    error: ErrorDocument | None = None
     priority: Priority = Priority.INTERACTIVE
     created_ns: int = 0
     started_ns: int | None = None
@@ -264,7 +264,7 @@ class Jobs:
                     (State.READY, summary.as_json(), job.trace),
                 )
 
-    def fail(self, job: Job, error: dict[str, Any]) -> None:
+    def fail(self, job: Job, error: TracedockError) -> None:
         """End a job as failed; the trace of an ingest fails with the same error."""
         with self._transaction() as db:
             if self._end(db, job, JobState.FAILED, error=error):
@@ -274,13 +274,14 @@ class Jobs:
         """Cancel a job, so that the trace of an ingest fails; return False if it had already ended."""
         with self._transaction() as db:
             if ended := self._end(db, job, JobState.CANCELLED):
-                self._fail_trace(db, job, Cancelled("Its ingest was cancelled.").as_dict())
+                self._fail_trace(db, job, Cancelled("Its ingest was cancelled."))
         return ended
 
     @staticmethod
-    def _fail_trace(db: sqlite3.Connection, job: Job, error: dict[str, Any]) -> None:
+    def _fail_trace(db: sqlite3.Connection, job: Job, error: TracedockError) -> None:
         if job.kind == INGEST:
-            db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, _text(error), job.trace))
+            text = _text(error.as_dict())
+            db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, text, job.trace))
 
     def _end(
         self,
@@ -289,14 +290,14 @@ class Jobs:
         state: JobState,
         *,
         result: dict[str, Any] | None = None,
-        error: dict[str, Any] | None = None,
+        error: TracedockError | None = None,
         events: int = 0,
     ) -> bool:
         """End a job, and sometimes delete the oldest ended ones; return False if it had already ended."""
         update = db.execute(
             "UPDATE job SET state = ?, result = ?, error = ?, events = ?, ended_ns = ?"
             " WHERE id = ? AND state IN ('queued', 'running')",
-            (state, _text(result), _text(error), events, time.time_ns(), job.id),
+            (state, _text(result), _text(error.as_dict() if error else None), events, time.time_ns(), job.id),
         )
         if not update.rowcount:
             return False
@@ -323,6 +324,7 @@ def _job(row: sqlite3.Row) -> Job:
         **values
         | {
             "trace": values["trace"] or "",
+            "error": values["error"] and ErrorDocument.from_dict(values["error"]),
             "state": JobState(values["state"]),
             "priority": Priority(values["priority"]),
         }
