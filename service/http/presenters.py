@@ -1,5 +1,6 @@
 """The API's JSON objects, built from the records of the stores, the jobs and the engines."""
 
+from dataclasses import asdict
 from typing import Any
 
 from service.engine.session import Session
@@ -163,7 +164,7 @@ def session_object(session: Session) -> shapes.Session:
 def _import_fields(order: Order, orders: Imports) -> dict[str, Any]:
     taken, skipped = orders.counts(order.id)
     return {
-        **order.request,
+        **asdict(order.spec),
         "id": order.id,
         "watching": order.watches,
         "created_at": timestamp(order.created_ns),

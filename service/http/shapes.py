@@ -16,9 +16,9 @@ class Error(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
+    code: str = Field(description="stable: scripts may rely on it")
     title: str
     detail: str
-    code: str = Field(description="stable: scripts may rely on it")
 
 
 class Problem(Error):

@@ -255,5 +255,5 @@ def _trace(row: sqlite3.Row) -> Trace:
     values = dict(row)
     for key in ("error", "summary", "selection"):
         values[key] = orjson.loads(values[key]) if values[key] else None
-    values["error"] = values["error"] and ErrorDocument.from_dict(values["error"])
+    values["error"] = ErrorDocument.from_dict(values["error"]) if values["error"] else None
     return Trace(**values | {"state": State(values["state"]), "pinned": bool(values["pinned"])})

@@ -7,10 +7,10 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
@@ -57,14 +57,22 @@ class JobState(StrEnum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+class JobResult(TypedDict):
+    """Result of a job: the ids of the traces that it created or read. The results of some kinds have further keys."""
+
+    traces: list[str]
+
+
 @dataclass(frozen=True)
 class Job:
     """A job.
 
     Attributes:
         kind: the kind of work; an ingest makes its `trace` ready, others create traces as their `request` describes.
+        request: a JSON object, which the code that runs jobs of this kind reads and writes. The keys `trace` and
+            `traces` have the ids of the traces that the job works on.
         attempts: how often the job was started.
-        result: of a finished job, its result, such as the traces that it created.
+        result: of a finished job, its result.
         events: of a finished job, the number of events that it read or wrote.
         error: of a failed job, its error.
         size: size in bytes of the original of `trace`.
@@ -76,8 +84,8 @@ class Job:
     trace: str
     attempts: int
     state: JobState = JobState.QUEUED
-    request: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
+    request: Mapping[str, object] = field(default_factory=dict)
+    result: JobResult | None = None
     events: int = 0
     error: ErrorDocument | None = None
     priority: Priority = Priority.INTERACTIVE
@@ -107,7 +115,7 @@ class Jobs:
     def add(
         self,
         kind: str,
-        request: dict[str, Any],
+        request: Mapping[str, object],
         *,
         trace: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
@@ -229,7 +237,7 @@ class Jobs:
 
     # -- final transitions ----------------------------------------------------------------------------------
 
-    def finish(self, job: Job, result: dict[str, Any], *, children: Sequence[Trace] = (), events: int = 0) -> None:
+    def finish(self, job: Job, result: JobResult, *, children: Sequence[Trace] = (), events: int = 0) -> None:
         """End a job as done, and record the traces that it created.
 
         Args:
@@ -289,7 +297,7 @@ class Jobs:
         job: Job,
         state: JobState,
         *,
-        result: dict[str, Any] | None = None,
+        result: JobResult | None = None,
         error: TracedockError | None = None,
         events: int = 0,
     ) -> bool:
@@ -312,7 +320,7 @@ class Jobs:
         return True
 
 
-def _text(value: dict[str, Any] | None) -> str | None:
+def _text(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
@@ -324,7 +332,7 @@ def _job(row: sqlite3.Row) -> Job:
         **values
         | {
             "trace": values["trace"] or "",
-            "error": values["error"] and ErrorDocument.from_dict(values["error"]),
+            "error": ErrorDocument.from_dict(values["error"]) if values["error"] else None,
             "state": JobState(values["state"]),
             "priority": Priority(values["priority"]),
         }
