@@ -1,5 +1,6 @@
 """The JSON objects of the API: responses are built of these models, and the documentation shows them."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -177,7 +178,7 @@ class TraceInBrief(Shape):
     pinned: bool = Field(description="whether retention keeps it")
     path: str | None = Field(description="the path of its file on the server, if that is not in the data folder")
     parent: str | None = Field(description="the trace that it was made of")
-    selection: dict[str, Any] | None = Field(description="the part of that trace that it keeps")
+    selection: Mapping[str, object] | None = Field(description="the part of that trace that it keeps")
     bounds: Bounds | None
     base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, if known")
     events: Events
@@ -264,7 +265,7 @@ class Job(Shape):
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
     trace: str | None = Field(description="the trace that it reads, if it reads a single one")
-    request: dict[str, Any]
+    request: Mapping[str, object]
     attempts: int = Field(description="the number of times it was started; ends of the server do not count")
     created_at: str | None
     started_at: str | None
@@ -286,7 +287,7 @@ class Piece(Shape):
     """A trace that a split would make."""
 
     name: str
-    selection: dict[str, Any]
+    selection: Mapping[str, object]
     events: int
     counts: dict[str, int] = Field(description="events by phase|category")
     size: int = Field(description="estimated bytes, by the number of its events")
@@ -526,7 +527,7 @@ class Session(Shape):
     """An engine on a trace."""
 
     trace: str
-    selection: dict[str, Any] | None = Field(description="the part of the trace that it has loaded; null for all")
+    selection: Mapping[str, object] | None = Field(description="the part of the trace that it has loaded; null for all")
     args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has loaded")
     state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
         description="`waiting`: until engines that are closed for it have ended"

@@ -1,5 +1,6 @@
 """Operations on engine sessions: open one on a view of a trace."""
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
@@ -48,17 +49,17 @@ class SessionOperations:
         """
         trace = self._traces.ready(view.trace_id)
         summary = trace.summary or {}
-        rendered: dict[str, Any] = {}
+        reports: deque[RenderReport] = deque(maxlen=1)
 
         async def after_load(session: Session) -> None:
-            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
+            session.load_report = await check_load(session, reports[-1])
 
         return self._fleet.open(
             str(view),
             trace.id,
             partial(
                 self._renderings.document, self._folder.columns_of(trace.id), summary, view.selection, view.args,
-                rendered.update,
+                reports.append,
             ),
             view.selection,
             args=view.args,

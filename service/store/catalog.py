@@ -7,7 +7,7 @@ every unfinished trace has a job; see `service.store.jobs`.
 import secrets
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +58,7 @@ class Trace:
         error: the error of a failed ingest.
         sha256: digest of the original; empty if the trace was made here of other traces.
         parent: id of the trace that it was cut out of.
-        selection: the selection by which it was cut out.
+        selection: the JSON object of the selection by which it was cut out, as the version that cut it wrote it.
         path: where the original lies, if not in the data folder.
         path_mark: mark that shows a change of an original that other programs can write; see
             `service.store.external_files`.
@@ -74,7 +74,7 @@ class Trace:
     sha256: str
     summary: dict[str, Any] | None
     parent: str | None = None
-    selection: dict[str, Any] | None = None
+    selection: Mapping[str, object] | None = None
     group_id: str | None = None
     pinned: bool = False
     path: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
@@ -280,6 +281,21 @@ def test_cancelled_or_failed_job_is_over(jobs: Jobs) -> None:
     jobs.cancel(jobs.add("merge", {}))
     assert jobs.unfinished() == []
     assert all(job.state.over for job in jobs.page(limit=9))
+
+
+def test_stored_documents_of_another_version_are_read_as_they_are(catalog: Catalog, jobs: Jobs) -> None:
+    job = jobs.add("split", {"trace": "a", "selection": {"colours": ["red"]}})
+    error = {"code": "of_another_version", "title": "A title", "detail": "A detail.", "known": [1]}
+    result = {"traces": ["b"], "more": 1}
+    with catalog.connection.transaction() as db:
+        db.execute(
+            "UPDATE job SET error = ?, result = ?", (orjson.dumps(error).decode(), orjson.dumps(result).decode())
+        )
+
+    stored = jobs.get(job.id)
+
+    assert stored.error
+    assert (stored.error.as_dict(), stored.result, stored.request) == (error, result, job.request)
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 5, 1 << 70])
