@@ -15,7 +15,6 @@ from service.jobs.children.messages import Crashed, Done, Failed, Output
 from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
-from service.rendering.render_report import RenderReport
 from service.store.export import Order, spill_of
 from service.store.room import Room
 from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_document
@@ -175,7 +174,7 @@ class Renderings(DocumentWriters):
         summary: dict[str, Any],
         selection: Selection | None,
         args: Args,
-        on_report: Callable[[RenderReport], object],
+        on_account: Callable[[dict[str, Any]], object],
     ) -> AsyncGenerator[bytes]:
         """Yield the document of a trace, or of a selection of it, for an engine.
 
@@ -184,11 +183,11 @@ class Renderings(DocumentWriters):
             summary: the trace's summary, as the catalog has it.
             selection: what of the trace; None for all.
             args: which arguments events keep.
-            on_report: is called with the report on the rendering, once all is yielded.
+            on_account: is called with the JSON of `service.rendering.render_report.RenderReport`, once all is yielded.
 
         Raises:
             SelectionError: the trace has nothing of the selection.
             ExportFailed: the child failed, before its first byte or after it.
         """
         task = RenderTask(columns, summary, selection, args)
-        return self.write(task, lambda result: on_report(RenderReport.from_dict(orjson.loads(result))))
+        return self.write(task, lambda result: on_account(orjson.loads(result)))

@@ -1,6 +1,5 @@
 """Operations on engine sessions: open one on a view of a trace."""
 
-from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
@@ -49,17 +48,17 @@ class SessionOperations:
         """
         trace = self._traces.ready(view.trace_id)
         summary = trace.summary or {}
-        reports: deque[RenderReport] = deque(maxlen=1)
+        rendered: dict[str, Any] = {}
 
         async def after_load(session: Session) -> None:
-            session.load_report = await check_load(session, reports[-1])
+            session.load_report = await check_load(session, RenderReport.from_dict(rendered))
 
         return self._fleet.open(
             str(view),
             trace.id,
             partial(
                 self._renderings.document, self._folder.columns_of(trace.id), summary, view.selection, view.args,
-                reports.append,
+                rendered.update,
             ),
             view.selection,
             args=view.args,
