@@ -23,7 +23,7 @@ from service.jobs.job_queue import JobQueue
 from service.jobs.shielded import shielded
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
-from service.store.jobs import Job, JobResult, Priority
+from service.store.jobs import Job, Priority
 from service.trace.errors import DeadlineExceeded, JobDied, NotReady
 
 AT_ONCE = 2
@@ -168,8 +168,7 @@ class DerivationJobs:
             for trace in traces:
                 (folder / trace.id).rename(self._folder.columns_of(trace.id))
             events = sum(child.summary["events"]["kept"] for child in derived)
-            result = JobResult(traces=[trace.id for trace in traces])
-            self._monitor.jobs.finish(job, result, children=traces, events=events)
+            self._monitor.jobs.finish(job, {"traces": [trace.id for trace in traces]}, children=traces, events=events)
         except BaseException:
             for trace in traces:
                 self._folder.remove_columns(trace.id)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
 from service.store.jobs import Job, Jobs
-from service.trace.errors import DiskFull, NotJson, TracedockError, UnknownTrace
+from service.trace.errors import DiskFull, TracedockError, UnknownTrace
 from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
@@ -83,7 +83,7 @@ def test_an_unknown_trace_cannot_be_removed(catalog: Catalog) -> None:
 def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Catalog, jobs: Jobs) -> None:
     for end in (
         lambda job: jobs.finish_ingest(job, SUMMARY),
-        lambda job: jobs.fail(job, NotJson("No JSON.")),
+        lambda job: jobs.fail(job, DiskFull("The disk is full.")),
         jobs.retry,
     ):
         add(catalog, "a")
