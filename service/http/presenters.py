@@ -1,5 +1,6 @@
 """The API's JSON objects, built from the records of the stores, the jobs and the engines."""
 
+from dataclasses import asdict
 from typing import Any
 
 from service.engine.session import Session
@@ -34,7 +35,7 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "id": trace.id,
         "name": trace.name,
         "state": trace.state,
-        "error": trace.error,
+        "error": trace.error and trace.error.as_dict(),
         "created_at": timestamp(trace.created_ns),
         "size": trace.size,
         "sha256": trace.sha256 or None,
@@ -74,7 +75,7 @@ def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
         progress=progress,
         eta_s=None if left_s is None else round(left_s, 1),
         result=job.result,
-        error=job.error,
+        error=job.error and job.error.as_dict(),
     )
 
 
@@ -154,7 +155,7 @@ def session_object(session: Session) -> shapes.Session:
 def _import_fields(order: Order, orders: Imports) -> dict[str, Any]:
     taken, skipped = orders.counts(order.id)
     return {
-        **order.request,
+        **asdict(order.spec),
         "id": order.id,
         "watching": order.watches,
         "created_at": timestamp(order.created_ns),

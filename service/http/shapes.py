@@ -1,5 +1,6 @@
 """The JSON objects of the API: responses are built of these models, and the documentation shows them."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,16 +12,21 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
-class Problem(BaseModel):
-    """An error (RFC 9457), with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
+class Error(BaseModel):
+    """An error, with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
-    title: str
-    status: int
-    detail: str
     code: str = Field(description="stable: scripts may rely on it")
+    title: str
+    detail: str
+
+
+class Problem(Error):
+    """An error response (RFC 9457)."""
+
+    type: str
+    status: int
 
 
 class Bounds(Shape):
@@ -159,7 +165,7 @@ class TraceInBrief(Shape):
     id: str
     name: str
     state: Literal["queued", "ingesting", "ready", "failed"]
-    error: dict[str, Any] | None
+    error: Error | None
     created_at: str
     size: int = Field(description="bytes of the file; of the columns if the trace was made here")
     sha256: str | None = Field(description="of the file; null if the trace was made here")
@@ -172,7 +178,7 @@ class TraceInBrief(Shape):
     pinned: bool = Field(description="whether retention keeps it")
     path: str | None = Field(description="the path of its file on the server, if that is not in the data folder")
     parent: str | None = Field(description="the trace that it was made of")
-    selection: dict[str, Any] | None = Field(description="the part of that trace that it keeps")
+    selection: Mapping[str, object] | None = Field(description="the part of that trace that it keeps")
     bounds: Bounds | None
     base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, if known")
     events: Events
@@ -259,7 +265,7 @@ class Job(Shape):
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
     trace: str | None = Field(description="the trace that it reads, if it reads a single one")
-    request: dict[str, Any]
+    request: Mapping[str, object]
     attempts: int = Field(description="the number of times it was started; ends of the server do not count")
     created_at: str | None
     started_at: str | None
@@ -267,7 +273,7 @@ class Job(Shape):
     progress: JobProgress
     eta_s: float | None = Field(description="estimated seconds until it ends; null: unknown")
     result: ImportResult | JobResult | None
-    error: dict[str, Any] | None
+    error: Error | None
 
 
 class Jobs(Shape):
@@ -281,7 +287,7 @@ class Piece(Shape):
     """A trace that a split would make."""
 
     name: str
-    selection: dict[str, Any]
+    selection: Mapping[str, object]
     events: int
     counts: dict[str, int] = Field(description="events by phase|category")
     size: int = Field(description="estimated bytes, by the number of its events")
@@ -521,12 +527,12 @@ class Session(Shape):
     """An engine on a trace."""
 
     trace: str
-    selection: dict[str, Any] | None = Field(description="the part of the trace that it has loaded; null for all")
+    selection: Mapping[str, object] | None = Field(description="the part of the trace that it has loaded; null for all")
     args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has loaded")
     state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
         description="`waiting`: until engines that are closed for it have ended"
     )
-    error: dict[str, Any] | None
+    error: Error | None
     engine: Engine
     progress: Loaded
     clients: int = Field(description="Perfetto UIs attached")

@@ -19,7 +19,7 @@ from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, App
 from service.rendering.view import InitialView
 from service.store.export import spill_of
 from service.store.room import Room
-from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
+from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 from service.trace.summary import Summary
@@ -245,7 +245,7 @@ class AnalysisProcess:
                         break
                     self._end(call_id, answer)
                 case Failed(error, _, call_id):
-                    self._end(call_id, error_from_dict(error))
+                    self._end(call_id, error_from_document(error))
                 case Crashed(_, traceback, call_id):
                     log.error("an analysis crashed:\n%s", traceback)
                     self._end(call_id, ExportFailed("The analysis broke; the server's log says more."))

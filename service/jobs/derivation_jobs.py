@@ -17,7 +17,7 @@ from service.jobs.children.kinds import Kind
 from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import TaskProcess
 from service.jobs.children.tasks.derive import DerivedTrace, DerivedTraces, SplitPlan
-from service.jobs.derivations import KINDS, Derivation, Split, derivation_of, sources_of
+from service.jobs.derivations import KINDS, Derivation, Split, derivation_of, parent_of, sources_of
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.job_queue import JobQueue
 from service.jobs.shielded import shielded
@@ -78,8 +78,8 @@ class DerivationJobs:
 
     def submit(self, derivation: Derivation, *, priority: Priority = Priority.INTERACTIVE) -> Job:
         """Queue a job that does a derivation."""
-        request = derivation.as_dict()
-        job = self._monitor.jobs.add(derivation.KIND, request, trace=request.get("trace"), priority=priority)
+        trace, request = parent_of(derivation), derivation.as_dict()
+        job = self._monitor.jobs.add(derivation.KIND, request, trace=trace, priority=priority)
         self._queue.wake()
         return job
 
@@ -130,11 +130,12 @@ class DerivationJobs:
         try:
             with disk_errors():
                 await asyncio.to_thread(_empty, folder)
-            task = derivation_of(job).task(folder, self._source_of)
+            derivation = derivation_of(job)
+            task = derivation.task(folder, self._source_of)
             process = self._running[job.id] = TaskProcess(self._pool, task)
             process.on_progress = partial(self._report, job, process)
             derived = await _result(process, job.kind, self._deadline_s)
-            await shielded(asyncio.to_thread(self._keep, job, folder, derived.traces))
+            await shielded(asyncio.to_thread(self._keep, job, parent_of(derivation), folder, derived.traces))
         finally:
             self._running.pop(job.id, None)
             if process:
@@ -151,9 +152,9 @@ class DerivationJobs:
             raise NotReady(f"The trace {trace_id} is {trace.state}.", state=trace.state)
         return Source(self._folder.columns_of(trace_id), trace.name, trace.summary_or_empty, trace.identity)
 
-    def _keep(self, job: Job, folder: Path, derived: list[DerivedTrace]) -> None:
+    def _keep(self, job: Job, parent: str | None, folder: Path, derived: list[DerivedTrace]) -> None:
         """Make traces of what lies in the folder, all or none."""
-        now, parent = time.time_ns(), job.request.get("trace")
+        now = time.time_ns()
         if parent:
             self._catalog.get(parent)  # which may have been deleted meanwhile
         traces = [

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from service.cutting.source import Source
 from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
 from service.store.jobs import Job
 from service.trace.piece import Align, By
-from service.trace.selection import Selection
+from service.trace.selection import Selection, bad_selection
 
 SourceOf = Callable[[str], Source]
 """Returns the source of a trace by its id."""
@@ -33,14 +35,9 @@ class Split:
     by: By | None = None
     value: int | None = None
 
-    @classmethod
-    def of(cls, request: dict[str, Any]) -> "Split":
-        """Read the request of a job."""
-        return cls(request["trace"], Selection.parsed(request["selection"]), request["by"], request["value"])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request of a job, as the catalog keeps it."""
-        return {"trace": self.trace, "selection": self.selection.as_dict(), "by": self.by, "value": self.value}
+    def as_dict(self) -> dict[str, object]:
+        """Return the request as JSON values, as the catalog keeps it."""
+        return vars(self) | {"selection": self.selection.as_dict()}
 
     def task(self, folder: Path, source_of: SourceOf) -> SplitTask:
         """Return the task that makes the pieces in a folder."""
@@ -69,14 +66,9 @@ class Merge:
     align: Align
     name: str
 
-    @classmethod
-    def of(cls, request: dict[str, Any]) -> "Merge":
-        """Read the request of a job."""
-        return cls(request["traces"], request["ranks"], request["align"], request["name"])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request of a job, as the catalog keeps it."""
-        return {"traces": self.traces, "ranks": self.ranks, "align": self.align, "name": self.name}
+    def as_dict(self) -> dict[str, object]:
+        """Return the request as JSON values, as the catalog keeps it."""
+        return dict(vars(self))
 
     def task(self, folder: Path, source_of: SourceOf) -> MergeTask:
         """Return the task that makes the trace in a folder."""
@@ -101,14 +93,9 @@ class Overlay:
     analysis: Literal["critical_path"]
     selection: Selection
 
-    @classmethod
-    def of(cls, request: dict[str, Any]) -> "Overlay":
-        """Read the request of a job."""
-        return cls(request["trace"], request["analysis"], Selection.parsed(request["selection"]))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request of a job, as the catalog keeps it."""
-        return {"trace": self.trace, "analysis": self.analysis, "selection": self.selection.as_dict()}
+    def as_dict(self) -> dict[str, object]:
+        """Return the request as JSON values, as the catalog keeps it."""
+        return vars(self) | {"selection": self.selection.as_dict()}
 
     def task(self, folder: Path, source_of: SourceOf) -> OverlayTask:
         """Return the task that makes the trace in a folder."""
@@ -117,7 +104,7 @@ class Overlay:
 
 Derivation = Split | Merge | Overlay
 
-_DERIVATIONS: dict[str, type[Derivation]] = {kind.KIND: kind for kind in (Split, Merge, Overlay)}
+_DERIVATIONS: dict[str, TypeAdapter[Derivation]] = {kind.KIND: TypeAdapter(kind) for kind in (Split, Merge, Overlay)}
 
 KINDS = tuple(_DERIVATIONS)
 """The kinds of jobs that derive traces."""
@@ -129,10 +116,18 @@ def derivation_of(job: Job) -> Derivation:
     Raises:
         BadSelection: the job was queued by another version, which knew other selections.
     """
-    return _DERIVATIONS[job.kind].of(job.request)
+    try:
+        return _DERIVATIONS[job.kind].validate_python(job.request)
+    except ValidationError as error:
+        raise bad_selection(error) from error
+
+
+def parent_of(derivation: Derivation) -> str | None:
+    """Return the id of the single trace that a derivation reads; None if it merges several."""
+    return None if isinstance(derivation, Merge) else derivation.trace
 
 
 def sources_of(job: Job) -> list[str]:
     """Return the ids of the traces that a job derives others from."""
     request = job.request
-    return [request["trace"]] if "trace" in request else cast(list[str], request["traces"])
+    return cast(list[str], [request["trace"]] if "trace" in request else request["traces"])

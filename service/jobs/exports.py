@@ -16,7 +16,7 @@ from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
 from service.rendering.render_report import RenderReport
 from service.store.export import Order, spill_of
 from service.store.room import Room
-from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_dict
+from service.trace.errors import DeadlineExceeded, ExportFailed, describe_exit, error_from_document
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
 from service.trace.summary import Summary
@@ -118,7 +118,7 @@ class DocumentWriters:
                 case Done():
                     result = await child.whole_body()
                 case Failed(error):
-                    raise error_from_dict(error)
+                    raise error_from_document(error)
                 case Crashed(_, traceback):
                     log.error("a process that writes documents crashed:\n%s", traceback)
         status = await child.wait()

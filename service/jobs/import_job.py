@@ -7,17 +7,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, TypedDict, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.shielded import shielded
 from service.jobs.trace_intake import TraceIntake
 from service.store.catalog import Catalog, new_trace_id
 from service.store.external_files import mark_of
-from service.store.file_import import ArchiveMember, FileImporter, Mode
+from service.store.file_import import ArchiveMember, FileImporter
 from service.store.folder import Folder
-from service.store.imports import ARRIVING, File, Imports, Order
-from service.store.jobs import Job
+from service.store.imports import ARRIVING, File, Imports, ImportSpec, Order
+from service.store.jobs import Job, JobResult
 from service.store.room import Room
 from service.store.roots import ImportCandidate, Roots, is_tar, is_trace
 from service.store.uploads import Received, plain_name
@@ -31,33 +33,47 @@ _REPORT_EVERY_S = 0.2
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class ImportSpec:
-    """Specification of an import, as orders keep it.
-
-    Attributes:
-        path: a file, a folder, a pattern or an archive, below an import root.
-        mode: how to take the files.
-        group: name of the group of the traces; None for none.
-        name: file name of the trace; None for the name of the file.
-        watch: whether new files are taken, too, until the order is ended.
-    """
+class FileResult(TypedDict):
+    """Outcome of a file: the id of the trace that it became, or why it became none."""
 
     path: str
-    mode: Mode
-    group: str | None = None
-    name: str | None = None
-    watch: bool = False
+    trace: str | None
+    why: str | None
+
+
+_OrderId = TypedDict("_OrderId", {"import": str})
+
+
+class ImportResult(_OrderId, JobResult):
+    """Result of a job: the id of its order, the number of files that became no trace, and the first files."""
+
+    skipped: int
+    files: list[FileResult]
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """Request of a job that imports files of an order.
+
+    Attributes:
+        order: id of the order.
+        files: keys of the files to take; None for all that exist.
+    """
+
+    order: Annotated[str, Field(alias="import")]
+    files: list[str] | None
 
     @classmethod
-    def of(cls, order: Order) -> "ImportSpec":
-        """Read the request of an order."""
-        request = order.request
-        return cls(request["path"], request["mode"], request["group"], request["name"], request["watch"])
+    def of(cls, job: Job) -> "ImportRequest":
+        """Read the request of a job."""
+        return _REQUESTS.validate_python(job.request)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the request of an order, as the catalog keeps it."""
-        return asdict(self)
+    def as_dict(self, spec: ImportSpec) -> dict[str, object]:
+        """Return the request of a job as JSON values, with the specification of its order."""
+        return asdict(spec) | {"import": self.order, "files": self.files}
+
+
+_REQUESTS = TypeAdapter(ImportRequest)
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,7 @@ class ImportJob:
         self._context = context
         self._job = job
         self._order = order
-        self._spec = ImportSpec.of(order)
+        self._spec = order.spec
         self._progress = Progress(bytes_total=size)
         self._reported_at = 0.0
         self._loop = asyncio.get_running_loop()
@@ -111,9 +127,9 @@ class ImportJob:
         )
         self._files: list[File] = []
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> ImportResult:
         """Return the job's result: the outcome of each file."""
-        files = [{"path": file.path, "trace": file.trace, "why": file.why} for file in self._files[:LISTED_MAX]]
+        files = [FileResult(path=file.path, trace=file.trace, why=file.why) for file in self._files[:LISTED_MAX]]
         traces = [file.trace for file in self._files if file.trace]
         skipped = len(self._files) - len(traces)
         return {"import": self._order.id, "traces": traces, "skipped": skipped, "files": files}

@@ -9,10 +9,10 @@ import logging
 import time
 from contextlib import suppress
 
-from service.jobs.import_job import ImportContext, ImportJob, ImportSpec
+from service.jobs.import_job import ImportContext, ImportJob, ImportRequest
 from service.jobs.job_queue import JobQueue
 from service.store.external_files import mark_of
-from service.store.imports import Order
+from service.store.imports import ImportSpec, Order
 from service.store.jobs import Job, JobState, Priority
 from service.store.roots import ImportCandidate, is_tar
 from service.trace.errors import BadName, ImportRefused, NothingToImport, TracedockError, UnknownJob
@@ -65,7 +65,7 @@ class Importer:
         several = await asyncio.to_thread(self._several, spec)
         if several and spec.name:
             raise BadName("Only a single file can be given a name.")
-        order = await asyncio.to_thread(self.orders.add, spec.as_dict(), watch=spec.watch)
+        order = await asyncio.to_thread(self.orders.add, spec)
         if spec.watch:
             self._watch(order)
         return self._begin(order, priority=Priority.BULK if several else Priority.INTERACTIVE)
@@ -90,15 +90,15 @@ class Importer:
         return is_tar(first.path.name) or next(files, None) is not None
 
     def _begin(self, order: Order, files: list[str] | None = None, *, priority: Priority = Priority.BULK) -> Job:
-        request = order.request | {"import": order.id, "files": files}
-        job = self._monitor.jobs.add(KIND, request, priority=priority)
+        request = ImportRequest(order.id, files)
+        job = self._monitor.jobs.add(KIND, request.as_dict(order.spec), priority=priority)
         self.orders.set_job(order.id, job.id)
         self._queue.wake()
         return job
 
     def _unfinished(self, order_id: str) -> list[Job]:
         jobs = self._monitor.jobs.unfinished()
-        return [job for job in jobs if job.kind == KIND and job.request["import"] == order_id]
+        return [job for job in jobs if job.kind == KIND and ImportRequest.of(job).order == order_id]
 
     # -- orders that watch --------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Importer:
 
     async def _scan(self, order: Order) -> None:
         """Scan again and again, and queue a job for new files that are as they were at the scan before."""
-        path = ImportSpec.of(order).path
+        path = order.spec.path
         before: dict[str, str] = {}
         while True:
             began = time.monotonic()
@@ -145,9 +145,9 @@ class Importer:
 
     async def _attempt(self, job: Job) -> None:
         """Take the files of a job; those that it took stay, however it ends."""
-        order = self.orders.get(job.request["import"])
-        spec = ImportSpec.of(order)
-        keys: list[str] | None = job.request["files"]
+        request = ImportRequest.of(job)
+        order = self.orders.get(request.order)
+        spec, keys = order.spec, request.files
         if spec.watch and keys is None:  # a file may still be written
             before = await asyncio.to_thread(self._marks, spec.path)
             await asyncio.sleep(self._scan_every_s)

@@ -133,12 +133,12 @@ class JobQueue:
                 log.warning("job %d: %s Trying again.", job.id, died.detail)
                 return partial(jobs.retry, job)
             detail = f"{died.detail.rstrip('.')}, {job.attempts} times."
-            return partial(jobs.fail, job, type(died)(detail, attempts=job.attempts).as_dict())
+            return partial(jobs.fail, job, type(died)(detail, attempts=job.attempts))
         except TracedockError as error:
-            return partial(jobs.fail, job, error.as_dict())
+            return partial(jobs.fail, job, error)
         except Exception as error:
             log.exception("job %d broke", job.id)
-            return partial(jobs.fail, job, TracedockError(f"The job broke: {type(error).__name__}.").as_dict())
+            return partial(jobs.fail, job, TracedockError(f"The job broke: {type(error).__name__}."))
         return None
 
     def _ended(self, job: Job, task: asyncio.Task[None]) -> None:

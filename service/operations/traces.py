@@ -53,8 +53,8 @@ class TraceOperations:
         """
         trace = self._catalog.get(trace_id)
         if trace.state is State.FAILED:
-            reason = (trace.error or {}).get("detail", "")
-            raise NotReady(f"The trace could not be read: {reason}", state=trace.state, error=trace.error)
+            reason, error = (trace.error.detail, trace.error.as_dict()) if trace.error else ("", None)
+            raise NotReady(f"The trace could not be read: {reason}", state=trace.state, error=error)
         if trace.state is not State.READY:
             self.prioritize(trace)
             raise NotReady(f"The trace is still {trace.state}.", state=trace.state, retry_after_s=1)

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import orjson
 
@@ -21,7 +21,7 @@ class View:
     args: Args = "all"
 
     def __str__(self) -> str:
-        chosen: dict[str, Any] = {} if self.args == "all" else {"args": self.args}
+        chosen: dict[str, object] = {} if self.args == "all" else {"args": self.args}
         if self.selection is not None:
             chosen["selection"] = self.selection.as_dict()
         if not chosen:

@@ -7,18 +7,17 @@ every unfinished trace has a job; see `service.store.jobs`.
 import secrets
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from service.store.connection import Connection
 from service.store.groups import group_id_of
 from service.store.idempotency import record_created
-from service.trace.errors import UnknownTrace
+from service.trace.errors import ErrorDocument, UnknownTrace
 from service.trace.summary import Summary
 
 INGEST = "ingest"
@@ -60,7 +59,7 @@ class Trace:
         error: the error of a failed ingest.
         sha256: digest of the original; empty if the trace was made here of other traces.
         parent: id of the trace that it was cut out of.
-        selection: the selection by which it was cut out.
+        selection: the JSON object of the selection by which it was cut out, as the version that cut it wrote it.
         path: where the original lies, if not in the data folder.
         path_mark: mark that shows a change of an original that other programs can write; see
             `service.store.external_files`.
@@ -70,13 +69,13 @@ class Trace:
     id: str
     name: str
     state: State
-    error: dict[str, Any] | None
+    error: ErrorDocument | None
     created_ns: int
     size: int
     sha256: str
     summary: Summary | None
     parent: str | None = None
-    selection: dict[str, Any] | None = None
+    selection: Mapping[str, object] | None = None
     group_id: str | None = None
     pinned: bool = False
     path: str | None = None
@@ -262,5 +261,6 @@ def _trace(row: sqlite3.Row) -> Trace:
     values = dict(row)
     for key in ("error", "selection"):
         values[key] = orjson.loads(values[key]) if values[key] else None
+    values["error"] = ErrorDocument.from_dict(values["error"]) if values["error"] else None
     values["summary"] = Summary.from_json(values["summary"]) if values["summary"] else None
     return Trace(**values | {"state": State(values["state"]), "pinned": bool(values["pinned"])})

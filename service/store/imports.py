@@ -4,11 +4,11 @@ import secrets
 import sqlite3
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
 from service.store.connection import Connection
+from service.store.file_import import Mode
 from service.trace.errors import UnknownImport
 
 KEPT = 1000
@@ -18,11 +18,30 @@ ARRIVING = "arriving"
 
 
 @dataclass(frozen=True)
+class ImportSpec:
+    """Specification of an import, as the catalog keeps it.
+
+    Attributes:
+        path: a file, a folder, a pattern or an archive, below an import root.
+        mode: how to take the files.
+        group: name of the group of the traces; None for none.
+        name: file name of the trace; None for the name of the file.
+        watch: whether new files are taken, too, until the order is ended.
+    """
+
+    path: str
+    mode: Mode
+    group: str | None = None
+    name: str | None = None
+    watch: bool = False
+
+
+@dataclass(frozen=True)
 class Order:
-    """An order to import files: its `request`, and the last `job` that works on it."""
+    """An order to import files: its specification, and the last `job` that works on it."""
 
     id: str
-    request: dict[str, Any]
+    spec: ImportSpec
     job: int | None
     created_ns: int
     ended_ns: int | None
@@ -55,13 +74,13 @@ class Imports:
     def __init__(self, connection: Connection) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
 
-    def add(self, request: dict[str, Any], *, watch: bool) -> Order:
+    def add(self, spec: ImportSpec) -> Order:
         """Record an order, and delete the oldest ended ones."""
         order_id, now = secrets.token_hex(6), time.time_ns()
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO import_order (id, request, created_ns, ended_ns) VALUES (?, ?, ?, ?)",
-                (order_id, orjson.dumps(request).decode(), now, None if watch else now),
+                (order_id, orjson.dumps(spec).decode(), now, None if spec.watch else now),
             )
             db.execute(
                 "DELETE FROM import_order WHERE id IN (SELECT id FROM import_order WHERE ended_ns IS NOT NULL"
@@ -133,7 +152,9 @@ class Imports:
 
 
 def _order(row: sqlite3.Row) -> Order:
-    return Order(**dict(row) | {"request": orjson.loads(row["request"])})
+    values = dict(row)
+    spec = ImportSpec(**orjson.loads(values.pop("request")))
+    return Order(spec=spec, **values)
 
 
 def _file(row: sqlite3.Row) -> File:

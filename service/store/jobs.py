@@ -7,17 +7,17 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
 from service.store.catalog import INGEST, State, Trace
 from service.store.connection import Connection
 from service.store.idempotency import record_created
-from service.trace.errors import Cancelled, UnknownJob
+from service.trace.errors import Cancelled, ErrorDocument, TracedockError, UnknownJob
 from service.trace.summary import Summary
 
 HISTORY = 10_000
@@ -57,14 +57,22 @@ class JobState(StrEnum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+class JobResult(TypedDict):
+    """Result of a job: the ids of the traces that it created or read. The results of some kinds have further keys."""
+
+    traces: list[str]
+
+
 @dataclass(frozen=True)
 class Job:
     """A job.
 
     Attributes:
         kind: the kind of work; an ingest makes its `trace` ready, others create traces as their `request` describes.
+        request: a JSON object, which the code that runs jobs of this kind reads and writes. The keys `trace` and
+            `traces` have the ids of the traces that the job works on.
         attempts: how often the job was started.
-        result: of a finished job, its result, such as the traces that it created.
+        result: of a finished job, its result.
         events: of a finished job, the number of events that it read or wrote.
         error: of a failed job, its error.
         size: size in bytes of the original of `trace`.
@@ -76,10 +84,10 @@ class Job:
     trace: str
     attempts: int
     state: JobState = JobState.QUEUED
-    request: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
+    request: Mapping[str, object] = field(default_factory=dict)
+    result: JobResult | None = None
     events: int = 0
-    error: dict[str, Any] | None = None
+    error: ErrorDocument | None = None
     priority: Priority = Priority.INTERACTIVE
     created_ns: int = 0
     started_ns: int | None = None
@@ -107,7 +115,7 @@ class Jobs:
     def add(
         self,
         kind: str,
-        request: dict[str, Any],
+        request: Mapping[str, object],
         *,
         trace: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
@@ -229,7 +237,7 @@ class Jobs:
 
     # -- final transitions ----------------------------------------------------------------------------------
 
-    def finish(self, job: Job, result: dict[str, Any], *, children: Sequence[Trace] = (), events: int = 0) -> None:
+    def finish(self, job: Job, result: JobResult, *, children: Sequence[Trace] = (), events: int = 0) -> None:
         """End a job as done, and record the traces that it created.
 
         Args:
@@ -264,7 +272,7 @@ class Jobs:
                     (State.READY, summary.as_json(), job.trace),
                 )
 
-    def fail(self, job: Job, error: dict[str, Any]) -> None:
+    def fail(self, job: Job, error: TracedockError) -> None:
         """End a job as failed; the trace of an ingest fails with the same error."""
         with self._transaction() as db:
             if self._end(db, job, JobState.FAILED, error=error):
@@ -274,13 +282,14 @@ class Jobs:
         """Cancel a job, so that the trace of an ingest fails; return False if it had already ended."""
         with self._transaction() as db:
             if ended := self._end(db, job, JobState.CANCELLED):
-                self._fail_trace(db, job, Cancelled("Its ingest was cancelled.").as_dict())
+                self._fail_trace(db, job, Cancelled("Its ingest was cancelled."))
         return ended
 
     @staticmethod
-    def _fail_trace(db: sqlite3.Connection, job: Job, error: dict[str, Any]) -> None:
+    def _fail_trace(db: sqlite3.Connection, job: Job, error: TracedockError) -> None:
         if job.kind == INGEST:
-            db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, _text(error), job.trace))
+            text = _text(error.as_dict())
+            db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, text, job.trace))
 
     def _end(
         self,
@@ -288,15 +297,15 @@ class Jobs:
         job: Job,
         state: JobState,
         *,
-        result: dict[str, Any] | None = None,
-        error: dict[str, Any] | None = None,
+        result: JobResult | None = None,
+        error: TracedockError | None = None,
         events: int = 0,
     ) -> bool:
         """End a job, and sometimes delete the oldest ended ones; return False if it had already ended."""
         update = db.execute(
             "UPDATE job SET state = ?, result = ?, error = ?, events = ?, ended_ns = ?"
             " WHERE id = ? AND state IN ('queued', 'running')",
-            (state, _text(result), _text(error), events, time.time_ns(), job.id),
+            (state, _text(result), _text(error.as_dict() if error else None), events, time.time_ns(), job.id),
         )
         if not update.rowcount:
             return False
@@ -311,7 +320,7 @@ class Jobs:
         return True
 
 
-def _text(value: dict[str, Any] | None) -> str | None:
+def _text(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
@@ -323,6 +332,7 @@ def _job(row: sqlite3.Row) -> Job:
         **values
         | {
             "trace": values["trace"] or "",
+            "error": ErrorDocument.from_dict(values["error"]) if values["error"] else None,
             "state": JobState(values["state"]),
             "priority": Priority(values["priority"]),
         }

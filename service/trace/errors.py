@@ -95,6 +95,8 @@ TracedockError
 """
 
 import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 
@@ -105,6 +107,35 @@ def describe_exit(status: int) -> str:
         status: its exit status; minus the number of the signal that killed it.
     """
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+@dataclass(frozen=True)
+class ErrorDocument:
+    """An error as the catalog keeps it and processes exchange it.
+
+    It keeps the code and the title of an error that another version of the service has recorded.
+
+    Attributes:
+        code: stable name of the kind of error.
+        title: the kind of error, for people.
+        detail: a sentence that says what happened and where.
+        facts: further facts as JSON values, like an ``offset`` in bytes or a ``limit``.
+    """
+
+    code: str
+    title: str
+    detail: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "ErrorDocument":
+        """Return the error that `as_dict` made these JSON values of."""
+        facts = dict(values)
+        return cls(facts.pop("code", ""), facts.pop("title", ""), facts.pop("detail", ""), facts)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the error as JSON values, with its facts next to ``code``, ``title`` and ``detail``."""
+        return {"code": self.code, "title": self.title, "detail": self.detail, **self.facts}
 
 
 class TracedockError(Exception):
@@ -123,9 +154,13 @@ class TracedockError(Exception):
         self.detail = detail
         self.extra = extra
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the error as JSON values: ``code``, ``title``, ``detail`` and its further facts."""
-        return {"code": self.code, "title": self.title, "detail": self.detail, **self.extra}
+    def as_document(self) -> ErrorDocument:
+        """Return the error as the catalog keeps it."""
+        return ErrorDocument(self.code, self.title, self.detail, self.extra)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the error as JSON values; see `ErrorDocument.as_dict`."""
+        return self.as_document().as_dict()
 
 
 class UploadError(TracedockError):
@@ -656,13 +691,11 @@ class ResultTooLarge(EngineError):
     code, title = "result_too_large", "The result is too large"
 
 
-def error_from_dict(document: dict[str, Any]) -> TracedockError:
-    """Return the error that another process serialised with `TracedockError.as_dict`."""
-    facts = dict(document)
-    code, _, detail = facts.pop("code"), facts.pop("title"), facts.pop("detail")
+def error_from_document(document: ErrorDocument) -> TracedockError:
+    """Return the error that a document was made of; one of an unknown code becomes a `TracedockError`."""
     kinds = [TracedockError]
     for kind in kinds:
-        if kind.code == code:
-            return kind(detail, **facts)
+        if kind.code == document.code:
+            return kind(document.detail, **document.facts)
         kinds += kind.__subclasses__()
-    return TracedockError(detail, **facts)
+    return TracedockError(document.detail, **document.facts)

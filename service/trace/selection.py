@@ -105,7 +105,7 @@ class Selection(Criteria):
     closure: Closure = Closure()
 
     @classmethod
-    def parsed(cls, value: Any) -> "Selection":
+    def parsed(cls, value: object) -> "Selection":
         """Parse a selection from JSON text or a JSON value.
 
         Raises:
@@ -116,7 +116,7 @@ class Selection(Criteria):
         except ValidationError as error:
             raise bad_selection(error) from error
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the selection as JSON values, without defaults."""
         return self.model_dump(by_alias=True, exclude_defaults=True)
 

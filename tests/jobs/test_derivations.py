@@ -8,8 +8,8 @@ import pytest
 from service.cutting.source import Source
 from service.jobs.children.tasks.derive import MergeTask, OverlayTask, SplitTask
 from service.jobs.derivations import Merge, Overlay, Split, derivation_of, sources_of
-from service.jobs.import_job import ImportSpec
-from service.store.imports import Order
+from service.jobs.import_job import ImportRequest
+from service.store.imports import ImportSpec
 from service.store.jobs import Job
 from service.trace.errors import BadSelection
 from service.trace.selection import Selection
@@ -88,8 +88,10 @@ def test_stored_selection_that_means_nothing_is_refused() -> None:
         derivation_of(job("split", {"trace": "a", "selection": {"colours": ["red"]}, "by": None, "value": None}))
 
 
-def test_order_of_an_import_is_read_and_written_as_it_is() -> None:
-    request = {"path": "/data/*.json", "mode": "auto", "group": "run", "name": None, "watch": True}
-    spec = ImportSpec.of(Order("1", request, None, 0, None))
-    assert spec == ImportSpec("/data/*.json", "auto", "run", watch=True)
-    assert spec.as_dict() == request
+@pytest.mark.parametrize("files", [None, ["a.json", "b.json"]])
+def test_stored_request_of_an_import_is_read_and_written_as_it_is(files: list[str] | None) -> None:
+    spec = {"path": "/data/*.json", "mode": "auto", "group": "run", "name": None, "watch": True}
+    request_ = spec | {"import": "1", "files": files}
+    request = ImportRequest.of(job("import", request_))
+    assert request == ImportRequest("1", files)
+    assert request.as_dict(ImportSpec("/data/*.json", "auto", "run", watch=True)) == request_

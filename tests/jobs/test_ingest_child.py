@@ -14,6 +14,7 @@ from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed, frame_head
 from service.jobs.children.tasks.ingest import IngestTask
 from service.store.external_files import mark_of
+from service.trace.errors import ErrorDocument
 from tests.jobs.frames import Frame, call, command, frames_of, result_of, send
 from tests.jobs.frames import started as started_child
 from tests.server import bytes_read
@@ -79,7 +80,7 @@ def peak(original: Path) -> tuple[int, Frame]:
     return int(done.stderr.split()[-1]) // 1000, frames_of(done.stdout)[-1]
 
 
-def error_of(frame: Frame) -> dict[str, Any]:
+def error_of(frame: Frame) -> ErrorDocument:
     """The error of a frame that says that the trace can't be read."""
     message = frame[0]
     assert isinstance(message, Failed)
@@ -102,7 +103,7 @@ def test_ingest_child_sends_the_fault_of_the_file(tmp_path: Path) -> None:
 
     error = error_of(read(tmp_path / "t")[-1])
 
-    assert (error["code"], error["offset"]) == ("not_json", 0)
+    assert (error.code, error.facts["offset"]) == ("not_json", 0)
 
 
 def test_ingest_child_sends_an_unexpected_error(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_ingest_child_sends_damage_before_the_rest_is_received(tmp_path: Path) -
     with started(tmp_path / "t") as worker:
         report(worker, Grown(18))
 
-        assert error_of(received(worker)[-1])["code"] == "not_json"
+        assert error_of(received(worker)[-1]).code == "not_json"
 
 
 # -- bounded -------------------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_million_open_brackets_are_refused_in_bounded_memory(tmp_path: Path, bra
 
     megabytes, last = peak(tmp_path / "t")
 
-    assert error_of(last)["code"] == "truncated"
+    assert error_of(last).code == "truncated"
     assert megabytes < PEAK_MB
 
 
@@ -231,7 +232,7 @@ def test_foreign_file_is_read_while_it_is_unchanged(tmp_path: Path) -> None:
     os.utime(original)
     with started(original, Path("nowhere"), mark) as worker:
         report(worker, Complete())
-        assert error_of(received(worker)[-1])["code"] == "original_changed"
+        assert error_of(received(worker)[-1]).code == "original_changed"
 
 
 def test_foreign_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -243,4 +244,4 @@ def test_foreign_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -
         with original.open("ab") as file:
             file.write(b" ")
         report(worker, Complete())
-        assert error_of(received(worker)[-1])["code"] == "original_changed"
+        assert error_of(received(worker)[-1]).code == "original_changed"

@@ -107,7 +107,7 @@ def test_file_that_is_no_trace_fails_at_once_with_the_reason(parts: Parts) -> No
 
         assert settled.state is State.FAILED
         assert settled.error
-        assert (settled.error["code"], settled.error["offset"]) == ("not_json", 0)
+        assert (settled.error.code, settled.error.facts["offset"]) == ("not_json", 0)
         await ingests.close()
 
     run(work())
@@ -146,8 +146,8 @@ def test_trace_fails_whose_child_dies_at_each_attempt(parts: Parts) -> None:
 
         assert settled.state is State.FAILED
         assert settled.error
-        assert (settled.error["code"], settled.error["attempts"]) == ("worker_died", 3)
-        assert "SIGKILL" in settled.error["detail"]
+        assert (settled.error.code, settled.error.facts["attempts"]) == ("worker_died", 3)
+        assert "SIGKILL" in settled.error.detail
         await ingests.close()
 
     run(work())
@@ -179,8 +179,8 @@ def test_trace_fails_whose_child_cannot_be_started(parts: Parts, trace: Path, mo
         settled = await ingests.settled(trace_id, within_s=WAIT_S)
 
         assert settled.error
-        assert settled.error["code"] == "worker_died"
-        assert "could not be started" in settled.error["detail"]
+        assert settled.error.code == "worker_died"
+        assert "could not be started" in settled.error.detail
         await ingests.close()
 
     run(work())

@@ -15,7 +15,7 @@ from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import Catalog
 from service.store.jobs import Job, Jobs, JobState, Priority
 from service.streaming.source import Progress
-from service.trace.errors import JobDied, NotReady, UnknownJob
+from service.trace.errors import ErrorDocument, JobDied, NotReady, UnknownJob
 
 
 @pytest.fixture
@@ -164,10 +164,12 @@ def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> 
         job = await held_jobs.over(job_id)
         assert held_jobs.started == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
-        assert job.error == {
-            "code": "job_died", "title": "The process that did the job died",
-            "detail": "The process was killed by SIGKILL, 3 times.", "attempts": 3,
-        }  # fmt: skip
+        assert job.error == ErrorDocument(
+            "job_died",
+            "The process that did the job died",
+            "The process was killed by SIGKILL, 3 times.",
+            {"attempts": 3},
+        )
         await held_jobs.queue.close()
 
     run(work())
@@ -182,7 +184,7 @@ def test_failed_job_has_its_error_and_next_job_runs(jobs: Jobs, error: Exception
         first, second = held_jobs.submit(), held_jobs.submit()
         held_jobs.release(first)
         failed = await held_jobs.over(first)
-        assert (failed.state, (failed.error or {})["code"]) == (JobState.FAILED, code)
+        assert (failed.state, failed.error and failed.error.code) == (JobState.FAILED, code)
         held_jobs.error = None
         held_jobs.release(second)
         assert (await held_jobs.over(second)).state is JobState.DONE

@@ -23,7 +23,7 @@ from service.jobs.children.messages import (
 )
 from service.jobs.children.process import ChildProcess, start_python
 from service.streaming.source import Progress
-from service.trace.errors import NothingSelected, error_from_dict
+from service.trace.errors import ErrorDocument, NothingSelected, error_from_document
 from tests.jobs.frames import frames_of
 
 MESSAGES: list[Message] = [
@@ -35,7 +35,7 @@ MESSAGES: list[Message] = [
     Progressed(Progress(1, 2, 3, 4)),
     Output(),
     Done(9),
-    Failed({"code": "bad", "title": "é\u2028", "detail": "x", "known": [1, None]}, in_input=True, id=2),
+    Failed(ErrorDocument("bad", "é\u2028", "x", {"known": [1, None], "last": {"code": "bad"}}), in_input=True, id=2),
     Crashed("KeyError('a b')", "Traceback\n  …", 4),
 ]
 
@@ -56,9 +56,9 @@ def test_text_that_is_no_message_is_refused(text: bytes) -> None:
 
 def test_error_of_a_failure_is_raised_again_as_it_was() -> None:
     error = NothingSelected("no step 7", known_steps=[1, 2])
-    failed = message_of(frame_head(Failed(error.as_dict()))[HEADER.size :])
+    failed = message_of(frame_head(Failed(error.as_document()))[HEADER.size :])
     assert isinstance(failed, Failed)
-    raised = error_from_dict(failed.error)
+    raised = error_from_document(failed.error)
     assert (type(raised), raised.as_dict()) == (NothingSelected, error.as_dict())
 
 

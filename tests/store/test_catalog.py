@@ -108,7 +108,11 @@ def test_an_unknown_trace_cannot_be_removed(catalog: Catalog) -> None:
 
 
 def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Catalog, jobs: Jobs) -> None:
-    for end in (lambda job: jobs.finish_ingest(job, SUMMARY), lambda job: jobs.fail(job, {}), jobs.retry):
+    for end in (
+        lambda job: jobs.finish_ingest(job, SUMMARY),
+        lambda job: jobs.fail(job, DiskFull("The disk is full.")),
+        jobs.retry,
+    ):
         add(catalog, "a")
         job = take(jobs)
         catalog.remove("a")

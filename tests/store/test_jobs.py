@@ -5,11 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
 from service.store.jobs import Job, Jobs, JobState, Priority
-from service.trace.errors import Cancelled, UnknownJob
+from service.trace.errors import Cancelled, NothingSelected, NotJson, UnknownJob
 from service.trace.summary import Summary
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
@@ -140,10 +141,12 @@ def test_failed_ingest_fails_its_trace_with_the_error(catalog: Catalog, jobs: Jo
     add(catalog, "a")
     job = take(jobs)
 
-    jobs.fail(job, {"code": "not_json", "offset": 7})
+    error = NotJson("No JSON at byte 7.", offset=7)
+
+    jobs.fail(job, error)
 
     trace, job = catalog.get("a"), jobs.get(job.id)
-    assert (trace.state, trace.summary, trace.error) == (State.FAILED, None, {"code": "not_json", "offset": 7})
+    assert (trace.state, trace.summary, trace.error) == (State.FAILED, None, error.as_document())
     assert (job.state, job.error) == (JobState.FAILED, trace.error)
     assert jobs.claim([INGEST]) is None
 
@@ -155,7 +158,7 @@ def test_cancelled_ingest_fails_its_trace(catalog: Catalog, jobs: Jobs) -> None:
     assert jobs.cancel(jobs.get(trace.job))
 
     trace = catalog.get("a")
-    assert (trace.state, (trace.error or {})["code"]) == (State.FAILED, "cancelled")
+    assert (trace.state, trace.error and trace.error.code) == (State.FAILED, "cancelled")
     assert jobs.claim([INGEST]) is None
 
 
@@ -179,7 +182,7 @@ def test_restart_requeues_running_jobs_without_counting_the_attempt(tmp_path: Pa
     for trace_id in ("ready", "failed", "running", "queued"):
         add(catalog, trace_id)
     jobs.finish_ingest(take(jobs), SUMMARY)
-    jobs.fail(take(jobs), {})
+    jobs.fail(take(jobs), NotJson("No JSON."))
     take(jobs)
     child = jobs.add("split", {})
     take(jobs, "split")
@@ -262,7 +265,7 @@ def test_cancelled_job_records_nothing(catalog: Catalog, jobs: Jobs) -> None:
     assert jobs.cancel(job)
     with pytest.raises(Cancelled):
         jobs.finish(job, {"traces": ["a"]}, children=[child("a")], events=1)
-    jobs.fail(job, {"code": "late"})
+    jobs.fail(job, NotJson("It is too late."))
     jobs.retry(job)
     assert not jobs.cancel(job)
     assert catalog.ids() == []
@@ -271,11 +274,27 @@ def test_cancelled_job_records_nothing(catalog: Catalog, jobs: Jobs) -> None:
 
 def test_cancelled_or_failed_job_is_over(jobs: Jobs) -> None:
     job = jobs.add("merge", {"traces": ["a"]})
-    jobs.fail(job, {"code": "nothing_selected"})
-    assert (jobs.get(job.id).state, jobs.get(job.id).error) == (JobState.FAILED, {"code": "nothing_selected"})
+    error = NothingSelected("There is no step 7.")
+    jobs.fail(job, error)
+    assert (jobs.get(job.id).state, jobs.get(job.id).error) == (JobState.FAILED, error.as_document())
     jobs.cancel(jobs.add("merge", {}))
     assert jobs.unfinished() == []
     assert all(job.state.over for job in jobs.page(limit=9))
+
+
+def test_stored_documents_of_another_version_are_read_as_they_are(catalog: Catalog, jobs: Jobs) -> None:
+    job = jobs.add("split", {"trace": "a", "selection": {"colours": ["red"]}})
+    error = {"code": "of_another_version", "title": "A title", "detail": "A detail.", "known": [1]}
+    result = {"traces": ["b"], "more": 1}
+    with catalog.connection.transaction() as db:
+        db.execute(
+            "UPDATE job SET error = ?, result = ?", (orjson.dumps(error).decode(), orjson.dumps(result).decode())
+        )
+
+    stored = jobs.get(job.id)
+
+    assert stored.error
+    assert (stored.error.as_dict(), stored.result, stored.request) == (error, result, job.request)
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 5, 1 << 70])

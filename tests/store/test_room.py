@@ -35,10 +35,10 @@ def test_bytes_beyond_the_quota_are_refused_with_the_numbers(tmp_path: Path) -> 
     ) as refused:
         room.check(401)
 
-    problem = refused.value.as_dict()
-    numbers = [problem[key] for key in ("needed", "used", "quota", "floor")]
-    assert (problem["code"], numbers) == ("no_room", [401, 600, 1000, 0])
-    assert problem["free"] > 0
+    facts = refused.value.extra
+    numbers = [facts[key] for key in ("needed", "used", "quota", "floor")]
+    assert (refused.value.code, numbers) == ("no_room", [401, 600, 1000, 0])
+    assert facts["free"] > 0
     assert isinstance(refused.value, DiskFull)
 
 

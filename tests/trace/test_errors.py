@@ -4,9 +4,10 @@ import inspect
 import re
 
 import orjson
+import pytest
 
 from service.trace import errors
-from service.trace.errors import NotJson, TracedockError
+from service.trace.errors import ErrorDocument, NotJson, TracedockError, error_from_document
 
 TREE = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TracedockError)]
 
@@ -32,3 +33,20 @@ def test_error_serialises_with_its_facts() -> None:
     document = orjson.loads(orjson.dumps(NotJson("No JSON at byte 7.", offset=7).as_dict()))
 
     assert document == {"code": "not_json", "title": NotJson.title, "detail": "No JSON at byte 7.", "offset": 7}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        NotJson("No JSON at byte 7.", offset=7).as_dict(),
+        {"code": "of_another_version", "title": "A title", "detail": "A detail.", "known": [1, None]},
+    ],
+)
+def test_document_keeps_all_of_an_error(values: dict[str, object]) -> None:
+    assert ErrorDocument.from_dict(values).as_dict() == values
+
+
+def test_error_of_an_unknown_code_keeps_its_detail_and_facts() -> None:
+    error = error_from_document(ErrorDocument("of_another_version", "A title", "A detail.", {"offset": 7}))
+
+    assert (type(error), error.detail, error.extra) == (TracedockError, "A detail.", {"offset": 7})

@@ -19,7 +19,7 @@ from service.jobs.derivations import Derivation, Merge, Overlay, Split
 from service.operations.groups import MEMBERS_MAX
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
-from service.trace.errors import CannotMerge, error_from_dict
+from service.trace.errors import CannotMerge, error_from_document
 from service.trace.piece import Align, By
 from service.trace.selection import Number, Selection, share_of_time
 
@@ -77,7 +77,7 @@ async def _submit(derivation: Derivation, urgency: Urgency, wait_s: float, servi
         await services.monitor.settled(job.id, within_s=wait_s)
     job = services.jobs.get(job.id)
     if job.error:
-        raise error_from_dict(job.error)
+        raise error_from_document(job.error)
     return json_response(job_object(job, services.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
 
 

@@ -13,9 +13,9 @@ from service.http.presenters import import_in_brief, import_object, job_object
 from service.http.responses import json_response
 from service.http.routes.traces import Wait
 from service.http.services import Parts
-from service.jobs.import_job import ImportSpec
 from service.store.file_import import Mode
 from service.store.groups import group_name
+from service.store.imports import ImportSpec
 from service.store.uploads import plain_name
 
 router = APIRouter(tags=["import"], route_class=SmallBodyRoute)

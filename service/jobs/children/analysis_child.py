@@ -74,10 +74,10 @@ class Answering:
             limit_spill(received.call.spill_max)
             answer = task.run(self._readings)
         except TracedockError as fault:
-            self._channel.send(Failed(fault.as_dict(), id=call_id))
+            self._channel.send(Failed(fault.as_document(), id=call_id))
         except MemoryError:
             self._channel.send(
-                Failed(ExportFailed("The analysis takes more memory than there is.").as_dict(), id=call_id)
+                Failed(ExportFailed("The analysis takes more memory than there is.").as_document(), id=call_id)
             )
         except BaseException as bug:  # noqa: BLE001 - the client learns that it broke, and the log why
             self._channel.send(Crashed(repr(bug), traceback.format_exc(), id=call_id))

@@ -109,7 +109,7 @@ class ServerChannel:
         except BrokenPipeError:
             raise
         except TracedockError as error:
-            self.send(Failed(error.as_dict(), in_input=isinstance(error, fault)))
+            self.send(Failed(error.as_document(), in_input=isinstance(error, fault)))
         except Exception as error:  # noqa: BLE001 - the process ends here, and the server logs the reason
             self.send(Crashed(repr(error), traceback.format_exc()))
             return 1

@@ -10,10 +10,10 @@ and then with one of `Done`, `Failed` and `Crashed`.
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 from service.jobs.children.encoding import decode, encode
 from service.streaming.source import Progress
+from service.trace.errors import ErrorDocument
 
 HEADER = struct.Struct(">IQ")
 """The header of a frame: the bytes of the message, and of its body."""
@@ -89,12 +89,12 @@ class Failed:
     """Child to server: a call has failed with an error of ours.
 
     Attributes:
-        error: the error as `TracedockError.as_dict` gives it.
+        error: the error.
         in_input: whether the cause lies in the trace or in the request, so that a further attempt fails alike.
         id: number of the call.
     """
 
-    error: dict[str, Any]
+    error: ErrorDocument
     in_input: bool = False
     id: int = 0
 

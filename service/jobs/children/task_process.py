@@ -12,7 +12,7 @@ from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.base import Task
 from service.streaming.source import Progress
-from service.trace.errors import TracedockError, describe_exit, error_from_dict
+from service.trace.errors import TracedockError, describe_exit, error_from_document
 
 R = TypeVar("R")
 
@@ -116,8 +116,8 @@ class TaskProcess(Generic[R]):
                 case Done():
                     body = await child.whole_body()
                     result = None if body is None else decode(self._task.result_type(), body)
-                case Failed(facts, in_input):
-                    error = error_from_dict(facts)
+                case Failed(document, in_input):
+                    error = error_from_document(document)
                 case Crashed(problem, traceback):
                     log.error("a child crashed:\n%s", traceback)
                     error = TracedockError(problem)
