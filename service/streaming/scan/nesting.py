@@ -1,4 +1,4 @@
-"""Counts slices that do not nest within the other slices of their thread, as calls on a stack do."""
+"""Counter of slices that do not nest within the other slices of their thread, as calls on a stack do."""
 
 from typing import Any
 
