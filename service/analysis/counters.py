@@ -52,7 +52,7 @@ TOTALS = (
 )
 
 _LAUNCH = re.compile(r"(?:cuda|cu)Launch(?:Cooperative)?Kernel")
-_NO_METRICS = frozenset({"device", "stream", "context", "correlation", "External id"})
+_NON_METRIC_ARGS = frozenset({"device", "stream", "context", "correlation", "External id"})
 _RANGES = f"""
 SELECT
     coalesce(device, pid) AS device, name AS kernel, ts_ns AS start_ns,
@@ -69,7 +69,7 @@ _COUNTED = f"""
 SELECT
     device, op, top_op, kernel, counter, count(*) AS ranges, sum(value ORDER BY number) AS sum,
     sum(value ORDER BY number) / count(*) AS mean, min(value) AS min, max(value) AS max
-FROM ({_METRICS}) JOIN ranges USING (number) WHERE counter NOT IN {tuple(sorted(_NO_METRICS))}
+FROM ({_METRICS}) JOIN ranges USING (number) WHERE counter NOT IN {tuple(sorted(_NON_METRIC_ARGS))}
 GROUP BY device, op, top_op, kernel, counter
 ORDER BY device, min(number), counter
 """
@@ -161,7 +161,7 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if the range profiler counted nothing."""
+    """Return the reason for no answer if the range profiler counted nothing, or None."""
     return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 

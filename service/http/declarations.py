@@ -43,7 +43,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Call:
-    """A request, as far as its method and its path tell.
+    """A request resolved by its method and path.
 
     Attributes:
         declaration: of the route that will answer.

@@ -1,4 +1,4 @@
-"""Queue of jobs of some kinds: runs a few at a time, those first that a client waits for."""
+"""Queue that runs a few jobs at a time, and first those that a client waits for."""
 
 import asyncio
 import logging
@@ -22,10 +22,10 @@ class JobQueue:
         monitor: holds the jobs, and is notified of their changes.
         kinds: kinds of the jobs.
         attempt: attempts a job once, and records in the catalog that it is done. An error that it raises fails the job,
-            but after `JobDied` and `WorkerDied` there may be another attempt. Cancelled, it leaves nothing behind.
-        at_once: number of jobs that run at a time; a small one more if these are large.
-        attempts: number of attempts after which a job fails whose process dies.
-        on_start: called when a job starts, before its attempt.
+            except that `JobDied` and `WorkerDied` may be retried. If cancelled, it leaves nothing behind.
+        at_once: number of jobs that run at a time; see `service.jobs.slots.cost_limit` for small jobs.
+        attempts: number of attempts after which a job whose process dies has failed.
+        on_begun: is called when a job begins, before its attempt.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class JobQueue:
         self._work = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._running: dict[int, Job] = {}
-        self._main: asyncio.Task[None] | None = None
+        self._dispatcher: asyncio.Task[None] | None = None
         monitor.register(kinds, self)
 
     def start(self) -> None:
         """Begin to take jobs; those that an earlier server left must be queued again."""
-        self._main = asyncio.create_task(self._take_jobs())
+        self._dispatcher = asyncio.create_task(self._take_jobs())
         self.wake()
 
     async def close(self) -> None:
         """Stop at once; unfinished jobs stay for the next start."""
-        main, self._main = self._main, None
-        tasks = [*self._tasks.values(), *([main] if main else [])]
+        dispatcher, self._dispatcher = self._dispatcher, None
+        tasks = [*self._tasks.values(), *([dispatcher] if dispatcher else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -80,8 +80,8 @@ class JobQueue:
         return [job for job in self._running.values() if job.trace == trace_id]
 
     def begin_on(self, trace_id: str) -> bool:
-        """Begin the queued job of a trace past all others, and return whether there is one."""
-        job = self._next(trace_id=trace_id, cost_max=math.inf) if self._main else None
+        """Begin the queued job of a trace ahead of all others, whatever its cost; return whether there is one."""
+        job = self._next(trace_id=trace_id, cost_max=math.inf) if self._dispatcher else None
         if job:
             self._begin(job)
         return job is not None
@@ -124,7 +124,7 @@ class JobQueue:
             await until_written(record_end, f"the end of job {job.id}")
 
     async def _try(self, job: Job) -> Callable[[], None] | None:
-        """Attempt a job, and return what records in the catalog that it failed; None if it is done."""
+        """Attempt a job, and return a function that records its failure or retry in the catalog; None if it is done."""
         jobs = self._monitor.jobs
         try:
             await self._attempt(job)

@@ -6,7 +6,7 @@ import numpy as np
 
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled
-from service.streaming.scan.nesting import chained
+from service.streaming.scan.nesting import grow_slices
 
 OTHER, SLICE, FLOW = 0, 1, 2
 """Kinds of events: those that fit on any lane, slices, and ends of arrows, which go to the lane of their slice."""
@@ -98,7 +98,7 @@ class LaneAssigner:
     def __init__(self) -> None:
         self._firsts = np.full(1 << 8, _NONE)
         self._lanes = np.zeros((1 << 8, 5), np.int64)
-        self._slices = chained(np.zeros((1, 3), np.int64), 1 << 10)
+        self._slices = grow_slices(np.zeros((1, 3), np.int64), 1 << 10)
         self._counts = np.zeros(2, np.int64)
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class LaneAssigner:
         if len(self) + len(starts) > len(self._lanes):
             self._lanes = np.concatenate([self._lanes, np.zeros((len(self._lanes) + len(starts), 5), np.int64)])
         if self._counts[1] + len(starts) >= len(self._slices) - 1:
-            self._slices = chained(self._slices, 2 * len(self._slices) + len(starts))
+            self._slices = grow_slices(self._slices, 2 * len(self._slices) + len(starts))
         _assign(
             tracks, starts, ends, kinds, order, assigned, joined, self._firsts, self._lanes, self._slices, self._counts
         )

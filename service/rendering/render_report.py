@@ -24,7 +24,7 @@ class EngineTrack:
         rank: the rank of the process, if it is known.
         device: the device whose work the track shows, or None.
         stream: the stream whose work the track shows, or None.
-        lane: from 1 on.
+        lane: number of the lane, from 1.
     """
 
     pid: int
@@ -55,15 +55,15 @@ class RenderReport:
     Attributes:
         base_ns: the time in the trace's own clock that is the engine's 0.
         events: all events of the trace.
-        metadata: events of these that were replaced by names that the rendering chooses.
+        metadata: metadata events, replaced by names that the rendering chooses.
         untimed: events without a time, which are left out.
         loose_ends: ends of arrows that no event begins, which are left out.
         phases: all other events by phase, as the document has them.
-        as_instants: events by phase that the engine ignores, shown as instants instead.
+        as_instants: events of phases that the engine ignores, by phase; shown as instants instead.
         moved: events that begin, or last, beyond the engine's range, shown at its edge.
         negative: slices that end before they begin, shown without a duration.
         numbers: values of counters.
-        no_numbers: values of counters that are left out, for they are no numbers.
+        no_numbers: values of counters that are left out because they are not finite numbers.
         tracks: the engine's threads.
         external_ids: the meaning of External ids in the trace; see `service.attribution.links`.
         groups: the process groups that each rank lists, and the group of communications that name none.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from service.store.anomalies import note_anomalies
-from service.store.database import connected, spill_errors
+from service.store.database import open_database, spill_errors
 from service.store.folder import EVENTS
 from service.trace.health import Health
 from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
@@ -102,7 +102,7 @@ def open_events(folder: Path) -> duckdb.DuckDBPyConnection:
 
     In addition to the columns, ``row`` numbers the events in order of time.
     """
-    connection = connected(folder / "spill", threads=THREADS)
+    connection = open_database(folder / "spill", threads=THREADS)
     path = str(folder / EVENTS).replace("'", "''")
     rows = f"read_parquet('{path}', file_row_number = true)"
     connection.execute(f"CREATE VIEW events AS SELECT * RENAME (file_row_number AS row) FROM {rows}")  # noqa: S608 - the path is ours

@@ -21,12 +21,12 @@ def limit_spill(size: int | None) -> None:
         _spill_limit["max_temp_directory_size"] = f"{size}B"
 
 
-def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyConnection:
+def open_database(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyConnection:
     """Open a connection to an empty database in memory.
 
     Args:
         spill: folder for data that does not fit into `MEMORY_MAX` bytes.
-        threads: number of threads that it may use.
+        threads: number of threads that the connection may use.
         options: further settings of DuckDB.
     """
     return duckdb.connect(
@@ -46,7 +46,8 @@ def connected(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyCo
 def spill_errors() -> Iterator[None]:
     """Turn DuckDB's errors for a full spill disk into `DiskFull`.
 
-    While rows of a result are read, Arrow raises DuckDB's errors as `OSError`.
+    DuckDB reports an exceeded spill limit as out of memory. While the rows of a result are read, Arrow raises
+    DuckDB's errors as `OSError`.
     """
     try:
         yield

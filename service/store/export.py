@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from service.store.database import connected, spill_errors
+from service.store.database import open_database, spill_errors
 from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors, unreadable
 from service.trace.errors import ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
@@ -294,7 +294,7 @@ def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnecti
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:
         # large buffers: a batch of large events may exceed 2 GB
-        with spill_errors(), connected(spill, threads=threads, arrow_large_buffer_size=True) as db:
+        with spill_errors(), open_database(spill, threads=threads, arrow_large_buffer_size=True) as db:
             db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
             db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
             db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")

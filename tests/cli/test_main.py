@@ -61,8 +61,8 @@ def test_closed_pipe_causes_no_error_message(server: Server, environment: dict[s
         assert process.stderr
         process.stdout.readline()
         process.stdout.close()
-        complaint = process.stderr.read()
-    assert (process.returncode, complaint) == (141, b"")
+        error_output = process.stderr.read()
+    assert (process.returncode, error_output) == (141, b"")
 
 
 def test_ls_does_not_import_the_service(environment: dict[str, str]) -> None:

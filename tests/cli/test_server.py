@@ -28,7 +28,7 @@ def invoke(*args: str) -> Result:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
-    """Replace a module of the service that these tests do not cover."""
+    """Replace a module of the service by a stub with these members."""
     module = ModuleType(name)
     module.__dict__.update(members)
     monkeypatch.setitem(sys.modules, name, module)
@@ -36,7 +36,7 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
-    """Replace the server by one that is ready at once; return the settings of its calls."""
+    """Replace `serve` by a function that is ready at once; return the settings of each call."""
     calls: list[Any] = []
 
     def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:

@@ -82,7 +82,7 @@ def test_truncated_table_is_noted_on_stderr(run: Run, traced: Server) -> None:
         ("arrow", "application/vnd.apache.arrow.stream", None),
     ],
 )
-def test_other_formats_are_bytes_of_the_server_without_silent_truncation(
+def test_other_formats_pass_on_the_bytes_of_the_server_without_silent_truncation(
     run: Run, traced: Server, form: str, media: str, limit: int | None
 ) -> None:
     body = b"\x00\xff\r\n" + str(BIG).encode()
@@ -124,7 +124,7 @@ def test_output_option_writes_to_the_file_only(run: Run, traced: Server, tmp_pat
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_truncated_output_keeps_the_old_file(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_truncated_response_keeps_the_old_file(run: Run, traced: Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
     target.write_text("old")
     traced.script("POST", PATH, Answer(200, b"a\r\n", "text/csv", declared=100))

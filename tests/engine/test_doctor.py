@@ -25,17 +25,17 @@ def test_installation_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("double", "reason"),
+    ("double", "detail"),
     [("failing", "the moon is in the way"), ("garbled", "can't be read"), ("mute", "No answer in 0.5 s.")],
 )
 def test_engine_that_does_not_work_is_reported(
-    double: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    double: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if double == "mute":
         monkeypatch.setattr(doctor, "_TRIAL_TIMEOUT_S", 0.5)
     findings = findings_of(engine=DOUBLES / double, engine_sandbox="off", data=tmp_path)
     assert not findings["one-event trace"].ok
-    assert reason in (findings["one-event trace"].detail or "")
+    assert detail in (findings["one-event trace"].detail or "")
 
 
 def test_missing_protections_are_reported_if_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

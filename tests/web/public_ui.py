@@ -1,4 +1,4 @@
-"""The Perfetto UI as its makers serve it: unchanged, and from another origin."""
+"""The Perfetto UI as ui.perfetto.dev serves it: unchanged, and from another origin."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from typing import Any
 ORIGIN = "http://localhost:10000"
 """Origin of the UI's development server, which the listener accepts like https://ui.perfetto.dev."""
 
-PATIENT = """(() => {
+LONGER_STATUS_TIMEOUT = """(() => {
   const wait = setTimeout;
   window.setTimeout = (act, ms, ...more) => wait(act, ms === 2000 ? 60000 : ms, ...more);
 })()"""
@@ -34,9 +34,11 @@ def static_server(folder: Path) -> Iterator[int]:
 
 
 def switches(ui_port: int, listener_port: int) -> list[str]:
-    """Return switches of a Chromium that maps `ORIGIN` and 127.0.0.1:9001, the UI and its engine, to other ports.
+    """Return command-line switches that make Chromium map the UI and its engine to other ports.
 
-    No other host is found by it. The UI keeps its own address and its own idea of where the engine is.
+    The UI is at `ORIGIN`, and its engine at 127.0.0.1:9001.
+
+    Chromium resolves no other host. The UI keeps its own address and the address at which it expects the engine.
     """
     rules = [
         f"MAP localhost:10000 127.0.0.1:{ui_port}",

@@ -13,7 +13,7 @@ from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
 from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine
-from tests.web.public_ui import ORIGIN, PATIENT, static_server, switches
+from tests.web.public_ui import LONGER_STATUS_TIMEOUT, ORIGIN, static_server, switches
 from tests.web.viewer import Viewer
 
 COUNT = "select count(*) as n from slice"
@@ -42,7 +42,7 @@ def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[Ope
     """Opens tabs with the UI, in a Chromium that resolves only the UI and the listener."""
     chromium = browser.browser_type.launch(executable_path=CHROMIUM, args=SWITCHES + switches(ui_port, listener_port))
     context = chromium.new_context(service_workers="block")
-    context.add_init_script(PATIENT)
+    context.add_init_script(LONGER_STATUS_TIMEOUT)
 
     def open_page() -> Page:
         page = context.new_page()

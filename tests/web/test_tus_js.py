@@ -33,7 +33,7 @@ UPLOAD = """
 
 
 @needs_shared
-@pytest.mark.skipif(not SCRIPT.exists(), reason="tus-js-client is not here: `python -m tests.web.tus_js` fetches it")
+@pytest.mark.skipif(not SCRIPT.exists(), reason="tus-js-client is missing: `python -m tests.web.tus_js` fetches it")
 def test_tus_js_client_uploads_stops_and_resumes(page: Page, start_server: Callable[..., Server]) -> None:
     server, path = start_server(), SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
 

@@ -22,7 +22,7 @@ KINDS = (
 """Kinds of collectives; the kind of a name is the first that it contains."""
 
 SYNCHRONIZING = frozenset({"allreduce", "reducescatter", "allgather", "alltoall"})
-"""Kinds in which each rank waits for all others, by TraceLens."""
+"""Kinds in which each rank waits for all others, as TraceLens defines them."""
 
 POINT_TO_POINT = frozenset({"send", "recv", "sendrecv"})
 """Kinds in which two ranks of a group take part."""
@@ -38,7 +38,7 @@ _BYTES_MAX = 1 << 62
 def kind_of(collective: str | None) -> str:
     """Return the kind of a collective by its name: `allreduce` for `nccl:all_reduce`.
 
-    A name of no kind is returned in lower case and without punctuation.
+    A name that contains no known kind is returned in lower case and without punctuation.
     """
     plain = "".join(filter(str.isalnum, (collective or "").lower()))
     return next((kind for kind in KINDS if kind in plain), plain)
@@ -46,8 +46,9 @@ def kind_of(collective: str | None) -> str:
 
 def bytes_of(elements: int | None, dtype: str | None) -> int | None:
     """Return the size of elements in bytes; None if their count or type is unknown, or the size too large."""
-    length = ELEMENT_BYTES.get(dtype or "", 1 if (dtype or "").removeprefix("c10::").startswith("Float8") else None)
-    return None if elements is None or length is None or elements * length > _BYTES_MAX else elements * length
+    is_float8 = (dtype or "").removeprefix("c10::").startswith("Float8")
+    width = ELEMENT_BYTES.get(dtype or "", 1 if is_float8 else None)
+    return None if elements is None or width is None or elements * width > _BYTES_MAX else elements * width
 
 
 def size_of(

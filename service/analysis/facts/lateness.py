@@ -89,7 +89,10 @@ class DelaySplitter:
         return {**launched_parts, UNKNOWN: np.where(launched, 0, starts - expected)}
 
     def _split_windows(self, starts: Ints, ends: Ints, causes: tuple[str, ...], rest: str) -> dict[str, Ints]:
-        """Split windows by cause: a time counts for its first cause, and for `rest` without one."""
+        """Split windows by cause.
+
+        Time that several causes cover counts for the first of them, and time that none covers for `rest`.
+        """
         parts, union, covered = {}, Coverage.none(), np.zeros(len(starts), np.int64)
         for cause in causes:
             union = union.with_more(self._covers[cause])

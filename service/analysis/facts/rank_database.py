@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from service.store.database import connected
+from service.store.database import open_database
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.trace.selection import Selection
@@ -74,7 +74,7 @@ class RankDatabase:
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB creates the folder, but not its parents
-        self._db = db = connected(self._spill, threads=self._threads)
+        self._db = db = open_database(self._spill, threads=self._threads)
         path = self.columns / EVENTS
         if self.selection is None:
             name = str(path).replace("'", "''")

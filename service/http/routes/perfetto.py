@@ -67,8 +67,8 @@ async def open_perfetto(
 ) -> Response:
     """Redirect to the UI on the trace, or on a selection of it; the page then starts the engine.
 
-    The UI opens at the slice, or at the selection's window and steps. Refused are a selection without events, a slice
-    that is not in the trace or the selection, and a slice that is not the only one with its name and time.
+    The UI opens at the slice, or at the selection's window and steps. A selection without events is refused, and so
+    is a slice that is missing from the trace or selection, or shares its name and time with another slice.
     """
     trace = parts.trace_operations.ready(view.trace_id)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
@@ -110,7 +110,7 @@ def ui_page(
 
 @pages.get("/{view}/{path:path}")
 def ui_file(path: str, parts: Parts) -> Response:
-    """Serve a file of the UI; others are 404, since the UI probes for paths that exist only at its developers'."""
+    """Serve a file of the UI; others are 404: the UI probes for paths that exist only on its developers' machines."""
     if path not in _served_files(parts.ui):
         raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
     return FileResponse(parts.ui / path, headers={"Cache-Control": "no-cache"})
@@ -158,7 +158,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: 
     Args:
         socket: the UI's connection.
         session: the session.
-        relay: answers the UI.
+        relay: the relay that answers the UI.
         unanswered: the bytes of messages that may wait, of all UIs together.
 
     Returns:

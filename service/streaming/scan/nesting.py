@@ -1,4 +1,4 @@
-"""Counts of slices that do not nest in those of their thread, as calls on a stack would."""
+"""Counter of slices that do not nest within the other slices of their thread, as calls on a stack do."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.streaming.scan.compiled import compiled
 
 _NONE = -1
-_TEXT = -(1 << 62)  # ids that are no integers are numbered from here downwards
+_TEXT = -(1 << 62)  # ids that are not integers get numbers from here downwards
 Ints = npt.NDArray[np.int64]
 
 
@@ -71,7 +71,7 @@ class Nesting:
 
     def __init__(self) -> None:
         self._tracks = np.zeros((1 << 10, 4), np.int64)
-        self._slices = chained(np.zeros((1, 3), np.int64), 1 << 10)
+        self._slices = grow_slices(np.zeros((1, 3), np.int64), 1 << 10)
         self._counts = np.zeros(4, np.int64)
         self._texts: dict[str | None, int] = {}
 
@@ -101,9 +101,9 @@ class Nesting:
         ids, texts = events[key], events[f"{key}_text"].combine_chunks()
         filled: Ints = ids.fill_null(_TEXT).to_numpy()
         if ids.null_count:
-            words = [self._texts.setdefault(word, len(self._texts)) for word in [*texts.dictionary.to_pylist(), None]]
-            codes = np.array(words)[texts.indices.fill_null(len(words) - 1).to_numpy()]
-            filled = np.where(ids.is_null().to_numpy(), _TEXT - codes, filled)
+            codes = [self._texts.setdefault(text, len(self._texts)) for text in [*texts.dictionary.to_pylist(), None]]
+            row_codes = np.array(codes)[texts.indices.fill_null(len(codes) - 1).to_numpy()]
+            filled = np.where(ids.is_null().to_numpy(), _TEXT - row_codes, filled)
         return filled
 
     def _make_room(self, more: int) -> None:
@@ -115,10 +115,10 @@ class Nesting:
             for row in old:
                 self._tracks[_slot(self._tracks, row[1], row[2])] = row
         if int(self._counts[3]) + more >= len(self._slices):
-            self._slices = chained(self._slices, len(self._slices) + more)
+            self._slices = grow_slices(self._slices, len(self._slices) + more)
 
 
-def chained(slices: Any, size: int) -> Any:
+def grow_slices(slices: Any, size: int) -> Any:
     """Return a larger table of slices, whose new rows are free."""
     grown = np.zeros((size, 3), np.int64)
     grown[: len(slices)] = slices

@@ -7,7 +7,7 @@ import { wordsOf } from "./selection.js";
 const NOT_YET = "not known yet";
 
 /**
- * Fill the list of facts. Facts that did not change since `last` stay as they are, so that a text selection in them stays.
+ * Fill the list of facts. Facts that did not change since `last` stay as they are, so that text selected in them stays selected.
  * A trace that could not be read shows only its known facts.
  * @param {HTMLElement} list
  * @param {ShownTrace} trace
@@ -17,7 +17,7 @@ export function showFacts(list, trace, last) {
   const failed = trace.state === "failed";
   const unread = trace.state === "ready" ? "unknown" : NOT_YET;
   for (const { name, value, of, optional = false } of FACTS) {
-    const key = JSON.stringify([unread, failed, of(trace)], exactly);
+    const key = JSON.stringify([unread, failed, of(trace)], bigintAsText);
     /** @type {HTMLElement | null} */
     const old = list.querySelector(`[data-fact="${name}"]`);
     if (last && old?.dataset.key === key) continue;
@@ -33,7 +33,7 @@ export function showFacts(list, trace, last) {
  * @param {string} _key
  * @param {unknown} value
  */
-const exactly = (_key, value) => (typeof value === "bigint" ? String(value) : value);
+const bigintAsText = (_key, value) => (typeof value === "bigint" ? String(value) : value);
 /** @param {string} text */
 const unknown = (text) => el("span", { class: "muted" }, text);
 /**

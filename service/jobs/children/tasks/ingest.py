@@ -41,7 +41,7 @@ class IngestTask(Task[Summary]):
         """Read the trace and return its summary.
 
         Args:
-            on_progress: is called now and then.
+            on_progress: is called with the progress from time to time.
             on_opened: is called with the opened file, to report how much of it is received; by default, all.
 
         Raises:
@@ -62,7 +62,7 @@ class IngestTask(Task[Summary]):
         return summary
 
     def _open(self) -> GrowingFile:
-        """Open the file where it is received, or where it lies once it is kept; raises `OriginalChanged`."""
+        """Open the file where it is received, or where it is kept afterwards; raises `OriginalChanged`."""
         from service.store.external_files import open_unchanged
 
         if self.mark:
