@@ -25,7 +25,7 @@ class JobQueue:
             except that `JobDied` and `WorkerDied` may be retried. If cancelled, it leaves nothing behind.
         at_once: number of jobs that run at a time; see `service.jobs.slots.cost_limit` for small jobs.
         attempts: number of attempts after which a job whose process dies has failed.
-        on_begun: is called when a job begins, before its attempt.
+        on_start: called when a job starts, before its attempt.
     """
 
     def __init__(
