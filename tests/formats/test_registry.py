@@ -130,7 +130,7 @@ def test_unrecognised_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (gzip.compress(b'{"traceEvents": [')[:-9], Truncated),
+        (gzip.compress(b'{"traceEvents": [', mtime=0)[:-9], Truncated),
         (b"\x1f\x8b\x08".ljust(10, b"\0") + b"\xff" * 40, BadCompression),
     ],
 )
