@@ -1,4 +1,4 @@
-"""The parts of the service that routes work with, and the dependency that provides them."""
+"""The services that routes use, and the dependency that provides them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from service.store.room import Room
 
 @dataclass(frozen=True)
 class Services:
-    """The parts of the service, built by `service.composition`.
+    """The services of the application, built by `service.composition`.
 
     Attributes:
         settings: the settings.
@@ -91,5 +91,5 @@ def services_of(connection: HTTPConnection) -> Services:
     return services
 
 
-Parts = Annotated[Services, Depends(services_of)]
+ServicesDep = Annotated[Services, Depends(services_of)]
 """The parameter of a route that receives the services."""

@@ -19,7 +19,7 @@ from service.http.routes.download import ProcessOutput
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import NAMES as SELECTION_NAMES
 from service.http.selection_parameters import Selected
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.jobs.children.tasks.questions import AnalysedTrace
 from service.trace.errors import BadAnalysisRequest
@@ -48,9 +48,9 @@ def _source(services: Services, trace_id: str, selection: Selection | None, *, i
 
 
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
-def list_analyses(trace_id: str, request: Request, parts: Parts, selection: Selected) -> Response:
+def list_analyses(trace_id: str, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return each analysis with its tables and parameters, and the reason why it does not apply to the trace, if so."""
-    pieces = parts.analyses.applicable(_source(parts, trace_id, selection), client=" ".join(identity(request)))
+    pieces = services.analyses.applicable(_source(services, trace_id, selection), client=" ".join(identity(request)))
     return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
 
 
@@ -58,7 +58,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     name: str,
     trace_id: str,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     selection: Selected,
     traces: Annotated[
         list[str] | None, Query(max_length=TRACES_MAX, description="further traces: the other ranks of the run")
@@ -90,17 +90,17 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
         )
     if base and not question.compare_sides:
         raise BadAnalysisRequest(f"{name} does not compare two sides, and takes no `base`.")
-    groups = parts.group_operations
+    groups = services.group_operations
     await groups.settle([*ids, *(base or ())], wait)
     base_ids = [base_id for side in base or () for base_id in groups.side(side)]
-    sources = [_source(parts, source_id, selection) for source_id in ids]
-    sources += [_source(parts, base_id, selection, is_base=True) for base_id in base_ids]
+    sources = [_source(services, source_id, selection) for source_id in ids]
+    sources += [_source(services, base_id, selection, is_base=True) for base_id in base_ids]
     etag = _etag(sources, name, parameters, form, table)
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     headers |= {} if form == "json" else _table_headers(question, table)
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    pieces = parts.analyses.answer(
+    pieces = services.analyses.answer(
         name, parameters, sources, form=form, table=table, client=" ".join(identity(request))
     )
     return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)

@@ -14,7 +14,7 @@ from service.http.disconnects import cancelled_on_disconnect
 from service.http.presenters import job_object
 from service.http.responses import json_response
 from service.http.routes.traces import Urgency, Wait
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.jobs.derivations import Derivation, Merge, Overlay, Split
 from service.operations.groups import MEMBERS_MAX
 from service.store.jobs import Priority
@@ -97,7 +97,7 @@ async def split_trace(
     trace_id: str,
     split: SplitRequest,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     wait: Wait = 0,
     priority: Urgency = "interactive",
 ) -> Response:
@@ -106,15 +106,15 @@ async def split_trace(
     Returns 202 with the job that makes the traces, or 422 if the trace can't be cut so. A dry run ends when its client
     disconnects, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
     """
-    trace = parts.trace_operations.ready(trace_id)
+    trace = services.trace_operations.ready(trace_id)
     derivation = Split(trace.id, split.selection, split.by, split.value)
     if split.dry_run:
-        plan = await cancelled_on_disconnect(request, parts.derivations.plan(derivation))
+        plan = await cancelled_on_disconnect(request, services.derivations.plan(derivation))
         pieces = [shapes.Piece(**piece.as_dict()) for piece in plan.pieces]
         return json_response(shapes.Plan(pieces=pieces, events=sum(piece.events for piece in pieces)))
     check_write(request)
-    await _check_room(parts, trace.id, share_of_time(split.selection, trace.summary_or_empty))
-    return await _submit(derivation, priority, wait, parts)
+    await _check_room(services, trace.id, share_of_time(split.selection, trace.summary_or_empty))
+    return await _submit(derivation, priority, wait, services)
 
 
 @router.post(
@@ -125,16 +125,16 @@ async def split_trace(
 )
 @declares(audit="overlay")
 async def overlay_trace(
-    trace_id: str, overlay: OverlayRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+    trace_id: str, overlay: OverlayRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
     """Make a trace of this one, or of a selection of it, with the critical path as an additional track.
 
     Arrows connect the events of that track, and the threads and streams that the path passes. The `parent` of the new
     trace is this one, and `/traces/{id}/perfetto` opens it like any other. Returns 202 with the job that makes it.
     """
-    trace = parts.trace_operations.ready(trace_id)
-    await _check_room(parts, trace.id, share_of_time(overlay.selection, trace.summary_or_empty))
-    return await _submit(Overlay(trace.id, overlay.analysis, overlay.selection), priority, wait, parts)
+    trace = services.trace_operations.ready(trace_id)
+    await _check_room(services, trace.id, share_of_time(overlay.selection, trace.summary_or_empty))
+    return await _submit(Overlay(trace.id, overlay.analysis, overlay.selection), priority, wait, services)
 
 
 @router.post(
@@ -142,7 +142,7 @@ async def overlay_trace(
 )
 @declares(audit="merge", idempotent=True)
 async def merge_traces(
-    merge: MergeRequest, parts: Parts, wait: Wait = 0, priority: Urgency = "interactive"
+    merge: MergeRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
     """Merge the ranks of a run into one trace with one clock, or join the parts of a trace again.
 
@@ -154,7 +154,7 @@ async def merge_traces(
     if merge.ranks is not None and len(merge.ranks) != len(merge.traces):
         raise CannotMerge(f"{len(merge.ranks)} ranks are given for {len(merge.traces)} traces.")
     for trace_id in merge.traces:
-        parts.trace_operations.ready(trace_id)
-    await asyncio.to_thread(parts.room.check, sum(map(parts.folder.size_of, merge.traces)))
+        services.trace_operations.ready(trace_id)
+    await asyncio.to_thread(services.room.check, sum(map(services.folder.size_of, merge.traces)))
     name = plain_name(merge.name) if merge.name else f"merged-{len(merge.traces)}.pt.trace.json.gz"
-    return await _submit(Merge(merge.traces, merge.ranks, merge.align, name), priority, wait, parts)
+    return await _submit(Merge(merge.traces, merge.ranks, merge.align, name), priority, wait, services)

@@ -16,7 +16,7 @@ from service.http import shapes
 from service.http.digests import repr_digest
 from service.http.problems import as_problem
 from service.http.selection_parameters import Selected
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.jobs.children.tasks.documents import Cut
 from service.store.catalog import Trace
 from service.store.export import Order, envelope_members
@@ -51,7 +51,7 @@ router = APIRouter(prefix="/traces", tags=["traces"])
 def download_trace(
     trace_id: str,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     selection: Selected,
     form: Annotated[
         Format | None,
@@ -72,7 +72,7 @@ def download_trace(
     events, with ``Range`` and ``ETag``; both return 304 if the ETag matches. ``json`` and ``json.gz`` are a document
     with an event on each line, written as it is sent: if the connection ends early, it failed.
     """
-    trace = parts.catalog.get(trace_id)
+    trace = services.catalog.get(trace_id)
     form = form or ("original" if selection is None and trace.has_original else "json.gz")
     if redact and form not in WRITTEN:
         detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is not changed."
@@ -83,17 +83,17 @@ def download_trace(
     if selection is not None and order != "time":
         raise BadSelection("The events of a selection are written by time.")
     if form == "original":
-        return _original(trace, request, parts)
-    trace = parts.trace_operations.ready(trace_id)
+        return _original(trace, request, services)
+    trace = services.trace_operations.ready(trace_id)
     if form == "parquet":
-        return _columns(trace, request, parts)
+        return _columns(trace, request, services)
     headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))
     if request.method == "HEAD":
         head = Response(media_type=MEDIA_TYPES[form], headers=headers)
         del head.headers["Content-Length"]  # it is not known yet
         return head
-    pieces = parts.exports.document(
-        parts.folder.columns_of(trace.id),
+    pieces = services.exports.document(
+        services.folder.columns_of(trace.id),
         pack=form == "json.gz",
         order=order,
         redact=redact,
@@ -108,13 +108,13 @@ def download_trace(
     response_class=Response,
     responses={200: {"model": shapes.Envelope}},
 )
-def trace_envelope(trace_id: str, parts: Parts) -> Response:
+def trace_envelope(trace_id: str, services: ServicesDep) -> Response:
     """Return all keys of the document but its events: devices, versions, notes of the program.
 
     Secrets are always left out. An envelope of more than 8 MiB is 413: only a download has it.
     """
-    trace = parts.trace_operations.ready(trace_id)
-    return Response(envelope_members(parts.folder.columns_of(trace.id)), media_type="application/json")
+    trace = services.trace_operations.ready(trace_id)
+    return Response(envelope_members(services.folder.columns_of(trace.id)), media_type="application/json")
 
 
 class ProcessOutput(StreamingResponse):
@@ -158,11 +158,11 @@ def _attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"}
 
 
-def _original(trace: Trace, request: Request, parts: Services) -> Response:
+def _original(trace: Trace, request: Request, services: Services) -> Response:
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
     if trace.sha256 in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    path = Path(trace.path) if trace.path else parts.folder.original(trace.id)
+    path = Path(trace.path) if trace.path else services.folder.original(trace.id)
     if trace.path_mark:  # another program may write into it
         return _OpenFileResponse(
             open_unchanged(path, trace.path_mark),
@@ -188,8 +188,8 @@ class _OpenFileResponse(FileResponse):
             os.close(self._file)
 
 
-def _columns(trace: Trace, request: Request, parts: Services) -> Response:
-    path = parts.folder.columns_of(trace.id) / EVENTS
+def _columns(trace: Trace, request: Request, services: Services) -> Response:
+    path = services.folder.columns_of(trace.id) / EVENTS
     if not path.exists():
         raise NotReady(f"The trace {trace.id} was read by a version that kept no columns, or the columns were removed.")
     status = path.stat()

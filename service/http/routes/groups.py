@@ -18,7 +18,7 @@ from service.http.routes.analysis import list_analyses as list_analyses_of_trace
 from service.http.routes.derived_traces import MergeRequest, merge_traces
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import Selected
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.http.tables import ARROW, CSV
 from service.operations.groups import MEMBERS_MAX
 from service.store.groups import Group, group_name
@@ -67,13 +67,13 @@ def _described(services: Services, group: Group) -> shapes.Group:
 
 @router.get("", summary="List groups, newest first", responses={200: {"model": shapes.Groups}})
 def list_groups(
-    parts: Parts,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     name: Annotated[str, Query(description="part of the name, in any case")] = "",
 ) -> Response:
     """Return a page of groups; ``next`` is the cursor of the following page, or null."""
-    rows = parts.groups.page(limit=limit + 1, after=read_cursor(cursor), name=name)
+    rows = services.groups.page(limit=limit + 1, after=read_cursor(cursor), name=name)
     page = rows[:limit]
     following = cursor_of(page[-1].created_ns, page[-1].id) if len(rows) > limit else None
     return json_response(shapes.Groups(groups=[group_in_brief(group) for group in page], next=following))
@@ -81,38 +81,38 @@ def list_groups(
 
 @router.post("", status_code=201, summary="Create a group", responses={201: {"model": shapes.Group}})
 @declares(audit="make group", idempotent=True)
-def make_group(new: GroupRequest, parts: Parts) -> Response:
+def make_group(new: GroupRequest, services: ServicesDep) -> Response:
     """Create a group of traces. The first upload or import that names a group creates it, too."""
-    group = parts.groups.add(group_name(new.name), run_id=new.run_id, traces=new.traces)
-    return json_response(_described(parts, group), 201, Location=f"/api/v1/groups/{group.id}")
+    group = services.groups.add(group_name(new.name), run_id=new.run_id, traces=new.traces)
+    return json_response(_described(services, group), 201, Location=f"/api/v1/groups/{group.id}")
 
 
 @router.get("/{group_id}", summary="Describe a group", responses={200: {"model": shapes.Group}})
-def describe_group(group_id: str, parts: Parts) -> Response:
+def describe_group(group_id: str, services: ServicesDep) -> Response:
     """Return a group with its ranks, and those that are missing from its world."""
-    return json_response(_described(parts, parts.groups.get(group_id)))
+    return json_response(_described(services, services.groups.get(group_id)))
 
 
 @router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
 @declares(audit="change group")
-def change_group(group_id: str, change: GroupChange, parts: Parts) -> Response:
+def change_group(group_id: str, change: GroupChange, services: ServicesDep) -> Response:
     """Change the given fields of a group."""
     name = None if change.name is None else group_name(change.name)
-    group = parts.groups.update(group_id, name=name, run_id=change.run_id, traces=change.traces)
-    return json_response(_described(parts, group))
+    group = services.groups.update(group_id, name=name, run_id=change.run_id, traces=change.traces)
+    return json_response(_described(services, group))
 
 
 @router.delete("/{group_id}", status_code=204, summary="Dissolve a group, or delete it with its traces")
 @declares(audit="delete group")
 async def delete_group(
     group_id: str,
-    parts: Parts,
+    services: ServicesDep,
     traces: Annotated[bool, Query(description="delete its traces, too; without it, they stay")] = False,
 ) -> Response:
     """Dissolve the group, whose traces then belong to none; with ``traces=true``, delete its traces first."""
     if traces:
-        await parts.group_operations.remove_traces(group_id)
-    parts.groups.remove(group_id)
+        await services.group_operations.remove_traces(group_id)
+    services.groups.remove(group_id)
     return Response(status_code=204)
 
 
@@ -120,24 +120,24 @@ async def delete_group(
     "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
 )
 @declares(audit="merge", idempotent=True)
-async def merge_group(group_id: str, merge: GroupMerge, parts: Parts, wait: Wait = 0) -> Response:
+async def merge_group(group_id: str, merge: GroupMerge, services: ServicesDep, wait: Wait = 0) -> Response:
     """Merge all traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422."""
-    members = parts.group_operations.members(group_id)
+    members = services.group_operations.members(group_id)
     if len(members) < 2:
-        name = parts.groups.get(group_id).name
+        name = services.groups.get(group_id).name
         count = f"{len(members)} trace{'s' * (len(members) != 1)}"
         raise CannotMerge(
             f"The group {name!r} has {count}; a merge takes two or more.", traces=[trace.id for trace in members]
         )
     request = MergeRequest(traces=[trace.id for trace in members], ranks=None, align=merge.align, name=merge.name)
-    return await merge_traces(request, parts, wait)
+    return await merge_traces(request, services, wait)
 
 
 @router.get("/{group_id}/analysis", summary="List the analyses of a group", responses={200: {"model": shapes.Analyses}})
-def list_analyses(group_id: str, request: Request, parts: Parts, selection: Selected) -> Response:
+def list_analyses(group_id: str, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return the analyses that apply to its first trace; some need more than one trace."""
-    trace_ids, _ = parts.group_operations.ready_members(group_id)
-    return list_analyses_of_trace(trace_ids[0], request, parts, selection)
+    trace_ids, _ = services.group_operations.ready_members(group_id)
+    return list_analyses_of_trace(trace_ids[0], request, services, selection)
 
 
 @router.get(
@@ -150,7 +150,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters o
     group_id: str,
     name: str,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     selection: Selected,
     base: Annotated[
         list[str] | None,
@@ -166,14 +166,14 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters o
     yet make it 409, and are named; ``wait`` waits for them. ``compare`` needs the other side as ``base``.
     """
     if question_of(name).compare_sides and not base:
-        group = parts.groups.get(group_id)
+        group = services.groups.get(group_id)
         raise BadAnalysisRequest(
             f"{name} takes exactly two sides, and only one is given: the group {group.name!r} of {group.traces} traces."
             " Name the base, another group or traces, with `base`."
         )
-    await parts.group_operations.settle([group_id], wait)
-    (first, *others), failed = parts.group_operations.ready_members(group_id)
-    response = await answer_question(name, first, request, parts, selection, others, base, wait, table, form)
+    await services.group_operations.settle([group_id], wait)
+    (first, *others), failed = services.group_operations.ready_members(group_id)
+    response = await answer_question(name, first, request, services, selection, others, base, wait, table, form)
     if failed:
         response.headers["Tracedock-Left-Out"] = ", ".join(failed)
     return response

@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 
 from service.http.declarations import declares
 from service.http.responses import json_response
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.trace.errors import TracedockError
 
 router = APIRouter(tags=["health"])
@@ -24,9 +24,9 @@ async def healthz() -> Response:
 
 @router.get("/readyz", summary="Check that the server can receive and show traces")
 @declares("public")
-async def readyz(parts: Parts) -> Response:
+async def readyz(services: ServicesDep) -> Response:
     """Return ``{"status": "ready", "reasons": []}``, or 503 with the reasons why it is not ready."""
-    reasons = await asyncio.to_thread(_reasons, parts)
+    reasons = await asyncio.to_thread(_reasons, services)
     status = "unready" if reasons else "ready"
     return json_response({"status": status, "reasons": reasons}, 503 if reasons else 200)
 
@@ -46,8 +46,8 @@ def _reasons(services: Services) -> list[dict[str, str]]:
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-async def metrics(request: Request, parts: Parts) -> Response:
+async def metrics(request: Request, services: ServicesDep) -> Response:
     """Return the metrics in Prometheus's text format."""
-    if parts.room.count_is_old:  # the next scrape has the new count, which may take a while
-        asyncio.get_running_loop().run_in_executor(None, parts.room.used)
+    if services.room.count_is_old:  # the next scrape has the new count, which may take a while
+        asyncio.get_running_loop().run_in_executor(None, services.room.used)
     return Response(generate_latest(request.scope["metrics"]), media_type=CONTENT_TYPE_LATEST)

@@ -12,7 +12,7 @@ from service.http.middleware.access import remark
 from service.http.presenters import import_in_brief, import_object, job_object
 from service.http.responses import json_response
 from service.http.routes.traces import Wait
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.store.file_import import Mode
 from service.store.groups import group_name
 from service.store.imports import ImportSpec
@@ -53,7 +53,7 @@ class ImportRequest(BaseModel):
     responses={202: {"model": shapes.Job}},
 )
 @declares(audit="import", idempotent=True)
-async def import_traces(new: ImportRequest, request: Request, parts: Parts, wait: Wait = 0) -> Response:
+async def import_traces(new: ImportRequest, request: Request, services: ServicesDep, wait: Wait = 0) -> Response:
     """Import the files of a path below the configured roots; links that lead out of them are not followed.
 
     Returns 202 with the job. Its result has the trace of each file, or the reason why it became none. A file that was
@@ -63,34 +63,34 @@ async def import_traces(new: ImportRequest, request: Request, parts: Parts, wait
         new.path, new.mode, new.group and group_name(new.group), new.name and plain_name(new.name), watch=new.watch
     )
     remark(request, path=new.path[:1000])
-    job = await parts.imports.submit(spec)
+    job = await services.imports.submit(spec)
     if wait:
-        job = await parts.monitor.settled(job.id, within_s=wait)
-    return json_response(job_object(job, parts.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
+        job = await services.monitor.settled(job.id, within_s=wait)
+    return json_response(job_object(job, services.monitor), 202, Location=f"/api/v1/jobs/{job.id}")
 
 
 @router.get("/imports", summary="List imports that watch for new files", responses={200: {"model": shapes.Imports}})
-def list_imports(parts: Parts) -> Response:
+def list_imports(services: ServicesDep) -> Response:
     """Return the imports that take new files as they arrive, oldest first."""
-    orders = parts.imports.orders
+    orders = services.imports.orders
     return json_response(shapes.Imports(imports=[import_in_brief(order, orders) for order in orders.watching()]))
 
 
 @router.get("/imports/{import_id}", summary="Describe an import", responses={200: {"model": shapes.Import}})
 def describe_import(
     import_id: str,
-    parts: Parts,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=FILES_MAX)] = 100,
     after: Annotated[str, Query(description="`next` of the page before")] = "",
 ) -> Response:
     """Return an import with a page of its files, by path; ``next`` is `after` of the following page, or null."""
-    orders = parts.imports.orders
+    orders = services.imports.orders
     return json_response(import_object(orders.get(import_id), orders, limit=limit, after=after))
 
 
 @router.delete("/imports/{import_id}", summary="End an import", responses={200: {"model": shapes.ImportInBrief}})
 @declares(audit="end import")
-async def end_import(import_id: str, parts: Parts) -> Response:
+async def end_import(import_id: str, services: ServicesDep) -> Response:
     """Stop taking files, and cancel the job that takes them; the traces so far stay."""
-    order = await parts.imports.end(import_id)
-    return json_response(import_in_brief(order, parts.imports.orders))
+    order = await services.imports.end(import_id)
+    return json_response(import_in_brief(order, services.imports.orders))

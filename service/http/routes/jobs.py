@@ -11,7 +11,7 @@ from service.http.job_events import event_id, job_events, stream
 from service.http.presenters import job_object
 from service.http.responses import json_response
 from service.http.routes.traces import Wait
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.store.jobs import JobState
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 @router.get("", summary="List jobs, newest first", responses={200: {"model": shapes.Jobs}})
 def list_jobs(
-    parts: Parts,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     state: Annotated[list[JobState] | None, Query(description="only those in this state, or one of these")] = None,
@@ -28,18 +28,18 @@ def list_jobs(
 ) -> Response:
     """Return a page of jobs; ``next`` is the cursor of the following page, or null."""
     after = read_cursor(cursor)
-    rows = parts.jobs.page(limit=limit + 1, before=after and after[0], states=state or (), kind=kind, trace=trace)
+    rows = services.jobs.page(limit=limit + 1, before=after and after[0], states=state or (), kind=kind, trace=trace)
     page = rows[:limit]
     following = cursor_of(page[-1].id, "job") if len(rows) > limit else None
-    return json_response(shapes.Jobs(jobs=[job_object(job, parts.monitor) for job in page], next=following))
+    return json_response(shapes.Jobs(jobs=[job_object(job, services.monitor) for job in page], next=following))
 
 
 @router.get("/{job_id}", summary="Describe a job", responses={200: {"model": shapes.Job}})
-async def get_job(job_id: int, parts: Parts, wait: Wait = 0) -> Response:
+async def get_job(job_id: int, services: ServicesDep, wait: Wait = 0) -> Response:
     """Return a job; with ``wait``, once it has ended, or after that many seconds."""
     if wait:
-        await parts.monitor.settled(job_id, within_s=wait)
-    return json_response(job_object(parts.jobs.get(job_id), parts.monitor))
+        await services.monitor.settled(job_id, within_s=wait)
+    return json_response(job_object(services.jobs.get(job_id), services.monitor))
 
 
 @router.get(
@@ -50,24 +50,24 @@ async def get_job(job_id: int, parts: Parts, wait: Wait = 0) -> Response:
 )
 async def follow_job(
     job_id: int,
-    parts: Parts,
+    services: ServicesDep,
     last: Annotated[str, Header(alias="Last-Event-ID", description="the `id` of the last received event")] = "",
 ) -> Response:
     """Stream the job as server-sent events whenever it changes, until it ends.
 
     A client that reconnects with ``Last-Event-ID`` receives only later events, and 204 if there are none.
     """
-    job = parts.jobs.get(job_id)
-    if job.state.over and last == event_id(job, parts.monitor.progress(job_id)):
+    job = services.jobs.get(job_id)
+    if job.state.over and last == event_id(job, services.monitor.progress(job_id)):
         return Response(status_code=204)
-    return stream(job_events(parts.monitor, job_id, lambda job: job_object(job, parts.monitor), last=last))
+    return stream(job_events(services.monitor, job_id, lambda job: job_object(job, services.monitor), last=last))
 
 
 @router.delete("/{job_id}", summary="Cancel a job", responses={200: {"model": shapes.Job}})
 @declares(audit="cancel")
-async def cancel_job(job_id: int, parts: Parts) -> Response:
+async def cancel_job(job_id: int, services: ServicesDep) -> Response:
     """Cancel a job and remove its results; a job that has ended stays as it is.
 
     The trace of an ingest stays, too, as one that could not be read.
     """
-    return json_response(job_object(await parts.monitor.cancel(job_id), parts.monitor))
+    return json_response(job_object(await services.monitor.cancel(job_id), services.monitor))

@@ -34,7 +34,7 @@ from service.http.responses import json_response
 from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach, close_reason
 from service.http.server.listening import HOST
 from service.http.server.request_head import client_connection
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.operations.views import View
 from service.store.catalog import Trace
 from service.trace.errors import EngineFailed, NotReady, RequestRefused, TracedockError, UnknownTrace
@@ -73,35 +73,35 @@ def _state(services: Services) -> Response:
 
 
 @api.get("", summary="State of the localhost listener", responses={200: {"model": shapes.Listener}})
-def get_listener(parts: Parts) -> Response:
+def get_listener(services: ServicesDep) -> Response:
     """Return whether the listener is enabled, its port, the chosen trace, and the error if the port is unavailable."""
-    return _state(parts)
+    return _state(services)
 
 
 @api.put("", summary="Choose the trace that the localhost listener serves", responses={200: {"model": shapes.Listener}})
 @declares(audit="listen")
-def choose_trace(choice: Choice, request: Request, parts: Parts) -> Response:
+def choose_trace(choice: Choice, request: Request, services: ServicesDep) -> Response:
     """Serve this trace to ui.perfetto.dev and Perfetto's Python client from now on.
 
     Tabs and clients that are connected already keep their trace. They can't send tokens, so any program on this machine
     may query the chosen trace.
     """
     remark(request, trace=choice.trace)
-    parts.listener.trace = parts.trace_operations.ready(choice.trace).id if choice.trace is not None else None
-    return _state(parts)
+    services.listener.trace = services.trace_operations.ready(choice.trace).id if choice.trace is not None else None
+    return _state(services)
 
 
 # -- the listener's own app ----------------------------------------------------------------------------------------
 
 
-def chosen_trace(parts: Parts) -> Trace:
+def chosen_trace(services: ServicesDep) -> Trace:
     """Return the chosen trace; raises `NotReady` if none is chosen."""
-    if parts.listener.trace is None:
+    if services.listener.trace is None:
         raise NotReady(_NONE_CHOSEN)
-    return parts.catalog.get(parts.listener.trace)
+    return services.catalog.get(services.listener.trace)
 
 
-async def session_of_connection(request: Request, parts: Parts) -> Session:
+async def session_of_connection(request: Request, services: ServicesDep) -> Session:
     """Return the session of this connection's first trace, once its engine has loaded the trace.
 
     Raises:
@@ -110,9 +110,9 @@ async def session_of_connection(request: Request, parts: Parts) -> Session:
     """
     connection = client_connection(request)
     connection.stays_open = True  # Perfetto's client can't connect again
-    connection.trace = connection.trace or chosen_trace(parts).id
+    connection.trace = connection.trace or chosen_trace(services).id
     try:
-        session = parts.session_operations.open(View(connection.trace), identity(request))
+        session = services.session_operations.open(View(connection.trace), identity(request))
     except UnknownTrace as error:
         raise EngineFailed(
             f"The trace {connection.trace}, with which this connection began, was deleted."
@@ -144,9 +144,9 @@ def described(trace: Trace) -> str:
 
 
 @rpc.api_route("/", methods=["GET", "HEAD"])
-def get_notice(parts: Parts) -> Response:
+def get_notice(services: ServicesDep) -> Response:
     """Explain this port to a person."""
-    return PlainTextResponse(_notice(parts))
+    return PlainTextResponse(_notice(services))
 
 
 def _notice(services: Services) -> str:
@@ -178,17 +178,17 @@ To choose a trace:
 
 @rpc.get("/status")
 @rpc.post("/status")
-async def get_status(request: Request, trace: Chosen, parts: Parts) -> Response:
+async def get_status(request: Request, trace: Chosen, services: ServicesDep) -> Response:
     """Return the engine's version, and the name under which the UI offers the trace.
 
     Without a trace, or for a UI that is about to open another file, the response is an error: the UI then uses the
     engine that it has in the browser. The UI attaches while the trace is still loading, and waits.
     """
     now = asyncio.get_running_loop().time()
-    if "origin" in request.headers and parts.listener.opens_other_file(now):
+    if "origin" in request.headers and services.listener.opens_other_file(now):
         raise RequestRefused(NO_OTHER_FILE)
     try:
-        session = parts.session_operations.open(View(trace.id))
+        session = services.session_operations.open(View(trace.id))
         await session.version_known(_INTRODUCED_S)
     except TracedockError as error:
         return _packed(status(None, f"{described(trace)}\nIt can't be opened now: {error.detail}"))
@@ -196,7 +196,7 @@ async def get_status(request: Request, trace: Chosen, parts: Parts) -> Response:
 
 
 @rpc.post("/query")
-async def query(request: Request, parts: Parts) -> Response:
+async def query(request: Request, services: ServicesDep) -> Response:
     """Return the rows of a query: its batches one after the other, which protobuf reads as one ``QueryResult``.
 
     A client reads nothing else, whatever the status, so errors are returned in the ``QueryResult``, too.
@@ -204,7 +204,7 @@ async def query(request: Request, parts: Parts) -> Response:
     question = wire.request(wire.QUERY_STREAMING)
     _read(await request.body(), question.query_args)
     try:
-        session = await session_of_connection(request, parts)
+        session = await session_of_connection(request, services)
     except TracedockError as error:
         return _packed(wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)]))
 
@@ -239,7 +239,7 @@ def restore_tables() -> Response:
 
 
 @rpc.post("/{call}")
-async def single_result(call: str, request: Request, parts: Parts) -> Response:
+async def single_result(call: str, request: Request, services: ServicesDep) -> Response:
     """Serve the calls with a single result, in which Perfetto's client also reads errors."""
     if call not in _CALLS:
         raise RequestRefused(f"The listener does not serve the call {call[:64]!r}.")
@@ -247,7 +247,7 @@ async def single_result(call: str, request: Request, parts: Parts) -> Response:
     question = wire.request(method)
     _read(await request.body(), getattr(question, arguments))
     try:
-        session = await session_of_connection(request, parts)
+        session = await session_of_connection(request, services)
         answer = ask(session, PerfettoRequest(question), owner=identity(request))
         response = wire.Rpc.FromString([response async for response in answer][-1])
     except TracedockError as error:
@@ -256,14 +256,14 @@ async def single_result(call: str, request: Request, parts: Parts) -> Response:
 
 
 @rpc.websocket("/websocket")
-async def websocket(socket: WebSocket, parts: Parts) -> None:
+async def websocket(socket: WebSocket, services: ServicesDep) -> None:
     """Serve the UI's stream."""
     if not allowed(socket):
         await socket.close(NO_TRY_AGAIN, "This page may not use the engine.")
         return
     try:
-        trace = chosen_trace(parts)
-        session = parts.session_operations.open(View(trace.id), identity(socket))
+        trace = chosen_trace(services)
+        session = services.session_operations.open(View(trace.id), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))
@@ -272,11 +272,11 @@ async def websocket(socket: WebSocket, parts: Parts) -> None:
         session,
         identity(socket),
         trace_name=described(trace),
-        resumable=parts.listener.attach(session),
+        resumable=services.listener.attach(session),
         request_max=FILE_PIECE_MAX,
     )
-    if await attach(socket, session, relay, parts.unanswered) == _CLOSED_BY_PAGE:
-        parts.listener.detach(asyncio.get_running_loop().time())
+    if await attach(socket, session, relay, services.unanswered) == _CLOSED_BY_PAGE:
+        services.listener.detach(asyncio.get_running_loop().time())
 
 
 def allowed(connection: HTTPConnection) -> bool:

@@ -22,7 +22,7 @@ from service.engine.trace_processor.rpc import status
 from service.http.authentication import identity
 from service.http.declarations import declares
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.http.view_parameters import Viewed
 from service.operations.views import View
 from service.rendering.view import InitialView
@@ -53,7 +53,7 @@ pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 @api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
 async def open_perfetto(
     view: Viewed,
-    parts: Parts,
+    services: ServicesDep,
     slice_text: Annotated[
         str | None,
         Query(
@@ -70,12 +70,12 @@ async def open_perfetto(
     The UI opens at the slice, or at the selection's window and steps. A selection without events is refused, and so
     is a slice that is missing from the trace or selection, or shares its name and time with another slice.
     """
-    trace = parts.trace_operations.ready(view.trace_id)
+    trace = services.trace_operations.ready(view.trace_id)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
     place = InitialView()
     if view.selection or reference:
-        columns = parts.folder.columns_of(trace.id)
-        place = await parts.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
+        columns = services.folder.columns_of(trace.id)
+        place = await services.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
     return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
 
 
@@ -97,23 +97,23 @@ def _place_query(place: InitialView, reference: SliceReference | None) -> str:
 @pages.get("/{view}/")
 def ui_page(
     view: str,
-    parts: Parts,
+    services: ServicesDep,
     _start: Annotated[int | None, Query(alias="visStart")] = None,
     _end: Annotated[int | None, Query(alias="visEnd")] = None,
     _slice: Annotated[str | None, Query(alias="slice")] = None,
 ) -> Response:
     """Serve the UI's page, with our script before its own; the scripts read the query, see `_place_query`."""
-    parts.catalog.get(View.parsed(view).trace_id)
-    page = (parts.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
+    services.catalog.get(View.parsed(view).trace_id)
+    page = (services.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
 
 
 @pages.get("/{view}/{path:path}")
-def ui_file(path: str, parts: Parts) -> Response:
+def ui_file(path: str, services: ServicesDep) -> Response:
     """Serve a file of the UI; others are 404: the UI probes for paths that exist only on its developers' machines."""
-    if path not in _served_files(parts.ui):
+    if path not in _served_files(services.ui):
         raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
-    return FileResponse(parts.ui / path, headers={"Cache-Control": "no-cache"})
+    return FileResponse(services.ui / path, headers={"Cache-Control": "no-cache"})
 
 
 @cache
@@ -125,23 +125,23 @@ def _served_files(ui: Path) -> frozenset[str]:
 
 @pages.post("/{view}/rpc/status")
 @declares("read")
-async def rpc_status(view: str, request: Request, parts: Parts) -> Response:
+async def rpc_status(view: str, request: Request, services: ServicesDep) -> Response:
     """Return the engine's status, without waiting for the engine: the UI gives up after 2 s."""
-    session = parts.session_operations.open(View.parsed(view), identity(request))
+    session = services.session_operations.open(View.parsed(view), identity(request))
     return Response(status(session.version).SerializeToString(), media_type="application/x-protobuf")
 
 
 @pages.websocket("/{view}/rpc/websocket")
 @declares("read", audit="open perfetto")
-async def rpc_websocket(socket: WebSocket, view: str, parts: Parts) -> None:
+async def rpc_websocket(socket: WebSocket, view: str, services: ServicesDep) -> None:
     """Serve the UI's stream of requests."""
     try:
-        session = parts.session_operations.open(View.parsed(view), identity(socket))
+        session = services.session_operations.open(View.parsed(view), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))
         return
-    await attach(socket, session, Relay(session, identity(socket)), parts.unanswered)
+    await attach(socket, session, Relay(session, identity(socket)), services.unanswered)
 
 
 def close_reason(text: str) -> str:

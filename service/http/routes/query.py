@@ -17,7 +17,7 @@ from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.disconnects import disconnected
 from service.http.routes.sessions import WaitForEngine, loading
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.operations.views import View
 from service.trace.errors import TracedockError
 from service.trace.selection import Selection
@@ -92,7 +92,7 @@ async def query_trace(
     trace_id: str,
     query: QueryRequest,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     wait: WaitForEngine = 30,
 ) -> Response:
     """Run SQL on the engine of the trace, or of a selection of it, which is started if it is not running.
@@ -102,10 +102,10 @@ async def query_trace(
     after ``wait`` seconds. A query stops when its client disconnects.
     """
     client = identity(request)
-    session = parts.session_operations.open(View(trace_id, query.selection, query.args), client)
+    session = services.session_operations.open(View(trace_id, query.selection, query.args), client)
     if not await session.settled(wait):
         return loading(session)
-    settings = parts.settings
+    settings = services.settings
     result = session.query(
         query.sql,
         limit=settings.query_limit if query.limit == -1 else query.limit,

@@ -13,7 +13,7 @@ from service.http.declarations import declares
 from service.http.presenters import session_object
 from service.http.responses import json_response
 from service.http.routes.traces import WAIT_MAX_S
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.http.view_parameters import Viewed
 from service.trace.errors import NotReady
 
@@ -34,10 +34,10 @@ def loading(session: Session) -> Response:
 
 
 @router.get("/sessions", summary="List the engines", responses={200: {"model": shapes.Sessions}})
-def list_sessions(parts: Parts) -> Response:
+def list_sessions(services: ServicesDep) -> Response:
     """Return all sessions, and the memory of their engines and of one that is kept ready."""
-    memory = shapes.Memory(held_bytes=parts.fleet.held_bytes, budget_bytes=parts.fleet.budget_bytes)
-    sessions = [session_object(session) for session in parts.fleet.sessions()]
+    memory = shapes.Memory(held_bytes=services.fleet.held_bytes, budget_bytes=services.fleet.budget_bytes)
+    sessions = [session_object(session) for session in services.fleet.sessions()]
     return json_response(shapes.Sessions(sessions=sessions, memory=memory, next=None))
 
 
@@ -47,22 +47,22 @@ def list_sessions(parts: Parts) -> Response:
     responses={200: {"model": shapes.Session}, 202: {"model": shapes.Session}},
 )
 @declares("read", audit="open session", unlogged_status=202)
-async def open_session(view: Viewed, request: Request, parts: Parts, wait: WaitForEngine = 0) -> Response:
+async def open_session(view: Viewed, request: Request, services: ServicesDep, wait: WaitForEngine = 0) -> Response:
     """Start the engine of the trace, or of a selection of it, if it isn't running.
 
     Returns 200 when it is ready, 202 while it loads.
     """
-    session = parts.session_operations.open(view, identity(request))
+    session = services.session_operations.open(view, identity(request))
     if not await session.settled(wait):
         return loading(session)
     return json_response(session_object(session))
 
 
 @router.get("/traces/{trace_id}/session", summary="The engine of a trace", responses={200: {"model": shapes.Session}})
-def get_session(view: Viewed, parts: Parts) -> Response:
+def get_session(view: Viewed, services: ServicesDep) -> Response:
     """Return the session of a trace, or of a selection of it, without starting one."""
-    parts.catalog.get(view.trace_id)
-    session = parts.fleet.find(str(view))
+    services.catalog.get(view.trace_id)
+    session = services.fleet.find(str(view))
     if session is None:
         raise NotReady("The trace has no engine running; a query or POST starts one.", state=SessionState.CLOSED)
     return json_response(session_object(session))
@@ -70,8 +70,8 @@ def get_session(view: Viewed, parts: Parts) -> Response:
 
 @router.delete("/traces/{trace_id}/session", status_code=204, summary="Stop the engine of a trace")
 @declares("read", audit="close session")
-async def close_session(view: Viewed, parts: Parts) -> Response:
+async def close_session(view: Viewed, services: ServicesDep) -> Response:
     """Stop the engine of the trace, or of a selection of it; tables that clients have created in it are lost."""
-    parts.catalog.get(view.trace_id)
-    await parts.fleet.close_session(str(view))
+    services.catalog.get(view.trace_id)
+    await services.fleet.close_session(str(view))
     return Response(status_code=204)

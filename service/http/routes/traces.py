@@ -13,7 +13,7 @@ from service.http.declarations import declares
 from service.http.digests import promised_digests
 from service.http.presenters import trace_in_brief, trace_object
 from service.http.responses import json_response
-from service.http.services import Parts, Services
+from service.http.services import Services, ServicesDep
 from service.jobs.ingest_jobs import UploadFollower
 from service.store.catalog import State, Trace, new_trace_id
 from service.store.groups import group_name
@@ -74,7 +74,7 @@ async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
 async def upload_trace(
     filename: str,
     request: Request,
-    parts: Parts,
+    services: ServicesDep,
     wait: Wait = 0,
     group: Annotated[
         str | None, Query(max_length=255, description="the name of its group, which is created if there is none")
@@ -90,21 +90,21 @@ async def upload_trace(
     headers = request.headers
     promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
     trace_id = new_trace_id()
-    with Upload(parts.folder, trace_id, limit=parts.settings.max_upload_bytes, digests=promised) as upload:
-        async with parts.ingests.following(trace_id, name) as following:
-            await _receive(request, upload, following, parts.room)
+    with Upload(services.folder, trace_id, limit=services.settings.max_upload_bytes, digests=promised) as upload:
+        async with services.ingests.following(trace_id, name) as following:
+            await _receive(request, upload, following, services.room)
             received = await asyncio.to_thread(upload.keep)
-            trace = await parts.intake.keep(
+            trace = await services.intake.keep(
                 trace_id, name=name, received=received, group=group, priority=Priority[priority.upper()]
             )
-    trace = await _settled(parts, trace, wait)
-    content = trace_object(trace, parts.ingests.progress(trace.id))
+    trace = await _settled(services, trace, wait)
+    content = trace_object(trace, services.ingests.progress(trace.id))
     return json_response(content, 201, Location=f"/api/v1/traces/{trace.id}")
 
 
 @router.get("", summary="List traces, newest first", responses={200: {"model": shapes.Traces}})
 def list_traces(
-    parts: Parts,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     state: State | None = None,
@@ -113,21 +113,21 @@ def list_traces(
     group: Annotated[str | None, Query(description="the id or the name of the group that they belong to")] = None,
 ) -> Response:
     """Return a page of traces without their longer lists; ``next`` is the cursor of the following page, or null."""
-    rows = parts.catalog.page(
+    rows = services.catalog.page(
         limit=limit + 1, after=read_cursor(cursor), state=state, name=name, parent=parent, brief=True,
-        group=None if group is None else parts.groups.find(group).id,
+        group=None if group is None else services.groups.find(group).id,
     )  # fmt: skip
     page = rows[:limit]
     following = cursor_of(page[-1].created_ns, page[-1].id) if len(rows) > limit else None
-    traces = [trace_in_brief(trace, parts.ingests.progress(trace.id)) for trace in page]
+    traces = [trace_in_brief(trace, services.ingests.progress(trace.id)) for trace in page]
     return json_response({"traces": traces, "next": following})
 
 
 @router.get("/{trace_id}", summary="Describe a trace", responses={200: {"model": shapes.Trace}})
-async def describe_trace(trace_id: str, parts: Parts, wait: Wait = 0) -> Response:
+async def describe_trace(trace_id: str, services: ServicesDep, wait: Wait = 0) -> Response:
     """Return a trace with its summary; with ``wait``, once it is ready or failed, or after that many seconds."""
-    trace = await _settled(parts, parts.catalog.get(trace_id), wait)
-    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
+    trace = await _settled(services, services.catalog.get(trace_id), wait)
+    return json_response(trace_object(trace, services.ingests.progress(trace.id)))
 
 
 class TraceChange(BaseModel):
@@ -143,17 +143,17 @@ class TraceChange(BaseModel):
 
 @router.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
 @declares(audit="change")
-def change_trace(trace_id: str, change: TraceChange, parts: Parts) -> Response:
+def change_trace(trace_id: str, change: TraceChange, services: ServicesDep) -> Response:
     """Change the given fields of a trace."""
     name = group_name(change.group) if change.group else ""
     new_group = name if "group" in change.model_fields_set else None
-    trace = parts.catalog.update(trace_id, pinned=change.pinned, group=new_group)
-    return json_response(trace_object(trace, parts.ingests.progress(trace.id)))
+    trace = services.catalog.update(trace_id, pinned=change.pinned, group=new_group)
+    return json_response(trace_object(trace, services.ingests.progress(trace.id)))
 
 
 @router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was derived from it")
 @declares(audit="delete")
-async def delete_trace(trace_id: str, parts: Parts) -> Response:
+async def delete_trace(trace_id: str, services: ServicesDep) -> Response:
     """Stop all work on the trace, and remove it from the catalog and the disk."""
-    await parts.trace_operations.remove(trace_id)
+    await services.trace_operations.remove(trace_id)
     return Response(status_code=204)

@@ -21,7 +21,7 @@ from service.http.body_stream import Body, announced_size, receiving
 from service.http.declarations import declares
 from service.http.problems import as_problem
 from service.http.responses import json_response
-from service.http.services import Parts
+from service.http.services import ServicesDep
 from service.jobs.resumable_uploads import ChunkWriter, UploadStatus
 from service.store.catalog import new_trace_id
 from service.store.groups import group_name
@@ -74,15 +74,15 @@ router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
 
 
 @router.options("", status_code=204, summary="The supported features of tus")
-async def tell_about(parts: Parts) -> Response:
+async def upload_options(services: ServicesDep) -> Response:
     """Return the version, the extensions, the limits and the checksums."""
-    limits = {"Tus-Max-Size": str(parts.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
+    limits = {"Tus-Max-Size": str(services.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
     return Response(status_code=204, headers=_TUS_HEADERS | limits)
 
 
 @router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
 @declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # the last chunk is logged instead
-async def begin_upload(request: Request, parts: Parts) -> Response:
+async def begin_upload(request: Request, services: ServicesDep) -> Response:
     """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
 
     ``Upload-Metadata`` has its ``filename``, and optionally its ``group`` and the ``priority`` of its ingest.
@@ -94,19 +94,19 @@ async def begin_upload(request: Request, parts: Parts) -> Response:
         if (size or "transfer-encoding" in request.headers) and not with_chunk:
             raise WrongType(f"Send the first bytes as {CHUNK_TYPE}.")
         checksum = _checksum(request)
-        status = await parts.uploads.begin(announced)
+        status = await services.uploads.begin(announced)
         if with_chunk:
-            async with parts.uploads.writing(announced.id, 0, checksum=checksum) as writing:
+            async with services.uploads.writing(announced.id, 0, checksum=checksum) as writing:
                 await _write(body, writing, size)
-            status = await parts.uploads.status(announced.id)
+            status = await services.uploads.status(announced.id)
     location = {"Location": f"/api/v1/uploads/{announced.id}"}
     return Response(status_code=201, headers=location | _progress(status) | _trace_headers(status))
 
 
 @router.head("/{upload_id}", response_class=Response, summary="Offset of an upload")
-async def tell_offset(upload_id: str, parts: Parts) -> Response:
+async def upload_offset(upload_id: str, services: ServicesDep) -> Response:
     """Return ``Upload-Offset``, the number of bytes on disk."""
-    status = await parts.uploads.status(upload_id)
+    status = await services.uploads.status(upload_id)
     upload = status.announced
     length = {"Upload-Defer-Length": "1"} if upload.length is None else {"Upload-Length": str(upload.length)}
     metadata = {"Upload-Metadata": upload.metadata} if upload.metadata else {}
@@ -115,9 +115,9 @@ async def tell_offset(upload_id: str, parts: Parts) -> Response:
 
 
 @router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
-async def describe_upload(upload_id: str, parts: Parts) -> Response:
+async def describe_upload(upload_id: str, services: ServicesDep) -> Response:
     """Return the offset of an upload, and the id of its trace once it is complete."""
-    status = await parts.uploads.status(upload_id)
+    status = await services.uploads.status(upload_id)
     upload, ends_at = status.announced, status.ends_at
     return json_response(
         shapes.Upload(
@@ -133,7 +133,7 @@ async def describe_upload(upload_id: str, parts: Parts) -> Response:
 
 @router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
 @declares(audit="upload", unlogged_status=204, receives_trace=True)
-async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
+async def add_chunk(upload_id: str, request: Request, services: ServicesDep) -> Response:
     """Add the body at ``Upload-Offset``; the last chunk makes the trace that ``Tracedock-Trace`` names.
 
     The bytes of an interrupted chunk are kept, unless it has an ``Upload-Checksum``.
@@ -145,29 +145,29 @@ async def add_chunk(upload_id: str, request: Request, parts: Parts) -> Response:
         if offset is None:
             raise BadUpload("A chunk needs an `Upload-Offset`.")
         length, checksum = _number(request, "Upload-Length"), _checksum(request)
-        async with parts.uploads.writing(upload_id, offset, length=length, checksum=checksum) as writing:
+        async with services.uploads.writing(upload_id, offset, length=length, checksum=checksum) as writing:
             await _write(body, writing, announced_size(request))
-    status = await parts.uploads.status(upload_id)
+    status = await services.uploads.status(upload_id)
     return Response(status_code=204, headers=_progress(status) | _trace_headers(status))
 
 
 @router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for clients that can't send these")
 @declares(audit="upload", unlogged_status=204, receives_trace=True)
-async def do_otherwise(upload_id: str, request: Request, parts: Parts) -> Response:
+async def override_method(upload_id: str, request: Request, services: ServicesDep) -> Response:
     """Apply the method in ``X-HTTP-Method-Override``."""
     method = request.headers.get("x-http-method-override", "")
     if method == "PATCH":
-        return await add_chunk(upload_id, request, parts)
+        return await add_chunk(upload_id, request, services)
     if method == "DELETE":
-        return await end_upload(upload_id, parts)
+        return await end_upload(upload_id, services)
     raise BadUpload("`X-HTTP-Method-Override` is PATCH or DELETE.")
 
 
 @router.delete("/{upload_id}", status_code=204, summary="End an upload")
 @declares(audit="end upload")
-async def end_upload(upload_id: str, parts: Parts) -> Response:
+async def end_upload(upload_id: str, services: ServicesDep) -> Response:
     """Remove an incomplete upload; the trace of a complete one stays."""
-    await parts.uploads.end(upload_id)
+    await services.uploads.end(upload_id)
     return Response(status_code=204)
 
 
