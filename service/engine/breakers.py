@@ -130,7 +130,7 @@ class RequestBreakers:
 
 
 def pattern(statement: str) -> str:
-    """Return the beginning of SQL without what varies freely: literals, comments, spaces and case."""
+    """Return the beginning of SQL in lower case, without comments and spaces, and with ``?`` for each literal."""
     beginning = statement[:_PATTERN_CHARS].lower()
     return _LITERAL.sub(lambda match: "" if match[0][0] in "-/" or match[0].isspace() else "?", beginning)
 

@@ -1,4 +1,4 @@
-"""The interface of an engine: what sessions, the fleet and the relay need of the program that runs SQL.
+"""The interface of an engine, the program that runs SQL, for sessions, the fleet and the relay.
 
 To add another engine, implement `EngineDriver` and `Engine` in a folder of its own, and pass the driver to `Fleet` in
 `service.app`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
@@ -58,7 +58,7 @@ class LoadProgress:
 class PackedCells(Protocol):
     """Cells of some rows as their engine packs them; `service.engine.result` stores them and unpacks them for readers.
 
-    The cells stand in row order; the values of each type stand in the order of their cells.
+    The cells are in row order; the values of each type are in the order of their cells.
     """
 
     def types(self) -> npt.NDArray[np.uint8]:

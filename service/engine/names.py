@@ -1,7 +1,7 @@
 """The names in an engine: built-in names that no client may change, and the names that each client has created.
 
-All clients share one engine, and so one set of tables, views, indexes, functions and macros. A client that creates a
-name which another client has already gets a name of its own, and its SQL is rewritten accordingly from then on.
+All clients share one engine, and so one set of tables, views, indexes, functions and macros. If a client creates a
+name that another client has created before, it gets a substitute, and its SQL is rewritten from then on.
 """
 
 from collections.abc import Hashable, Iterable

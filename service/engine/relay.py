@@ -12,7 +12,7 @@ from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 REQUEST_MAX = 5 << 20
 """Largest size of a request in bytes."""
 FILE_PIECE_MAX = 33 << 20
-"""Largest size in bytes of a request from a UI that opens a file: it sends 32 MiB at a time, and needs an error."""
+"""Largest size in bytes of a request from a UI that opens a file; its pieces of 32 MiB must arrive to be refused."""
 
 
 async def ask(

@@ -52,7 +52,7 @@ class Exchange(Generic[ResponseT]):
         self._timer: asyncio.TimerHandle | None = None
 
     def set_deadline(self, timeout_s: float) -> None:
-        """Abandon the request after so many seconds, including the time in the queue."""
+        """Abandon the request after `timeout_s` seconds, including the time in the queue."""
         error = QueryTimeout(f"The query was stopped after {timeout_s:g} s.", timeout_s=timeout_s)
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self.abandon, error)
 

@@ -4,8 +4,8 @@ FINISH_FACTOR = 20
 """Limit of the processor time after the last byte, as a multiple of the time until then; 12 M events took 5 times."""
 
 ASLEEP_FACTOR, ASLEEP_CPU_S = 2, 1.0
-"""Conditions of an engine that is asleep: the load has waited for it for longer than this multiple of `stall_s`, and it
-has used less than this many seconds of processor time without progress."""
+"""Conditions for an engine to be asleep: the load has waited for it for longer than this multiple of `stall_s`, and
+since its last progress it has used less than this many seconds of processor time."""
 
 
 class StallDetector:

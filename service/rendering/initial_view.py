@@ -178,7 +178,7 @@ class _ShownEvents:
         return rows[kept[0] if kept else 0]
 
     def _unknown(self, reference: SliceReference) -> UnknownSlice:
-        """Return the error for a time at which no slice of that name begins; it names the nearest such slice."""
+        """Return the error for a time at which no slice of that name begins; the error has the nearest such slice."""
         nearest: tuple[int, int, int] | None = None  # distance, time and position
         for part in self._parts.read(_COLUMNS):
             matches = np.flatnonzero(_slices(part, {reference.name}.__contains__) & self._is_shown(part))

@@ -9,7 +9,7 @@ from service.streaming.scan.compiled import compiled
 from service.streaming.scan.nesting import grow_slices
 
 OTHER, SLICE, FLOW = 0, 1, 2
-"""Kinds of events: other events, which fit on any lane, slices, and ends of arrows, which go to their slice's lane."""
+"""Kinds of events: others, which fit on any lane; slices; and ends of arrows, which go to the lane of their slice."""
 
 SEARCH_MAX = 1 << 10  # lanes of a track to search for a slice; real work has fewer
 _NONE = -1

@@ -23,7 +23,7 @@ _LIMITED = ("counts", "processes", "threads", "devices", "streams", "steps", "ra
 
 
 def with_limited_lists(summary: Summary, columns: Path) -> Summary:
-    """Return the summary with limited lists, and write those that were cut to a file as a whole.
+    """Return the summary with limited lists; each list that was cut is written to a file in full.
 
     `totals` then has the complete lengths of the lists that were cut.
 

@@ -46,7 +46,7 @@ class Room:
 
         Args:
             more: number of bytes to be written.
-            linked: whether the bytes are already on the disk, so that they count for the quota but need no free space.
+            linked: whether the bytes are on the disk already; then they count towards the quota but take no free space.
             reserved_by: key of the reservation that the bytes belong to.
         """
         reserved = self.reserved(excluding=reserved_by) if more else 0

@@ -38,7 +38,7 @@ def plain_name(name: str) -> str:
 class Upload:
     """An upload: `write` each piece, then `keep` the upload.
 
-    Leaving the ``with`` block without `keep`, or by an error, removes the bytes.
+    Leaving the ``with`` block without `keep`, or with an error, removes the bytes.
 
     Args:
         folder: the data folder.
