@@ -39,7 +39,7 @@ class Fleet:
         max_engines: engines that may run at the same time.
         idle_s: seconds after which an unused engine is closed.
         memory_bytes: memory for all engines together; a share of the machine's by default.
-        crashes_max: crashes within ten minutes after which a load, or similar statements, are refused.
+        crashes_max: number of crashes within ten minutes from which on a load, or similar statements, are refused.
     """
 
     def __init__(

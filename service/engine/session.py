@@ -490,7 +490,7 @@ class Session:
             return
         if self._engine is None:
             raise RuntimeError("requests are executed only once the engine runs")
-        self._was_leaking = self.leaks  # a leak from earlier statements, which would be the cause of a crash
+        self._was_leaking = self.leaks  # by earlier statements, which would then be the cause of a crash
         self._current, exchange.started = exchange, True
         interrupting = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
         try:

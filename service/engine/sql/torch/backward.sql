@@ -2,7 +2,7 @@
 
 INCLUDE PERFETTO MODULE torch.nesting;
 
--- Ops with a sequence number. Ops of the backward pass also have the thread of their forward op.
+-- Ops with a sequence number. Ops of the backward pass also have the argument `Fwd thread id`.
 CREATE OR REPLACE PERFETTO TABLE _torch_sequence AS
 SELECT
   h.id,

@@ -159,7 +159,7 @@ JOIN typed AS y USING (arg_set_id, input)
 WHERE t.elements > 0
 ORDER BY t.arg_set_id;
 
--- The total elements and bytes of all inputs of an annotation, with the type of the first input.
+-- The elements and the bytes of all inputs of an annotation together, with the type of the first input.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_inputs AS
 SELECT
   i.arg_set_id,

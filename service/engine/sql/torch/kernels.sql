@@ -104,7 +104,7 @@ FROM candidate
 GROUP BY id
 ORDER BY id;
 
--- Work of GPUs with the call that launched it, and the op, External id and step of that call.
+-- Work of GPUs with the call that launched it, and with its op, External id and step.
 CREATE OR REPLACE PERFETTO TABLE _torch_launched AS
 SELECT
   w.id,
