@@ -95,7 +95,7 @@ class _ShownEvents:
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def selected(self) -> InitialView:
-        """Return the view on the selection's window and steps; that on the whole timeline if there are neither."""
+        """Return the view on the selection's window and steps, or on the whole timeline if it has neither."""
         bounds, around = self._summary.bounds, self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return InitialView()

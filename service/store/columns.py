@@ -125,7 +125,7 @@ def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
-    """Return the events with a column ``rank``, that of their process; null if the process has no rank."""
+    """Return the events with a column ``rank``: the rank of the event's process, or null if it has none."""
     pids = np.array(sorted(ranks))
     values = np.array([ranks[pid] for pid in pids.tolist()])
     of_events = events["pid"].fill_null(_UNTIMED).to_numpy()

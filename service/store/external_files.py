@@ -54,6 +54,6 @@ def open_unchanged(path: Path, mark: str) -> int:
 
 
 def check_unchanged(file: int, mark: str) -> None:
-    """Raise `OriginalChanged` if the mark of an open file has changed."""
+    """Raise `OriginalChanged` if an open file no longer has the mark."""
     if mark_of(os.fstat(file)) != mark:
         raise OriginalChanged("The file was changed after it became a trace.")

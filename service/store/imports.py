@@ -58,8 +58,8 @@ class File:
 
     Attributes:
         mark: mark by which changes of the file are detected; see `service.store.external_files`.
-        trace: id of the trace that the file became; None if it became none.
-        why: the reason if the file became no trace.
+        trace: id of the trace that the file became, or None.
+        why: the reason if the file did not become a trace.
     """
 
     path: str
