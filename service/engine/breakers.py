@@ -1,6 +1,7 @@
-"""Circuit breakers: recent crashes of engines by cause, which is a load, a statement or a client.
+"""Circuit breakers: count recent crashes of engines by their cause, which is a load, a statement or a client.
 
-A cause of too many crashes is refused for a while. A trace whose engine crashed on a statement stays available.
+A load, statement or client that caused too many crashes is refused for a while. A trace whose engine crashed on a
+statement stays available.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ class CircuitBreaker:
         self._last_errors[cause] = error
 
     def count(self, cause: Hashable) -> int:
-        """Return the number of recent crashes, at most `crashes_max`."""
+        """Return the number of recent crashes with this cause, at most `crashes_max`."""
         since = time.monotonic() - WINDOW_S
         times = self._times.get(cause, ())
         if times and times[-1] < since:
@@ -86,7 +87,7 @@ def load_refused(crashes: int, wait_s: int, last: TracedockError) -> EngineFaile
 
 
 class RequestBreakers:
-    """Circuit breakers for engines that had loaded their trace, by statement and by client.
+    """Circuit breakers for requests that crash engines after the load, by statement and by client.
 
     A statement is refused after the first crash on its exact text, and after `crashes_max` crashes on statements that
     differ from it only in literals, comments and spaces. A client is refused after `CLIENT_FACTOR` times as many.
@@ -108,11 +109,11 @@ class RequestBreakers:
             self._clients.record(owner, error)
 
     def admit(self, exchange: AnyExchange) -> None:
-        """Admit a request, or raise why not.
+        """Raise an error if a request must not run.
 
         Raises:
-            ClientBlocked: its client has crashed too many engines.
-            StatementBlocked: it, or similar statements, have crashed engines.
+            ClientBlocked: the request's client has crashed too many engines.
+            StatementBlocked: the statement, or similar ones, have crashed engines.
         """
         self.check_client(exchange.owner)
         if self._patterns.any or self._texts.any:
@@ -129,7 +130,7 @@ class RequestBreakers:
 
 
 def pattern(statement: str) -> str:
-    """Return the beginning of SQL without what varies freely: literals, comments, spaces and case."""
+    """Return the beginning of SQL in lower case, without comments and spaces, and with ``?`` for each literal."""
     beginning = statement[:_PATTERN_CHARS].lower()
     return _LITERAL.sub(lambda match: "" if match[0][0] in "-/" or match[0].isspace() else "?", beginning)
 

@@ -31,7 +31,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Check Python, engine, UI and data folder, and load a trace of one event; fetches and changes nothing."""
+    """Check Python, engine, UI and data folder, and load a trace of one event; downloads and changes nothing."""
     driver = TraceProcessorDriver(settings)
     engine = _installed("engine", driver.binary)
     findings = [

@@ -1,7 +1,7 @@
-"""The interface of an engine: what sessions, the fleet and the relay need of the program that runs SQL.
+"""The interface of an engine, the program that runs SQL, for sessions, the fleet and the relay.
 
-Another engine is one folder that implements `EngineDriver` and `Engine`, and one line in `service.app` that passes its
-driver to `Fleet`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
+To add another engine, implement `EngineDriver` and `Engine` in a folder of its own, and pass the driver to `Fleet` in
+`service.app`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Hashable, Sequence
@@ -20,7 +20,7 @@ ResponseT_co = TypeVar("ResponseT_co", covariant=True)
 
 
 class BadFrame(ValueError):
-    """The bytes are no RPC stream, or a frame is larger than its limit."""
+    """The bytes are not an RPC stream, or a frame is larger than its limit."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class EngineVersion:
 
 @dataclass(frozen=True)
 class LoadProgress:
-    """How far an engine is with its document.
+    """The progress of an engine's load.
 
     Attributes:
         loaded_bytes: bytes of the document that the engine has taken.
         is_fed: whether the engine has received the whole document.
         is_loaded: whether the engine has loaded the whole document.
-        waited_s: seconds since the load waits for the engine; 0 while it waits for its source.
+        waited_s: seconds for which the load has waited for the engine; 0 while it waits for its source.
     """
 
     loaded_bytes: int = 0
@@ -58,7 +58,7 @@ class LoadProgress:
 class PackedCells(Protocol):
     """Cells of some rows as their engine packs them; `service.engine.result` stores them and unpacks them for readers.
 
-    The cells stand in row order; the values of each type stand in the order of their cells.
+    The cells are in row order; the values of each type are in the order of their cells.
     """
 
     def types(self) -> npt.NDArray[np.uint8]:
@@ -91,7 +91,7 @@ class QueryResponse:
     Attributes:
         columns: names of the result's columns, in the first response that has them; else empty.
         batches: rows of the result.
-        error: why the query failed; then there are no rows.
+        error: the error of a failed query, which has no rows; else None.
     """
 
     columns: Sequence[str] = ()
@@ -112,11 +112,11 @@ class Engine(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether the engine has not ended, as far as is known. `WarmEngine` checks it before it returns the engine."""
+        """Whether the engine is running, as far as is known. `WarmEngine` checks it before it returns the engine."""
 
     @property
     def progress(self) -> LoadProgress:
-        """How far the load is. The session reads it to report progress and to detect stalled loads."""
+        """Progress of the load. The session reads it to report progress and to detect stalled loads."""
 
     async def version(self) -> EngineVersion:
         """Return the engine's version; called before the engine has a trace."""
@@ -152,7 +152,7 @@ class Engine(Protocol):
         """
 
     def limit_memory(self, max_bytes: int) -> None:
-        """Let larger allocations fail from now on, where the system can. The fleet calls it before the load."""
+        """Make allocations beyond `max_bytes` fail, where the system can. The fleet calls it before the load."""
 
     def interrupt(self) -> None:
         """Stop the running statement, which then responds with an error; harmless when none runs.
@@ -167,17 +167,17 @@ class Engine(Protocol):
         """Wait until the engine has ended. The session waits for it in a task, to notice a crash."""
 
     async def failure(self) -> EngineFailed:
-        """Return how and why the engine ended; an engine that still runs is ended first.
+        """Return an error that describes how and why the engine ended; an engine that still runs is killed first.
 
         The error's ``exit_status`` is that of the process, if there is one.
         """
 
     async def stop(self, grace_s: float) -> None:
-        """End the engine gracefully, then by force; `grace_s` is the time for each step."""
+        """End the engine gracefully, then by force; `grace_s` is the time in seconds for each step."""
 
 
 class Request(Protocol[ResponseT_co]):
-    """A request to an engine, as a session handles it: checked, scheduled, then sent."""
+    """A request to an engine. A session checks it, schedules it, then sends it."""
 
     @property
     def statement(self) -> str:
@@ -200,18 +200,18 @@ class RpcRequest(Request[bytes], Protocol):
 
     @property
     def continues_stream(self) -> bool:
-        """Whether the client numbered the request as a later one than its first."""
+        """Whether the request's number shows that the client sent earlier requests, perhaps on another connection."""
 
     def local_response(self, version: EngineVersion, trace_name: str) -> bytes | None:
         """Return the response to a request that must not reach the engine; None for all others.
 
         Args:
-            version: of the engine.
+            version: the engine's version.
             trace_name: the name under which the UI offers the trace.
         """
 
     def error_response(self, error: TracedockError) -> bytes | None:
-        """Return the last response, which carries an error; None if responses to such requests have no place for it."""
+        """Return the last response, with an error; None if responses to such requests have no field for errors."""
 
 
 class FrameReader(Protocol):
@@ -232,7 +232,7 @@ class RpcCodec(Protocol):
         """Return a reader of messages of at most `max_bytes`."""
 
     def frame(self, message: bytes) -> bytes:
-        """Return a message as it stands in the stream."""
+        """Return a message as a frame of the stream."""
 
     def request(self, message: bytes) -> RpcRequest:
         """Parse a request; raises `BadFrame`."""

@@ -1,4 +1,4 @@
-"""All engines: one for each trace in use, within a limit on their number and a budget of memory."""
+"""The fleet of engines: one for each trace or selection in use, with limits on their number and their memory."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ from service.trace.selection import Selection
 log = logging.getLogger(__name__)
 
 MAINTENANCE_EVERY_S = 1.0
-LEAK_IDLE_S = 60.0  # an engine that has grown keeps the tables of its clients for this time after the last request
+LEAK_IDLE_S = 60.0  # after the last request; until then a grown engine keeps the tables of its clients
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
 STALL_TOLERANCE_S = 5.0
 """Seconds after which a stalled load makes room for other loads."""
-RESTARTS_MAX = 100  # that are counted
+RESTARTS_MAX = 100  # largest number of restarts that is counted
 
 
 class Fleet:
@@ -39,7 +39,7 @@ class Fleet:
         max_engines: engines that may run at the same time.
         idle_s: seconds after which an unused engine is closed.
         memory_bytes: memory for all engines together; a share of the machine's by default.
-        crashes_max: crashes of engines on one load, or on similar statements, within ten minutes.
+        crashes_max: number of crashes within ten minutes from which on a load, or similar statements, are refused.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Fleet:
         Args:
             settings: the settings.
             driver: the kind of engine.
-            scratch: the folder of large results.
+            scratch: the folder for large results.
             room: limits the data folder.
         """
         limits = EngineLimits(
@@ -208,8 +208,8 @@ class Fleet:
     def _evictions(self, needed_bytes: int, client: Hashable) -> list[Session]:
         """Return the sessions to close so that there is room for a client's load; raises `EngineUnavailable`.
 
-        Idle sessions go first, those idle longest before others; then stalled loads; then loads of a client that has
-        more engines than this client would have.
+        Idle sessions go first, the longest idle one before the others. Next are stalled loads, then loads of a client
+        that has more engines than this client would have.
         """
         running = [session for session in self._sessions.values() if not session.over]
         held, count, evicted = sum(session.held_bytes for session in running), len(running), list[Session]()
@@ -224,7 +224,7 @@ class Fleet:
         return evicted
 
     def _evict(self, session: Session) -> None:
-        """Close a session to make room for another; those that wait for its load get the reason."""
+        """Close a session to make room for another; clients that wait for its load receive the reason."""
         if session.stalled_s > STALL_TOLERANCE_S:
             error: EngineError = session.stuck(f"{session.stalled_s:.0f} s while others waited")
             for key in [key for key, other in self._sessions.items() if other is session]:
@@ -304,7 +304,7 @@ class Fleet:
         return task
 
     async def _maintain(self) -> None:
-        """Close engines that are idle for long or leak, and keep all engines within their memory."""
+        """Close engines that have been idle for long, sooner if they leak, and enforce the memory budget."""
         while True:
             await asyncio.sleep(min(self._idle_s / 4, MAINTENANCE_EVERY_S))
             for session in self.sessions():
@@ -317,9 +317,9 @@ class Fleet:
             await self._keep_within_budget()
 
     async def _keep_within_budget(self) -> None:
-        """If engines have grown beyond the budget, close an idle one, or kill the one that has grown most."""
+        """Above the budget, close the warm engine or an idle one, or kill the one furthest above its prediction."""
         if self.held_bytes <= self.budget_bytes or self._closing or any(other.ending for other in self.sessions()):
-            return  # an engine that ends frees its memory only after a while; until then no other has to go
+            return  # an ending engine frees its memory only after a while; until then, close no other
         if self._warm.memory_bytes:
             await self._warm.close()
             return
@@ -342,7 +342,10 @@ def _longest_stalled(sessions: list[Session]) -> Session | None:
 
 
 def _load_beyond_share(sessions: list[Session], client: Hashable) -> Session | None:
-    """Return the last load of the client with most engines, if that client then still has as many as the other gets."""
+    """Return the newest load of the client with the most engines, or None.
+
+    After an eviction, that client must have at least as many engines as the client that the load makes room for.
+    """
     engines = Counter(session.load.client for session in sessions)
     loads = [session for session in sessions if session.state in (SessionState.WAITING, SessionState.LOADING)]
     surplus = [session for session in loads if engines[session.load.client] > engines[client] + 1]

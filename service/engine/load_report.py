@@ -1,11 +1,11 @@
-"""The report on a load: what the trace's document held, compared with what the engine has."""
+"""The report on a load: the events in the trace's document, compared with those in the engine."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class EventCount:
-    """How many events of a kind the engine should have, and how many it has."""
+    """The expected and the actual number of events of one kind in the engine."""
 
     expected: int
     engine: int
@@ -50,16 +50,16 @@ class ImporterIssue:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What an engine shows of a trace. The API serves these fields as they are.
+    """The report on how completely an engine shows a trace. The API serves these fields as they are.
 
     Attributes:
         complete: whether nothing is missing.
         events: events that can be shown.
         shown: events that the engine shows.
         slices: slices in the document and in the engine.
-        flows: flow arrows, likewise.
-        counters: values of counters, likewise.
-        base_ns: the time in the trace's own clock that is the engine's 0.
+        flows: flow arrows in the document and in the engine.
+        counters: values of counters in the document and in the engine.
+        base_ns: the time on the trace's own clock at which the engine's time is 0.
         lanes: lanes beyond the first of each track.
         notes: events that are shown differently, or not at all.
         stats: complaints of the engine's importer.

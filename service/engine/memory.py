@@ -10,22 +10,22 @@ Measured on v54.0: 320 for 12 M events of a real trace with all arguments, 430 t
 
 LIMIT_FACTOR = 1.5
 LIMIT_MIN_BYTES = 512 << 20
-_LEARN_MIN_EVENTS = 100_000  # of smaller traces, the engine's own size hides that of the events
-_WEIGHT = 0.3  # of a new load against all earlier ones
+_LEARN_MIN_EVENTS = 100_000  # in smaller traces, the engine's own size hides the size of the events
+_WEIGHT = 0.3  # weight of a new load against all earlier ones
 
 
 class MemoryModel:
     """Predicts the memory of a load, and learns from each load."""
 
     def __init__(self) -> None:
-        self._ratio = dict.fromkeys(PER_EVENT, 1.0)  # measured memory as a multiple of what the constants say
+        self._ratio = dict.fromkeys(PER_EVENT, 1.0)  # measured memory as a multiple of `PER_EVENT`
 
     def predict(self, args: str, events: int) -> int:
-        """Return the bytes that a load of so many events, with these of their arguments, takes at its peak."""
+        """Return the expected peak memory in bytes of a load; `args` is the key in `PER_EVENT`."""
         return BASE_BYTES + int(PER_EVENT[args] * self._ratio[args] * events)
 
     def learn(self, args: str, events: int, peak_bytes: int, *, killed: bool = False) -> None:
-        """Learn from the peak of a load; a load that was `killed` for its size would have taken more."""
+        """Learn from the peak memory of a load; a load that was `killed` for its size would have taken more."""
         if events < _LEARN_MIN_EVENTS or not peak_bytes:
             return
         measured = min(max((peak_bytes - BASE_BYTES) / (PER_EVENT[args] * events), 0.2), 5.0)
@@ -34,5 +34,5 @@ class MemoryModel:
 
 
 def memory_limit(predicted_bytes: int, budget_bytes: int) -> int:
-    """Return the size at which an engine is ended; it exceeds the prediction, for queries take memory, too."""
+    """Return the memory in bytes at which an engine is killed; above the prediction, since queries take memory, too."""
     return min(max(int(predicted_bytes * LIMIT_FACTOR), LIMIT_MIN_BYTES), budget_bytes)

@@ -1,7 +1,7 @@
 """The names in an engine: built-in names that no client may change, and the names that each client has created.
 
-All clients share one engine, and so one set of tables, views, indexes, functions and macros. A client that creates a
-name which another client has already gets a name of its own, and its SQL is rewritten accordingly from then on.
+All clients share one engine, and so one set of tables, views, indexes, functions and macros. If a client creates a
+name that another client has created before, it gets a substitute, and its SQL is rewritten from then on.
 """
 
 from collections.abc import Hashable, Iterable
@@ -11,7 +11,7 @@ from service.engine.tokens import Kind, Token, folded
 
 RESERVED_PREFIXES = ("__intrinsic_", "_torch_", "_client", "pragma_", "sqlite_")
 NAMES_MAX = 200_000  # in one engine: they take some 40 MB
-_PERMANENT = ("FUNCTION", "INDEX", "MACRO")  # these can't be dropped, or not by their name alone
+_PERMANENT = ("FUNCTION", "INDEX", "MACRO")  # kinds that can't be dropped, or not by the name alone
 SCHEMAS = ("main", "temp")
 LISTED = """
 SELECT name FROM sqlite_master UNION SELECT name FROM sqlite_temp_master
@@ -32,7 +32,7 @@ class Change(Enum):
 
 
 class Names:
-    """The owners of the names in one engine; names are in lower case, and all kinds of objects share them.
+    """The owners of the names in one engine; names are in lower case, and all kinds of objects share one namespace.
 
     Args:
         built_in: names that no client may change.
@@ -41,9 +41,9 @@ class Names:
     def __init__(self, built_in: Iterable[str] = ()) -> None:
         self._built_in = set(built_in)
         self._owners: dict[str, Hashable] = {}
-        self._aliases: dict[Hashable, dict[str, str]] = {}  # by client: its substitutes for names of other clients
+        self._aliases: dict[Hashable, dict[str, str]] = {}  # by client: substitutes for the names of other clients
         self._kinds: dict[str, str] = {}  # by name in the engine
-        self._numbers: dict[Hashable, int] = {}  # of clients that have aliases
+        self._numbers: dict[Hashable, int] = {}  # by client, if it has aliases
         self._clients = 0
 
     def protect(self, names: Iterable[str]) -> None:
@@ -51,13 +51,13 @@ class Names:
         self._built_in.update(map(folded, names))
 
     def claim(self, name: str, change: Change, client: Hashable, kind: str = "") -> str | None:
-        """Make a name the client's own; returns the reason if the client can't change it.
+        """Claim a name for a client; returns None, or the reason why the client can't change the name.
 
         Args:
             name: in lower case.
             change: what the client does to it.
             client: the connection that asks.
-            kind: the kind of object that the name then has: `TABLE`, `VIEW`…
+            kind: the kind of object that the statement creates, such as `TABLE` or `VIEW`; empty if it creates none.
         """
         if change is Change.INDEX and self._is_built_in(name):
             return None
@@ -85,7 +85,10 @@ class Names:
         return aliases
 
     def left_by(self, client: Hashable) -> dict[str, str]:
-        """Return the tables and views of a client that has left, each with the statement that drops it: views first."""
+        """Return the statements that drop the tables and views of a client that has left, by name, views first.
+
+        Names of the client that no longer have an object are released.
+        """
         aliases = self._aliases.pop(client, {})
         self._numbers.pop(client, None)
         names = [*aliases.values(), *(name for name, owner in self._owners.items() if owner == client)]
@@ -125,5 +128,5 @@ def _quoted(name: str) -> str:
 
 
 def _is_column(tokens: list[Token], index: int) -> bool:
-    """Return whether a name follows a point that does not follow a schema."""
+    """Return whether the name at `index` is a column: a dot precedes it, and no schema precedes the dot."""
     return index > 1 and tokens[index - 1].text == "." and tokens[index - 2].name not in SCHEMAS

@@ -10,9 +10,9 @@ from service.engine.session import Session
 from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 
 REQUEST_MAX = 5 << 20
-"""Bytes of a request."""
+"""Largest size of a request in bytes."""
 FILE_PIECE_MAX = 33 << 20
-"""Bytes of a request of a UI that opens a file: it sends 32 MiB at a time, and must learn why it is refused."""
+"""Largest size in bytes of a request from a UI that opens a file; its pieces of 32 MiB must arrive to be refused."""
 
 
 async def ask(
@@ -20,18 +20,19 @@ async def ask(
 ) -> AsyncGenerator[bytes]:
     """Schedule a request and yield the responses; the request is abandoned when the caller closes the generator.
 
-    An error of the request alone, such as its deadline, is yielded as a response if responses have a place for it.
+    An error that concerns only the request, such as a timeout, is yielded as the last response if the responses to such
+    requests have a field for errors.
 
     Args:
         session: the session to ask.
         request: the request.
         client: the connection that asks; clients take turns.
-        bulk: whether requests of UIs go first.
+        bulk: whether the request lets requests of UIs go first.
         owner: the identity of the client; see `Exchange`.
 
     Raises:
         EngineFailed: the engine ended, or the caller reads so slowly that a limit of `ResponseBuffers` is exceeded.
-        EngineError: any other error of a request whose responses have no place for it.
+        TracedockError: any other error of a request whose responses have no field for errors.
     """
     responses: asyncio.Queue[bytes | TracedockError | None] = asyncio.Queue()
 
@@ -74,7 +75,7 @@ class Relay:
         owner: the identity of the client; see `Exchange`.
         trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask the user.
         resumable: whether the client may continue a stream that it began on an earlier connection.
-        request_max: bytes of a request.
+        request_max: largest size of a request in bytes.
 
     Raises:
         RequestRefused: UIs can't attach to the session's engine.
@@ -106,12 +107,12 @@ class Relay:
         return self._frames.unfinished_bytes
 
     async def answers(self, data: bytes) -> AsyncGenerator[bytes]:
-        """Yield the frames that answer the requests which `data` completes.
+        """Yield the response frames of each request that `data` completes.
 
         Raises:
             BadFrame: the client breaks the protocol.
             EngineFailed: the engine ended.
-            RequestRefused: the client continues an earlier stream without permission.
+            RequestRefused: the client continues an earlier stream, which is not allowed here.
         """
         for message in self._frames.feed(data):
             request = self._codec.request(message)
@@ -126,7 +127,7 @@ class Relay:
                     yield self._codec.frame(response)
 
     def _check_continuity(self, request: RpcRequest) -> None:
-        """Refuse a connection whose first request continues an earlier stream, as a UI does that reconnects."""
+        """Refuse a connection whose first request continues an earlier stream, as after a UI's reconnection."""
         if request.continues_stream and not self._may_continue:
             raise RequestRefused("The connection to the trace was lost. Reload this tab.")
         self._may_continue = True

@@ -1,4 +1,4 @@
-"""Memory and processor time of processes and of the machine; read from Linux, unknown elsewhere."""
+"""Memory and processor time of processes, which only Linux reports, and the memory of the machine."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class ResourceUsage:
-    """What a process uses: its memory now and at its peak, in bytes, and its processor time, in seconds."""
+    """Resource usage of a process: its memory now and at its peak in bytes, its processor time in seconds."""
 
     resident_bytes: int
     peak_bytes: int
@@ -20,7 +20,7 @@ class ResourceUsage:
 
 
 def resource_usage(pid: int) -> ResourceUsage | None:
-    """Return what a process uses; None if it has ended, or the system has no data."""
+    """Return the resource usage of a process; None if the process has ended or the system has no data."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -34,7 +34,7 @@ def resource_usage(pid: int) -> ResourceUsage | None:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory of the machine, or of the container if its limit is lower."""
+    """Return the memory of the machine in bytes, or the limit of the container if that is lower."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # "max" stands for no limit

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 BUFFER_MAX = 256 << 20
-"""Bytes of one response that wait for their client."""
+"""Largest number of unread bytes of one response."""
 BUFFERS_MAX = 512 << 20
-"""Bytes of all responses that wait for their clients; beyond it, the largest buffer overflows."""
+"""Largest number of unread bytes of all responses together; beyond it, the largest buffer overflows."""
 
 
 class ResponseBuffers:
@@ -40,7 +40,7 @@ class ResponseBuffers:
 
 
 class ResponseBuffer:
-    """The size of what waits for one client; made by `ResponseBuffers.open`."""
+    """The size of one client's unread response; created by `ResponseBuffers.open`."""
 
     def __init__(self, buffers: ResponseBuffers, on_overflow: Callable[[], None]) -> None:
         self._buffers = buffers
@@ -49,7 +49,7 @@ class ResponseBuffer:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Count more bytes; returns whether to keep them."""
+        """Count more bytes; returns False if the buffer is closed, so that the caller drops them."""
         if not self._closed:
             self.size += size
             self._buffers.grow(self, size)
@@ -67,7 +67,7 @@ class ResponseBuffer:
         self._on_overflow()
 
     def close(self) -> None:
-        """Count no bytes of this buffer any more."""
+        """Stop counting the bytes of this buffer."""
         if not self._closed:
             self._closed = True
             self._buffers.remove(self)

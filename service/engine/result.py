@@ -29,7 +29,7 @@ Places = npt.NDArray[np.int32]
 
 
 class Batch:
-    """Some rows of a result.
+    """A batch of rows of a result.
 
     Args:
         cells: the rows' cells, as the engine packs them.
@@ -74,7 +74,7 @@ class Batch:
         return self._cells.blobs()
 
     def places(self, kind: int, values: int) -> Places:
-        """Return for each cell, row by row, the index of its value among the values of a type; -1 for other types.
+        """Return an array of rows by columns: each cell's index among the values of one type, or -1 for other types.
 
         Args:
             kind: the type.
@@ -113,9 +113,9 @@ class Result:
 
     Args:
         limit: rows to keep; None keeps all.
-        max_bytes: the largest result, as the engine packs it.
+        max_bytes: largest size of the result in bytes, as the engine packs it.
         on_enough: called once when the result needs no more rows.
-        budget: of all results on disk; unlimited by default.
+        budget: the budget for all results on disk; unlimited by default.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Result:
             raise self.error
 
     def column_types(self) -> list[frozenset[int]]:
-        """Return the cell types other than NULL of each column; final when done."""
+        """Return the cell types other than NULL of each column; more may follow until the result is done."""
         return [frozenset(kinds - {NULL}) for kinds in self._kinds]
 
     async def follow(self) -> AsyncIterator[Batch]:
@@ -228,7 +228,7 @@ class Result:
                 await self._changed.wait()
 
     def abandon(self) -> None:
-        """Stop the query if it still runs, for its client has left."""
+        """Stop the query if it still runs, since its rows are no longer needed."""
         if not self.done:
             self._stop()
 

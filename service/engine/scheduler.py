@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from service.engine.engine import Engine, Request
 from service.trace.errors import EngineBusy, QueryTimeout, TracedockError
 
-BULK_AFTER = 8  # requests of UIs in a row, after which one of bulk SQL is served
+BULK_AFTER = 8  # requests of UIs in a row, after which one bulk request is served
 RETRY_AFTER_S = 1
 
 ResponseT = TypeVar("ResponseT")
@@ -25,7 +25,7 @@ class Exchange(Generic[ResponseT]):
         deliver: called with each response.
         on_end: called exactly once after the last response, with the error if there is one.
         client: the connection that asks; clients take turns.
-        bulk: whether requests of UIs go first.
+        bulk: whether the request lets requests of UIs go first.
         owner: the identity of the client, which is the same on all its connections.
     """
 
@@ -52,12 +52,12 @@ class Exchange(Generic[ResponseT]):
         self._timer: asyncio.TimerHandle | None = None
 
     def set_deadline(self, timeout_s: float) -> None:
-        """Abandon the request after so many seconds, including the time in the queue."""
+        """Abandon the request after `timeout_s` seconds, including the time in the queue."""
         error = QueryTimeout(f"The query was stopped after {timeout_s:g} s.", timeout_s=timeout_s)
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self.abandon, error)
 
     def abandon(self, reason: TracedockError | None = None) -> None:
-        """Drop the request if it waits; interrupt the engine's work on it if it runs."""
+        """Drop the request if it waits; if it runs, let the session interrupt the engine."""
         self._reason = self._reason or reason
         self.abandoned.set()
         if not self.started:
@@ -87,7 +87,7 @@ class RequestScheduler:
     """The requests that wait for one engine.
 
     Args:
-        capacity: requests that may wait.
+        capacity: largest number of waiting requests.
     """
 
     def __init__(self, capacity: int) -> None:

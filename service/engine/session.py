@@ -24,7 +24,7 @@ from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
 
-INTERRUPT_EVERY_S = 0.2  # an interrupt that arrives before the statement begins has no effect, so it is repeated
+INTERRUPT_EVERY_S = 0.2  # interrupts are repeated: one that arrives before the statement begins has no effect
 INTERRUPT_TIMEOUT_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
@@ -48,13 +48,13 @@ class EngineLimits:
 
     Args:
         load_timeout_s: seconds in which the engine must have loaded its trace.
-        stop_s: grace of each step when the engine is stopped.
-        max_result_bytes: size of the largest result.
-        spool: bytes of all results on disk.
+        stop_s: seconds of grace for each step of stopping the engine.
+        max_result_bytes: size of the largest result in bytes.
+        spool: the budget for all results on disk.
         stall_s: processor seconds that a load may use without progress.
         ui_timeout_s: deadline of requests that have none of their own: those of UIs and of Perfetto's client.
-        queue: requests that may wait.
-        response_buffers: bytes of all responses that clients have not read.
+        queue: largest number of waiting requests.
+        response_buffers: the limits on responses that clients have not read.
     """
 
     load_timeout_s: float
@@ -72,12 +72,12 @@ class Load:
     """The trace, or the part of a trace, that an engine loads.
 
     Args:
-        trace_id: the trace.
-        source: yields its document.
+        trace_id: the id of the trace.
+        source: yields the document of the trace.
         selection: the selected part; None for the whole trace.
         args: which arguments of events the document has: `all`, `essential` or `none`.
         events: number of events.
-        after_load: called once the engine has loaded the document, before clients may ask.
+        after_load: called once the engine has loaded the document, before requests of clients run.
         client: the identity of the client that asked for the load.
     """
 
@@ -111,11 +111,11 @@ class Query:
 
 
 class Session:
-    """An engine on a trace.
+    """A session: one engine that loads one trace and then serves requests.
 
     Args:
         load: the trace.
-        start: returns the engine once there is room for it.
+        start: starts the engine once there is room for it, and returns it.
         limits: the engine's limits.
         rpc: the protocol in which UIs speak with the engine; None if they can't.
         predicted_bytes: memory that the load is expected to take.
@@ -171,7 +171,7 @@ class Session:
 
     @property
     def trace_id(self) -> str:
-        """The trace."""
+        """The id of the trace."""
         return self.load.trace_id
 
     @property
@@ -195,7 +195,7 @@ class Session:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the engine received a piece of the document that it has not taken; 0 once it has all pieces."""
+        """Seconds since the engine received a piece of the document that it has not read; 0 once it has all pieces."""
         progress = self._progress
         return progress.waited_s if self.state is SessionState.LOADING and not progress.is_fed else 0.0
 
@@ -214,13 +214,13 @@ class Session:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that the engine was seen to take."""
+        """The largest memory of the engine in bytes that the system has reported; None if it has not."""
         _ = self.memory_bytes
         return self._peak_bytes or None
 
     @property
     def held_bytes(self) -> int:
-        """Memory to count for the session: what its engine takes, and at least the prediction until it has loaded."""
+        """Memory that counts for the session: that of its engine, but at least the prediction until it has loaded."""
         if self.gone:
             return 0
         memory = self.memory_bytes
@@ -251,7 +251,7 @@ class Session:
 
     @property
     def ending(self) -> bool:
-        """Whether the engine is being ended, and may take memory until then."""
+        """Whether the engine is being stopped; it may take memory until it has ended."""
         return not self.gone and (self.over or self._kill_reason is not None)
 
     @property
@@ -271,7 +271,7 @@ class Session:
         """Wait until the trace is loaded; returns False if it still loads after `within_s` seconds.
 
         Raises:
-            TracedockError: the session is over, and why.
+            TracedockError: the session is over; the error says why.
         """
         self._waiters += 1
         try:
@@ -285,7 +285,7 @@ class Session:
         return self._settled.is_set()
 
     async def version_known(self, within_s: float) -> None:
-        """Wait until the engine has reported its version, which it does before it loads; at most `within_s` seconds."""
+        """Wait at most `within_s` seconds until the engine has reported its version, which it does before it loads."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._version_known.wait()
@@ -309,7 +309,7 @@ class Session:
 
         Args:
             exchange: the request.
-            trusted: whether the service itself asks, whose SQL is not checked.
+            trusted: whether the request is the service's own, so that its SQL is not checked.
         """
         self._last_used = time.monotonic()
         try:
@@ -327,7 +327,7 @@ class Session:
         self._drop_next(self.names.left_by(client))
 
     def _drop_next(self, drops: dict[str, str]) -> None:
-        """Run the first statement, then the others one by one, so that they take one place in the queue."""
+        """Run the first statement, then the others one by one, so that they take only one place in the queue."""
         if self.over or not drops:
             return
         name = next(iter(drops))
@@ -348,7 +348,7 @@ class Session:
 
         Args:
             sql: one or more statements; the last one's rows are the result.
-            limit: rows to keep; the engine is stopped beyond them.
+            limit: rows to keep; the query is stopped when there are more.
             timeout_s: seconds until the query is stopped, including the time in the queue.
             client: the connection that asks; clients take turns.
             owner: the identity of the client; see `Exchange`.
@@ -387,7 +387,7 @@ class Session:
 
         def end(error: TracedockError | None) -> None:
             if result.truncated:
-                result.error = None  # the engine reports our own interrupt
+                result.error = None  # the engine's error reports our own interrupt
             result.finish(error or result.error)
 
         exchange = Exchange(Query(sql), deliver, end, client=client, owner=owner)
@@ -437,7 +437,7 @@ class Session:
 
     def _fail(self, error: TracedockError) -> None:
         log.warning("session of trace %s failed: %s", self.trace_id, error.detail)
-        if self.state is SessionState.READY:  # the trace can be loaded, so another engine may well answer
+        if self.state is SessionState.READY:  # the trace can be loaded, so the request may succeed on another engine
             error.extra.setdefault("retry_after_s", RETRY_AFTER_S)
             if self._crashed_by_current(error):
                 self.fatal_request = self._current
@@ -447,7 +447,7 @@ class Session:
             self._on_failed(self, error)
 
     def _crashed_by_current(self, error: TracedockError) -> bool:
-        """Return whether the engine died of its current request, not of earlier requests or of a foreign signal."""
+        """Return whether the current request crashed the engine, rather than earlier requests or a foreign signal."""
         if self._current is None or self._was_leaking:
             return False
         if (
@@ -461,7 +461,7 @@ class Session:
         return self.outgrown(self.peak_bytes or 0) if _OUT_OF_MEMORY.search(error.detail) else error
 
     def _end_reason(self) -> TracedockError:
-        """Return why the session is over."""
+        """Return the error that says why the session is over."""
         return self.error or EngineFailed("The engine was closed.", retry_after_s=RETRY_AFTER_S)
 
     def _end_requests(self) -> None:
@@ -490,7 +490,7 @@ class Session:
             return
         if self._engine is None:
             raise RuntimeError("requests are executed only once the engine runs")
-        self._was_leaking = self.leaks  # because of earlier statements: then this one is not the cause of a crash
+        self._was_leaking = self.leaks  # by earlier statements, which would then be the cause of a crash
         self._current, exchange.started = exchange, True
         interrupting = asyncio.create_task(self._interrupt_when_abandoned(exchange, self._engine))
         try:
@@ -502,7 +502,7 @@ class Session:
         exchange.end()
 
     async def _interrupt_when_abandoned(self, exchange: AnyExchange, engine: Engine) -> None:
-        """Interrupt an abandoned statement; kill an engine that ignores it, which fails the session."""
+        """Interrupt a request once it is abandoned; kill an engine that ignores this, which fails the session."""
         await exchange.abandoned.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
@@ -518,7 +518,7 @@ class Session:
         self._scheduler.fail(await engine.failure())
 
     async def _watch(self, engine: Engine) -> None:
-        """End an engine that takes too much memory, or whose load is stalled."""
+        """Kill an engine that takes too much memory, or whose load is stalled."""
         stall = StallDetector(self.limits.stall_s)
         while True:
             await asyncio.sleep(WATCH_EVERY_S)

@@ -9,7 +9,7 @@ from service.store.room import Room
 from service.trace.errors import DiskFull, InsufficientStorage
 
 MEMORY_MAX = 8 << 20
-"""Largest result that is kept in memory."""
+"""Size in bytes of the largest result that is kept in memory."""
 _RESERVE_BYTES = 4 << 20
 """Least number of bytes that a spool reserves at a time."""
 
@@ -18,7 +18,7 @@ class SpoolBudget:
     """The bytes on disk that all results share.
 
     Args:
-        folder: the folder of the files; the system's temporary folder by default.
+        folder: the folder for the files; the system's temporary folder by default.
         room: the limit of the data folder; without it, only `max_bytes` is enforced.
         max_bytes: the limit of all results together; by default there is none.
     """

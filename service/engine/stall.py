@@ -1,20 +1,21 @@
 """Detection of loads that make no progress."""
 
 FINISH_FACTOR = 20
-"""Limit of the work after the last byte, as a multiple of the processor time of feeding; 12 M events took five."""
+"""Limit of the processor time after the last byte, as a multiple of the time until then; 12 M events took 5 times."""
 
 ASLEEP_FACTOR, ASLEEP_CPU_S = 2, 1.0
-"""An engine is asleep if it uses less processor time than this while this multiple of the limit passes."""
+"""Conditions for an engine to be asleep: the load has waited for it for longer than this multiple of `stall_s`, and
+since its last progress it has used less than this many seconds of processor time."""
 
 
 class StallDetector:
     """Distinguishes a stalled load from a slow one by the processor time that it uses without progress.
 
-    An engine that waits for its source uses none; an engine that uses none although it has work is asleep. After the
-    last byte, the engine gets time in proportion to what it used until then.
+    An engine that waits for its source uses no processor time. An engine that uses none although it has work is asleep.
+    After the last byte, the limit grows in proportion to the processor time used until then.
 
     Args:
-        stall_s: processor seconds without progress.
+        stall_s: processor seconds that a load may use without progress.
     """
 
     def __init__(self, stall_s: float) -> None:
@@ -27,7 +28,7 @@ class StallDetector:
 
         Args:
             loaded_bytes: bytes that the engine has taken.
-            cpu_s: the processor time that it has used.
+            cpu_s: seconds of processor time that the engine has used.
             is_fed: whether these bytes were the whole document.
             waited_s: seconds since the engine received its last piece of work.
         """

@@ -1,4 +1,4 @@
-"""The policy for SQL of clients: statements may read, and may change only names that their client has created.
+"""The policy for clients' SQL: statements may read, but may change only names that their client has created.
 
 SQL is split as the engine splits it (`service.engine.tokens`). The first words of a statement determine its kind; kinds
 that are not listed here are refused. The engine expands macros, so neither their bodies nor their arguments may contain
@@ -76,8 +76,8 @@ class Write(NamedTuple):
     Attributes:
         name: the token of the name.
         change: what the statement does to it.
-        kind: the kind of object that the name then has, such as `TABLE`.
-        is_text: whether the name stands in a string, and so is no token of the SQL.
+        kind: the kind of object that the statement creates, such as `TABLE`; empty if it creates none.
+        is_text: whether the name is inside a string literal, and is therefore not a token of the SQL.
     """
 
     name: Token
@@ -87,7 +87,7 @@ class Write(NamedTuple):
 
 
 def check_part(text: str) -> None:
-    """Check a part of a statement that the engine assembles; raises `SqlRefused` for a word that changes something."""
+    """Check a fragment from which the engine assembles SQL; raises `SqlRefused` for a word that changes something."""
     if mention := _MENTIONED.search(text):
         word = mention["word"].upper()
         raise refusal(text, mention.start(), word, (_BARE | _ENGINE_WORDS)[word])
@@ -135,10 +135,10 @@ class _Statement:
     """A parser of one statement.
 
     Args:
-        sql: the text around it, for the positions of errors.
+        sql: the whole text, for the positions in errors.
         tokens: the statement's tokens.
         position: index of the next token.
-        functions: functions that the statement creates, as far as it is parsed.
+        functions: the functions that the parsed part of the statement creates.
     """
 
     sql: str
@@ -191,7 +191,7 @@ class _Statement:
     def _create_perfetto(self) -> list[Write]:
         kind = self._kind("TABLE", "VIEW", "INDEX", "FUNCTION", "MACRO")
         name = self._name(schema=False)
-        if kind in ("FUNCTION", "MACRO") and name.kind != Kind.WORD:  # the engine takes the quotes into the name
+        if kind in ("FUNCTION", "MACRO") and name.kind != Kind.WORD:  # the engine makes the quotes part of the name
             raise refusal(self.sql, name.start, name.text, "names of functions and macros stand without quotes")
         changes = [Write(name, Change.CREATE, kind)]
         if kind == "INDEX":
@@ -223,7 +223,7 @@ class _Statement:
         self._kind("TABLE", "VIEW", "INDEX")
         if self._skips("IF"):
             self._expects("EXISTS")
-            return self._rest([Write(self._name(), Change.CREATE)])  # allowed to all clients that may create it
+            return self._rest([Write(self._name(), Change.CREATE)])  # another client's object of this name stays
         return self._rest([Write(self._name(), Change.ALTER)])
 
     def _written_table(self) -> Write:
@@ -247,7 +247,7 @@ class _Statement:
         return self._rest([])
 
     def _skip_to_writing(self) -> bool:
-        """Move to the verb after the common table expressions if it writes; returns whether it does."""
+        """Move to the verb after the common table expressions if that verb writes; returns whether it does."""
         depth = 0
         for index, token in enumerate(self.tokens):
             depth += (token.text == "(") - (token.text == ")")
@@ -261,7 +261,7 @@ class _Statement:
                 return False
         return False
 
-    # -- its parts ---------------------------------------------------------------------------------------------
+    # -- parts of statements -----------------------------------------------------------------------------------
 
     def _rest(self, changes: list[Write], *, macro: bool = False) -> list[Write]:
         self._check_words(self.tokens[self.position :], macro=macro)
@@ -288,7 +288,7 @@ class _Statement:
         return not macro and word in ("UPDATE", "DELETE") and before in ("ON", "DO")
 
     def _function(self, call: Token, arguments: list[Token]) -> Write:
-        """Return the function that a call creates; its arguments are literals: prototype, return type and SQL."""
+        """Return the function that a call creates; its arguments must be literals: prototype, return type and SQL."""
         form = "".join(token.text if token.kind == Kind.MARK else token.kind[0] for token in arguments)
         prototype = _PROTOTYPE.match(arguments[1].text) if form == "(s,s,s)" else None
         if prototype is None:
@@ -335,23 +335,23 @@ class _Statement:
 
     def _peek(self) -> str:
         following = self.tokens[self.position + 1].text if self.position + 1 < len(self.tokens) else ""
-        return "" if following == "!" else self._word_at(self.position)  # a macro begins no statement
+        return "" if following == "!" else self._word_at(self.position)  # a macro can't begin a statement
 
     def _skips(self, word: str) -> bool:
-        """Skip the next word if it is this one; returns whether it is."""
+        """Skip the next word if it is `word`; returns whether it was."""
         if self._word_at(self.position) != word:
             return False
         self.position += 1
         return True
 
     def _kind(self, *words: str) -> str:
-        """Return the next word, which must be one of these; all others begin a statement that is not allowed."""
+        """Return the next word, which must be one of `words`; any other word makes the kind of statement unknown."""
         if self._word_at(self.position) not in words:
             raise self._unknown()
         return self._expects(*words)
 
     def _expects(self, *words: str) -> str:
-        """Return the next word, which must be one of these."""
+        """Return the next word, which must be one of `words`; raises `SqlError` otherwise."""
         word = self._word_at(self.position)
         if word not in words:
             raise self._unexpected(" or ".join(words))

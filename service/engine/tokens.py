@@ -1,7 +1,8 @@
 """The tokens of PerfettoSQL, split as the engine splits them (SQLite's tokenize.c, and PerfettoSQL's additions).
 
-Text that the engine might split differently is refused: it takes a no-break space and a byte order mark for blanks, and
-all other characters beyond ASCII for letters; it reads ``$a(…)`` as one variable with any text in the parentheses.
+Text that the engine might split differently is refused. The engine treats a no-break space and a byte order mark as
+blanks, and all other non-ASCII characters as letters. It reads ``$a(…)`` as one variable, whose parentheses may contain
+any text.
 """
 
 import re
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from service.trace.errors import SqlError, SqlRefused
 
-TOKENS_MAX = 300_000  # tokens of one text, which take a third of a second
+TOKENS_MAX = 300_000  # tokens in one text; splitting that many takes a third of a second
 _START, _MORE = r"[A-Za-z_\x80-\U0010FFFF]", r"[A-Za-z0-9_$\x80-\U0010FFFF]"
 _TOKEN = re.compile(
     rf"""
@@ -31,7 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_WORD_MAX = 64  # characters of a word, in an error
+_WORD_MAX = 64  # characters of a word that an error quotes
 
 
 class Kind(StrEnum):
@@ -54,7 +55,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The identifier without quotes, in lower case as SQLite compares it; None if the token is no identifier."""
+        """The identifier without quotes, in lower case, as SQLite compares it; None for other tokens."""
         if self.kind == Kind.WORD:
             return folded(self.text)
         if self.kind != Kind.QUOTED:
@@ -117,14 +118,14 @@ def _unreadable(sql: str, start: int) -> SqlRefused | SqlError:
 
 
 def refusal(sql: str, start: int, word: str, reason: str) -> SqlRefused:
-    """Return the refusal of the word that starts at that character, with the reason."""
+    """Return the error that refuses the word at the index `start` of the SQL, with the reason."""
     word, place = _place(sql, start, word)
     where = f"{word} in line {place['line']}, column {place['column']}"
     return SqlRefused(f"{where} is refused: {reason}.", word=word, **place)
 
 
 def malformed(sql: str, start: int, word: str, reason: str) -> SqlError:
-    """Return the error of malformed SQL, in the form of the engine's own: the position and the reason."""
+    """Return the error for malformed SQL; its text has the form of the engine's own: the position, then the reason."""
     word, place = _place(sql, start, word)
     detail = f"syntax error at {word} in line {place['line']}, column {place['column']}: {reason}."
     return SqlError(detail, message=detail, **place)

@@ -7,11 +7,11 @@ from service.engine.engine import Engine, EngineDriver
 
 
 class WarmEngine:
-    """One engine without a trace.
+    """One engine that is running or starting, and has no trace.
 
     Args:
         driver: starts the engine.
-        stop_s: grace of each step when the engine is stopped.
+        stop_s: seconds of grace for each step of stopping the engine.
     """
 
     def __init__(self, driver: EngineDriver, stop_s: float) -> None:
@@ -22,7 +22,7 @@ class WarmEngine:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the engine takes, as far as the system reports it."""
+        """Memory of the engine in bytes; 0 if no engine is ready, or the system has no data."""
         engine = self._started()
         usage = engine.usage() if engine else None
         return usage.resident_bytes if usage else 0

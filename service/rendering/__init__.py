@@ -1,1 +1,1 @@
-"""A trace as a document that an engine loads without loss: distinct ids, harmless values, slices that nest."""
+"""Rendering of a trace as a document that an engine loads without loss: distinct ids, safe values, nested slices."""

@@ -1,4 +1,4 @@
-"""Compiles the rendering ahead of its first use: ``python -m service.rendering``."""
+"""``python -m service.rendering``: compile the rendering before its first use."""
 
 from service.rendering.document import prepare
 

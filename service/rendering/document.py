@@ -1,7 +1,7 @@
-"""The document that an engine loads: a trace, or a selection of it, without losses and harmful values.
+"""The document that an engine loads: a trace, or a selection of it, without losses and without harmful values.
 
-Times count from the trace's first event, so that the engine's doubles hold them exactly; different tracks have
-different ids; slices that overlap without nesting are on separate lanes. The engine sorts the events itself.
+Times count from the trace's first event, so that the engine's doubles hold them exactly. Different tracks have
+different ids. Slices that overlap without nesting are on separate lanes. The engine itself sorts the events.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from service.trace.selection_fields import Args
 from service.trace.summary import Summary
 
 SAME_TIME_MAX = 1 << 20
-"""Events of one time that are kept in one table."""
+"""Largest number of events with the same time that are kept in one table."""
 
 
 def render(
@@ -46,8 +46,8 @@ def render(
     Args:
         columns: the folder of the trace's columns.
         summary: the trace's summary from the catalog.
-        report: output: what the document holds; complete after the last piece.
-        selection: the part of the trace to render; all by default.
+        report: output: the counts of the document's events, its tracks and its groups; complete after the last piece.
+        selection: the part of the trace to render; the whole trace by default.
         args: which arguments of events to keep.
 
     Raises:
@@ -110,7 +110,7 @@ def _by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def prepare() -> None:
-    """Load the machine code ahead of the first document."""
+    """Compile the machine code, or load it from the cache, before the first document needs it."""
     event = dict.fromkeys(SCHEMA.names) | {"position": 0, "ph": "s", "ts_ns": 0, "id": 1, "verbatim": False}
     table = pa.Table.from_pylist([event, event | {"ph": "X", "args": "{}"}], SCHEMA)
     EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").write(table)

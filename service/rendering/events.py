@@ -1,4 +1,4 @@
-"""Events of a trace as text for the engine: with ids and lanes, times in its range and harmless values."""
+"""Events of a trace as text for the engine: with ids and lanes, times in its range, and safe values."""
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,9 @@ PHASES = ("X", "i", "I", "R", "B", "E", *_ASYNC, "C", *sorted(FLOW_PHASES))
 _CODES = {phase: code for code, phase in enumerate(PHASES)}
 _INSTANT = _CODES["i"]
 _ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
-_LAUNCHES = frozenset({"ac2g", "async"})  # arrows that end at the beginning of a launch's work
+_LAUNCHES = frozenset({"ac2g", "async"})  # categories of arrows that end where a launch's work begins
 _READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
-_NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine takes other values for the end of the document
+_NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
 _TEXT_IDS = 1 << 61  # the first number for ids that are no integers
 
 _COLLECTIVE = b'"Collective name"'
@@ -65,11 +65,11 @@ class EventWriter:
         self._tids = np.zeros(0, np.int64)
         self._ids: dict[str, int] = {}
         self._flows = FlowMatcher()
-        self._kinds = Words()  # categories and names of arrows
+        self._kinds = Words()  # numbers of arrows' categories and names
         self._part_count = 0
 
     def write(self, table: pa.Table) -> bytes:
-        """Return the text of a table's events, without metadata and untimed ones; tables come in order of time."""
+        """Return the text of a table's events, without metadata and untimed ones; tables must be in order of time."""
         part = self._part(table.unify_dictionaries().combine_chunks())
         metadata, timed = part.which("ph", METADATA), part.has("ts_ns")
         self._report.events += len(part)
@@ -80,7 +80,7 @@ class EventWriter:
         return self._lines(part) if len(part) else b""
 
     def _loose_ends(self, part: Part, ids: Ints, has_id: Flags) -> Flags:
-        """Return which events are ends of arrows that have not begun: the engine would ignore them."""
+        """Return flags of the ends of arrows that have not begun, which the engine would ignore."""
         flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
         loose = np.zeros(len(part), np.bool_)
         if len(flows):
@@ -129,7 +129,7 @@ class EventWriter:
         return texts
 
     def _phases(self, part: Part, loose: Flags) -> Ints:
-        """Return the phase of each event as the engine shows it; counts all but loose ends."""
+        """Return the phase of each event as the engine shows it; adds all events but loose ends to the report."""
         own, words = part.coded("ph")
         phases = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
         without_id = np.isin(phases, [_CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
@@ -178,7 +178,7 @@ class EventWriter:
         self._tids = np.concatenate([self._tids, [track.tid for track in tracks]])
 
     def _ids_of(self, part: Part) -> tuple[Ints, Flags]:
-        """Return the ids of events as integers, and which events have one."""
+        """Return the ids of events as integers, and flags of the events that have an id."""
         codes, words = part.coded("id_text")
         numbers = np.array([*map(self._id, words), 0], np.int64)[codes]
         return np.where(codes < 0, part.ints("id"), numbers), (codes >= 0) | part.has("id")
@@ -187,7 +187,7 @@ class EventWriter:
         return self._ids.setdefault(text, _TEXT_IDS + len(self._ids))
 
     def _args(self, part: Part, is_counter: Flags) -> tuple[PackedTexts, Ints]:
-        """Return the texts of arguments and their modes; arguments of counters keep only their numbers."""
+        """Return the texts of arguments, and the mode of each event; arguments of counters keep only their numbers."""
         column = part.table["args"].combine_chunks()
         texts = PackedTexts.in_array(column)
         modes = np.full(len(part), {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}[self._kept_args])
@@ -208,7 +208,7 @@ class EventWriter:
         return texts, modes
 
     def _rest_text(self, text: str) -> str:
-        """Return other members of an event that the engine reads, as text with a comma before each."""
+        """Return those other members of an event that the engine reads, as text with a comma before each."""
         kept = Members(
             (key, value) for key, value in dict(read(text)).items()
             if key in _READ_KEYS or (key in _NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
@@ -217,7 +217,7 @@ class EventWriter:
 
 
 def _with_joined_ends(part: Part, phases: Ints, joined: Flags) -> Ints:
-    """Return the phases; joins ends of arrows without ``bp`` to the slice that begins then, not to the next one."""
+    """Return the phases; binds ends of arrows without ``bp`` to the slice that begins then, not to the next one."""
     ends = np.flatnonzero(joined & (phases == _CODES["f"]))
     has_binding = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()
     phases[ends[~has_binding]] = _JOINED_END

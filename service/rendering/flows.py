@@ -13,7 +13,7 @@ Keys = npt.NDArray[np.uint64]
 
 @compiled
 def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
-    """Add the keys of starts to a hash table, and mark the other events whose key is not in it; 0 is an empty slot."""
+    """Add the keys of starts to a hash table, whose empty slots are 0; mark other events whose key is not in it."""
     mask = np.uint64(len(table) - 1)
     for row in range(len(keys)):
         key = keys[row] | np.uint64(1)
@@ -30,7 +30,7 @@ def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any
 
 
 class FlowMatcher:
-    """Finds loose ends among flow events sorted by time, by the engine's rules."""
+    """Finds loose ends by the engine's rules; flow events must be added in order of time."""
 
     def __init__(self) -> None:
         self._table = np.zeros(1 << 12, np.uint64)

@@ -1,7 +1,7 @@
 """The initial view of the UI on a trace: a span of the engine's time, and the slice to select.
 
 The engine numbers its slices only when it loads a trace. A slice is therefore identified by its properties in the
-engine: start, duration, name and thread, and its index among the slices that share all of these.
+engine: start, duration, name, thread, and its index among the slices that share all of these.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from service.trace.slices import SliceReference
 from service.trace.summary import FLOW_PHASES, Summary
 
 MARGIN = 0.03
-"""Margin on each side of a selection's time, as a share of it."""
+"""Margin on each side of a selection's time, as a fraction of that time."""
 
 SLICE_MARGIN = 1.5
 """Margin on each side of a slice, as a multiple of its duration."""
@@ -95,7 +95,7 @@ class _ShownEvents:
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def selected(self) -> InitialView:
-        """Return the view on the selection's window and steps; on the whole timeline if it has neither."""
+        """Return the view on the selection's window and steps, or on the whole timeline if it has neither."""
         bounds, around = self._summary.bounds, self._rows.time_with_steps(0) if self._rows else None
         if around is None or not bounds:
             return InitialView()
@@ -115,7 +115,7 @@ class _ShownEvents:
     # -- slices -------------------------------------------------------------------------------------------------------
 
     def of_engine_id(self, number: int) -> InitialView:
-        """Return the view on a slice that only the engine can find; raises `UnknownSlice` for an impossible id."""
+        """Return the view on a slice that is given by the engine's id; raises `UnknownSlice` for an impossible id."""
         if number >= self._parts.rows:
             raise UnknownSlice(
                 f"No slice has the id {number}: the trace has {self._parts.rows} events, and ids count from 0.",
@@ -178,7 +178,7 @@ class _ShownEvents:
         return rows[kept[0] if kept else 0]
 
     def _unknown(self, reference: SliceReference) -> UnknownSlice:
-        """Return the error for a time at which no slice of that name begins; it has the nearest slice of that name."""
+        """Return the error for a time at which no slice of that name begins; the error has the nearest such slice."""
         nearest: tuple[int, int, int] | None = None  # distance, time and position
         for part in self._parts.read(_COLUMNS):
             matches = np.flatnonzero(_slices(part, {reference.name}.__contains__) & self._is_shown(part))
@@ -215,7 +215,7 @@ class _ShownEvents:
         return InitialView(span.start, span.end, chosen)
 
     def _nth(self, row: int, properties: tuple[Any, ...], base: int) -> int:
-        """Count the slices before a row that share its start, duration and name in the engine, its pid and its tid."""
+        """Count the slices before a row that have the same start, duration and name in the engine, and pid and tid."""
         begin, duration, name, *track = properties
         is_moved = self._clip or begin in {0, SPAN_MAX}
         candidates = range(len(self._parts)) if is_moved else self._beginning(begin + base)
@@ -234,7 +234,7 @@ class _ShownEvents:
         return count
 
     def _times(self, part: Part) -> tuple[Ints, Ints]:
-        """Return starts and ends of a part's events, clipped if the selection clips."""
+        """Return the starts and ends of a part's events, which are clipped if the selection clips events."""
         return clipped_times(part, self._clip) if self._clip else (part.starts, part.ends)
 
     def _is_shown(self, part: Part) -> Flags:
@@ -255,7 +255,7 @@ class _ShownEvents:
 
 
 def _slices(part: Part, is_named: Callable[[str | None], bool]) -> Flags:
-    """Return which events the engine shows as slices, instants included, and have a name that meets a condition."""
+    """Return flags of the events that the engine shows as slices or instants, and whose name meets a condition."""
     return ~part.which("ph", _NO_SLICE.__contains__) & part.has("ts_ns") & part.which("name", is_named)
 
 

@@ -1,4 +1,4 @@
-"""Lanes of a track: slices that overlap without nesting get different lanes, for the engine would drop them."""
+"""Lanes of a track: slices that overlap without nesting get different lanes, since the engine would drop them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from service.streaming.scan.compiled import compiled
 from service.streaming.scan.nesting import grow_slices
 
 OTHER, SLICE, FLOW = 0, 1, 2
-"""Kinds of events: those that fit on any lane, slices, and ends of arrows, which go to the lane of their slice."""
+"""Kinds of events: others, which fit on any lane; slices; and ends of arrows, which go to the lane of their slice."""
 
 SEARCH_MAX = 1 << 10  # lanes of a track to search for a slice; real work has fewer
 _NONE = -1
@@ -36,17 +36,17 @@ def _assign(
     """Assign events to lanes.
 
     Args:
-        tracks: of the events.
-        starts: of the events, in ns.
-        ends: of the events, in ns.
-        kinds: of the events.
-        order: the indices of the events by time, the longest first.
+        tracks: the track of each event.
+        starts: the start of each event, in ns.
+        ends: the end of each event, in ns.
+        kinds: the kind of each event.
+        order: the indices of the events by time; of events at the same time, the longest is first.
         assigned: output: the lane of each event.
-        joined: output: the ends of arrows that lie on a lane where a slice begins at their time.
+        joined: output: flags of the ends of arrows on a lane where a slice begins at the same time.
         firsts: the first lane of each track.
         lanes: rows of track, number, topmost open slice, the track's next lane, and on first lanes the number of lanes.
         slices: rows of start, end and the slice below; the first row is the head of the list of free rows.
-        counts: lanes, open slices.
+        counts: the number of lanes, and the number of open slices.
     """
     for event in order:
         track, start, end = tracks[event], starts[event], ends[event]
@@ -93,7 +93,7 @@ def _assign(
 
 
 class LaneAssigner:
-    """Assigns events to lanes; its size grows with the lanes and with the open slices."""
+    """Assigns events to lanes; takes memory in proportion to the lanes and to the open slices."""
 
     def __init__(self) -> None:
         self._firsts = np.full(1 << 8, _NONE)
@@ -105,15 +105,15 @@ class LaneAssigner:
         return int(self._counts[0])
 
     def assign(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags]:
-        """Return the lane of each event, and the ends of arrows that lie on a lane where a slice begins at their time.
+        """Return the lane of each event, and flags of the ends of arrows on a lane where a slice begins at that time.
 
-        Events come in order of time, and all events of one time in one call.
+        Calls must be in order of time, and one call must have all events of one time.
 
         Args:
-            tracks: numbers from 0 on.
-            starts: in ns.
-            ends: in ns, not before the starts.
-            kinds: `OTHER`, `SLICE` or `FLOW`.
+            tracks: the track of each event, a number from 0 on.
+            starts: the start of each event, in ns.
+            ends: the end of each event, in ns; not before its start.
+            kinds: the kind of each event: `OTHER`, `SLICE` or `FLOW`.
         """
         order = np.lexsort((kinds == FLOW, -ends, starts)) if len(starts) else np.zeros(0, np.int64)
         assigned, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
@@ -130,5 +130,5 @@ class LaneAssigner:
         return assigned, joined
 
     def track_of(self, lane: int) -> tuple[int, int]:
-        """Return the track of a lane, and the lane's number on it, from 1 on."""
+        """Return the track of a lane, and the lane's number on that track, from 1 on."""
         return int(self._lanes[lane, 0]), int(self._lanes[lane, 1])

@@ -1,4 +1,4 @@
-"""The report on a rendering: what the document of a trace holds, for comparison with what the engine loads of it.
+"""The report on a rendering: the events in the document of a trace, for comparison with those that the engine loads.
 
 This module imports no compiled code: the server reads reports that other processes write.
 """
@@ -17,7 +17,7 @@ class EngineTrack:
     Attributes:
         pid: the engine's process.
         tid: the engine's thread.
-        name: of the thread, if it has one.
+        name: the name of the thread, if it has one.
         process: the name of the process, if it has one.
         own_pid: the track's process in the trace.
         own_tid: the track's thread in the trace.
@@ -41,7 +41,7 @@ class EngineTrack:
 
 @dataclass(frozen=True)
 class RankGroup:
-    """A process group that a rank lists; without a name, the group of communications that name none."""
+    """A process group that a rank lists. Without a name, it is the group of communications that name no group."""
 
     rank: int | None
     name: str | None
@@ -50,23 +50,23 @@ class RankGroup:
 
 @dataclass
 class RenderReport:
-    """The events of a trace as its document has them.
+    """Numbers of a trace's events by their treatment in the document, and the document's tracks and groups.
 
     Attributes:
-        base_ns: the time in the trace's own clock that is the engine's 0.
+        base_ns: the time on the trace's own clock at which the engine's time is 0.
         events: all events of the trace.
-        metadata: metadata events, replaced by names that the rendering chooses.
+        metadata: metadata events, which are replaced by names that the rendering chooses.
         untimed: events without a time, which are left out.
         loose_ends: ends of arrows that no event begins, which are left out.
         phases: all other events by phase, as the document has them.
-        as_instants: events of phases that the engine ignores, by phase; shown as instants instead.
-        moved: events that begin, or last, beyond the engine's range, shown at its edge.
-        negative: slices that end before they begin, shown without a duration.
+        as_instants: events of phases that the engine ignores, by phase; they are shown as instants.
+        moved: events that begin or last beyond the engine's range; they are shown at its edge.
+        negative: slices that end before they begin; they are shown without a duration.
         numbers: values of counters.
         no_numbers: values of counters that are left out because they are not finite numbers.
         tracks: the engine's threads.
         external_ids: the meaning of External ids in the trace; see `service.attribution.links`.
-        groups: the process groups that each rank lists, and the group of communications that name none.
+        groups: the process groups that each rank lists, and the group of communications that name no group.
     """
 
     base_ns: int = 0

@@ -1,7 +1,7 @@
 """Sanitizing of values that break the engine's importer, or that it silently gets wrong.
 
-Measured on trace_processor v54: NUL ends a name; after an escaped surrogate pair, or half of one, arguments are lost;
-integers from 2^63 on change; and each bracket of a deep nesting becomes a key as long as its path.
+Measured on trace_processor v54: NUL ends a name. After an escaped surrogate pair, or half of one, arguments are lost.
+Integers from 2^63 on change. Each bracket of a deep nesting becomes a key as long as its path.
 """
 
 import json
@@ -18,7 +18,7 @@ from service.trace.text import Members, Number, read, without_halves, written
 Bytes = npt.NDArray[np.uint8]
 
 LONG = 1 << 13
-"""Size of a text beyond which its nesting is checked."""
+"""Size of a text in bytes beyond which its nesting is checked."""
 
 DEPTH_MAX = 64
 """Levels of brackets that are kept; deeper values are shown as text."""
@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def sanitized(text: str) -> str:
-    """Return the text of a JSON value without anything that harms the engine; a value that is no object becomes one."""
+    """Return the text of a JSON object without anything that harms the engine; other JSON values become objects."""
     flat = _flat(text) if text.startswith("{") else f'{{"args":{_flat(text)}}}'
     return written(_sanitized(read(flat)), ensure_ascii=False)
 
@@ -37,11 +37,11 @@ def sanitized(text: str) -> str:
 def suspects(values: Bytes, starts: Ints) -> Ints:
     """Return the indices of texts that may need sanitizing.
 
-    These are texts that are no objects, that are long, or that contain a NUL, an escaped surrogate or a large number.
+    These are texts that are not objects, are long, or contain a NUL, an escaped surrogate or a large number.
 
     Args:
         values: the texts, one after the other.
-        starts: the index at which each text begins, and at which the last one ends.
+        starts: the index at which each text begins, and the index at which the last one ends.
     """
     suspect = np.zeros(len(starts) - 1, np.bool_)
     _mark_suspects(values, starts, suspect)
@@ -58,7 +58,7 @@ def _mark_suspects(values: Bytes, starts: Ints, suspect: Flags) -> None:
 
 @inlined
 def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
-    """Return whether a text contains an escaped NUL or surrogate, a number of 19 digits or a large exponent."""
+    """Return whether a text contains an escaped NUL or surrogate, 19 digits in a row, or a large exponent."""
     digits, before = 0, np.uint8(0)
     for at in range(np.uintp(start), np.uintp(stop)):
         byte = values[at]
@@ -70,7 +70,7 @@ def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
         if digits and (byte | 0x20) == 0x65 and not 0x41 <= before <= 0x7A and _is_large(values, int(at) + 1, stop):
             return True
         digits, before = 0, byte
-        if byte == 0x5C and int(at) + 2 < stop and values[at + np.uintp(1)] == 0x75:  # an escape by code point
+        if byte == 0x5C and int(at) + 2 < stop and values[at + np.uintp(1)] == 0x75:  # an escape such as \u0000
             first = values[at + np.uintp(2)]
             if first | 0x20 == 0x64 or first == 0x30:
                 return True
@@ -79,7 +79,7 @@ def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
 
 @inlined
 def _is_large(values: Bytes, at: int, stop: int) -> bool:
-    """Return whether an exponent has three digits."""
+    """Return whether an exponent has at least three digits and no minus sign."""
     if at < stop and values[at] == 0x2B:
         at += 1
     for digit in range(3):
@@ -89,7 +89,7 @@ def _is_large(values: Bytes, at: int, stop: int) -> bool:
 
 
 def containing(values: Bytes, starts: Ints, word: bytes) -> Flags:
-    """Return which texts contain a word."""
+    """Return flags of the texts that contain a word."""
     contains = np.zeros(len(starts) - 1, np.bool_)
     _mark_containing(values, starts, np.frombuffer(word, np.uint8), contains)
     return contains
@@ -151,7 +151,7 @@ def is_exact(number: Number) -> bool:
 
 
 def counter_args(args: str | None) -> tuple[str, int, int]:
-    """Return the numbers among a counter's arguments as JSON, how many these are, and how many are no numbers."""
+    """Return the finite numbers among a counter's arguments as JSON, their count, and the count of other arguments."""
     value = read(args) if args else Members()
     values = dict(value) if isinstance(value, Members) else {"value": value}
     numbers = Members((plain(key), Number(float(item))) for key, item in values.items() if _is_finite(item))

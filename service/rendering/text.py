@@ -1,6 +1,7 @@
 """The text of events, written at the speed of memory: words are cached, numbers and arguments are copied.
 
-DuckDB, which writes downloads, needs five times the processor time for the same text, a third of an engine's load.
+DuckDB, which writes downloads, needs five times the processor time for the same text. That would be a third of the time
+of an engine's load.
 """
 
 import json
@@ -20,8 +21,8 @@ NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
 ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # the External id would take a fifth of the load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
-_CACHED_MAX = 1 << 16  # words
-_EVENT_MAX = 200  # bytes of an event without its words, arguments and rest
+_CACHED_MAX = 1 << 16  # words in a cache
+_EVENT_MAX = 200  # bytes of an event apart from its words, arguments and rest
 
 
 class TextCache:
@@ -36,7 +37,7 @@ class TextCache:
         self._cache: dict[Any, bytes] = {}
 
     def of(self, words: Iterable[Any]) -> "PackedTexts":
-        """Return the texts of words in order, and an empty text as the last."""
+        """Return the texts of words in order, followed by an empty text."""
         cache = self._cache
         if len(cache) > _CACHED_MAX:
             cache.clear()
@@ -47,7 +48,7 @@ class TextCache:
 
 
 class PackedTexts:
-    """Texts one after the other: their bytes, and the index at which each starts."""
+    """Concatenated texts: their bytes, the index at which each text starts, and that at which the last one ends."""
 
     def __init__(self, values: Bytes, starts: Ints) -> None:
         self.values = values
@@ -78,7 +79,7 @@ _TEXT_OF_FRAME = PackedTexts.of([text.encode() for text in _FRAME])
 
 
 def member(key: str) -> Callable[[Any], str]:
-    """Return a function that returns the text of a member with that key, with a comma before it."""
+    """Return a function from a value to the text of a JSON member with that key, with a comma before it."""
     return lambda value: f',"{key}":{json.dumps(value, ensure_ascii=False)}'
 
 
@@ -91,11 +92,11 @@ def write_lines(
     Args:
         words: the texts of phases, categories, names and other members, each with the index of each event's text.
         numbers: rows of pid, tid, ts, dur and id; times in ns.
-        has: which of the numbers events have.
-        args: the texts of their arguments.
+        has: flags of the numbers that are present, in rows like `numbers`.
+        args: the texts of the events' arguments.
         modes: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`, of each event.
-        essential: rows of `ESSENTIAL_COLUMNS`.
-        known: which of these values events have.
+        essential: rows of the values of `ESSENTIAL_COLUMNS`.
+        known: flags of the values that are present, in rows like `essential`.
     """
     size = sum(int(texts.lengths[codes].sum()) for texts, codes in words) + _EVENT_MAX * len(modes)
     size += int(args.lengths[modes == COPIED].sum())
@@ -114,7 +115,7 @@ def write_lines(
 
 @inlined
 def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
-    """Copy a text to `out`; returns its end."""
+    """Copy a text to `out`, from the index `end` on; returns the new end."""
     length = starts[number + 1] - starts[number]
     # unsigned indices: numba's check for negative ones would take five times as long
     here, there = np.uintp(starts[number]), np.uintp(end)
@@ -125,7 +126,7 @@ def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
 
 @inlined
 def _put_number(out: Bytes, end: int, number: int) -> int:
-    """Write an integer to `out`; returns its end."""
+    """Write an integer to `out`, from the index `end` on; returns the new end."""
     if number < 0:
         out[end] = 0x2D
         end += 1
@@ -143,7 +144,7 @@ def _put_number(out: Bytes, end: int, number: int) -> int:
 
 @inlined
 def _put_time(out: Bytes, end: int, time: int) -> int:
-    """Write ns as µs to `out`, with as many decimals as necessary; returns its end."""
+    """Write ns as µs to `out`, with as many decimals as necessary; returns the new end."""
     end = _put_number(out, end, time // 1000)
     rest = time % 1000
     if rest:
@@ -160,7 +161,7 @@ def _put_time(out: Bytes, end: int, time: int) -> int:
 
 @inlined
 def _put_compact(out: Bytes, end: int, values: Bytes, start: int, stop: int) -> int:
-    """Copy JSON text to `out` without white space between its tokens; returns its end."""
+    """Copy JSON text to `out` without white space between its tokens; returns the new end."""
     inside, escaped = False, False
     there = np.uintp(end)
     for at in range(np.uintp(start), np.uintp(stop)):

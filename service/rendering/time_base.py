@@ -1,4 +1,4 @@
-"""The time in a trace's own clock that is the engine's 0, chosen so that the engine's doubles are exact."""
+"""The time on a trace's own clock at which the engine's time is 0, chosen so that the engine's doubles are exact."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ SPAN_MAX = 1 << 52
 
 
 def engine_times(starts: Ints, durations: Ints, base_ns: int) -> tuple[Ints, Ints]:
-    """Return start and duration of events in the engine, in ns; times beyond its range move to the edge.
+    """Return the starts and durations of events in the engine, in ns; times beyond its range move to the edge.
 
     Args:
-        starts: in ns of the trace's own clock.
-        durations: in ns.
-        base_ns: the time in the trace's own clock that is the engine's 0.
+        starts: the start of each event on the trace's own clock, in ns.
+        durations: the duration of each event, in ns.
+        base_ns: the time on the trace's own clock at which the engine's time is 0.
     """
     early, late = starts < base_ns, starts > min(base_ns + SPAN_MAX, ALWAYS[1])
     begins = np.where(early, 0, np.where(late, SPAN_MAX, starts - base_ns))
@@ -23,7 +23,7 @@ def engine_times(starts: Ints, durations: Ints, base_ns: int) -> tuple[Ints, Int
 
 
 def time_base(parts: Parts) -> int:
-    """Return the start of the first event, or of the largest set of events that fits into `SPAN_MAX`."""
+    """Return the start of the first event; if not all events fit into `SPAN_MAX`, that of the largest set that does."""
     spans = [span for index in range(len(parts)) if (span := parts.span(index, "ts_ns"))]
     if not spans:
         return 0

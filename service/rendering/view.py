@@ -13,7 +13,7 @@ class EngineSlice:
         name: the engine's name of the slice.
         pid: the track's process in the trace, as text.
         tid: the track's thread in the trace, as text.
-        nth: index, from 0 and by id, among the slices that share all other properties.
+        nth: index, from 0 and in order of id, among the slices that share all other properties.
     """
 
     ts: int
@@ -31,7 +31,7 @@ class InitialView:
     Attributes:
         start: start of the span to show, in the engine's time in ns; None for the whole timeline.
         end: end of that span.
-        slice: the slice to select; None for none, or if the reference already is the engine's id.
+        slice: the slice to select; None if there is none, or if the slice was given by the engine's id.
     """
 
     start: int | None = None

@@ -1,4 +1,4 @@
-"""Anomalies of a trace that are no errors: their numbers, and the first examples of each, from its columns."""
+"""Anomalies of a trace that are not errors: the number and the first examples of each, found in its columns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ APART_NS = 60_000_000_000
 """Smallest gap in ns between outlier events and all others."""
 
 EPOCH_NS = 1_262_304_000_000_000_000
-"""The year 2010 in ns since 1970. Profiles are not older, so a clock with less does not count from 1970."""
+"""The year 2010 in ns since 1970. Profiles are not older, so a clock with smaller times does not count from 1970."""
 
 _TALLIED = """
 SELECT
@@ -39,7 +39,7 @@ Times = npt.NDArray[np.int64]
 def note_anomalies(
     db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], summary: Summary, health: Health
 ) -> None:
-    """Add anomalies to a trace's health.
+    """Find the anomalies of a trace, and add them to its health.
 
     Args:
         db: a connection with the view ``events`` and the table ``tally`` of the census.
@@ -87,7 +87,7 @@ def note_anomalies(
 
 
 def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
-    """Return the sorted starts of the first and the last hundredth of some events, each with one event more."""
+    """Return the sorted starts of the first and the last hundredth of some events, and of one more event in each."""
     edge = min(len(rows) // 100 + 1, (len(rows) - 1) // 2)
     parts = (rows[: edge + 1], rows[-1 - edge :])
     early, late = (db.execute(_TIMES, [part[0], part[-1]]).fetchnumpy()["ts_ns"] for part in parts)
@@ -95,7 +95,10 @@ def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
 
 
 def _far(early: Times, late: Times) -> tuple[int, int]:
-    """Return the numbers of first and of last events that are outliers: farther from the others than these span."""
+    """Return the numbers of outliers at the start and at the end.
+
+    Their distance from the other events exceeds `APART_NS` and the time that the other events span.
+    """
     apart = max(APART_NS, late[0] - early[-1])
     before, behind = (np.flatnonzero(np.diff(part) > apart) for part in (early, late))
     return (

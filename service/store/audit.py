@@ -30,11 +30,11 @@ class _Handler(RotatingFileHandler):
 
 
 class Audit:
-    """The audit log in a file, until it is closed; only the file's owner may read it.
+    """The audit log: writes each change to a file until it is closed. Only the file's owner may read the file.
 
     Args:
-        path: of the file.
-        rotate: whether the file is rotated when it is full, which only one process may do.
+        path: path of the file.
+        rotate: whether to rotate the file when it is full; only one process may do so.
     """
 
     def __init__(self, path: Path, *, rotate: bool) -> None:
@@ -55,8 +55,8 @@ def note(actor: str, *, did: str, **fields: str | int | None) -> None:
 
     Args:
         actor: name of the token, or `local`.
-        did: the action, like `upload`.
-        fields: more fields of the line, like `address`, `trace` and `status`; null ones are left out.
+        did: the action, such as `upload`.
+        fields: further fields of the line, such as `address`, `trace` and `status`; None leaves a field out.
     """
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
     line = {"at": at, "who": actor, "did": did} | {key: value for key, value in fields.items() if value is not None}

@@ -1,7 +1,7 @@
 """The catalog of traces, in SQLite with one writer.
 
-A trace's ``state`` is the outcome of its ingest job. Both change in one transaction, so that after a crash at any time
-every unfinished trace has a job; see `service.store.jobs`.
+A trace's ``state`` follows the state of its ingest job. Both change in one transaction, so that every unfinished trace
+has a job even after a crash; see `service.store.jobs`.
 """
 
 import secrets
@@ -57,11 +57,11 @@ class Trace:
     Attributes:
         summary: its summary; None until the trace is ready.
         error: the error of a failed ingest.
-        sha256: digest of the original; empty if the trace was made here of other traces.
+        sha256: digest of the original; empty if the service made the trace from other traces.
         parent: id of the trace that it was cut out of.
-        selection: the JSON object of the selection by which it was cut out, as the version that cut it wrote it.
-        path: where the original lies, if not in the data folder.
-        path_mark: mark that shows a change of an original that other programs can write; see
+        selection: the selection by which it was cut out, as a JSON object in the form of the version that cut it.
+        path: path of the original, if it is outside of the data folder.
+        path_mark: mark by which changes of an original that other programs can write are detected; see
             `service.store.external_files`.
         job: id of its last ingest.
     """
@@ -95,7 +95,7 @@ class Trace:
 
     @property
     def has_original(self) -> bool:
-        """True if the trace came as a file; False if it was made here of other traces."""
+        """True if the trace was received as a file; False if the service made it from other traces."""
         return bool(self.sha256)
 
 
@@ -137,8 +137,8 @@ class Catalog:
             sha256: digest of the original.
             group: name of the group to put it into, which is created if it is missing.
             priority: priority of its ingest; smaller ones go first.
-            path: where the original lies, if not in the data folder.
-            path_mark: mark that shows a change of the original; see `service.store.external_files`.
+            path: path of the original, if it is outside of the data folder.
+            path_mark: mark by which changes of the original are detected; see `service.store.external_files`.
             summary: its summary, if it is known already; the trace is then ready without an ingest.
         """
         state = State.QUEUED if summary is None else State.READY
@@ -185,7 +185,7 @@ class Catalog:
             name: return only traces whose name contains this text, ignoring case.
             parent: return only traces that were cut out of this trace.
             group: return only traces of the group with this id.
-            brief: leave long lists out of the summaries; `totals` then has the number of steps alone.
+            brief: leave long lists out of the summaries; `totals` then has only the number of steps.
         """
         rows = self._rows(
             f"{_SELECT_BRIEF if brief else _SELECT} WHERE (created_ns, id) < (?, ?) AND (? IS NULL OR state = ?)"
@@ -204,7 +204,7 @@ class Catalog:
         return [_trace(row) for row in rows]
 
     def find_like(self, *, sha256: str, size: int, name: str, group: str | None) -> str | None:
-        """Return the id of a trace with these bytes, name and group name that did not fail, or None."""
+        """Return the id of a trace that has not failed, with these bytes, name and name of its group; else None."""
         rows = self._rows(
             "SELECT id FROM trace WHERE sha256 = ? AND size = ? AND name = ? AND state <> 'failed'"
             " AND (SELECT name FROM run_group WHERE run_group.id = group_id) IS ? ORDER BY created_ns LIMIT 1",

@@ -34,7 +34,7 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
 """Metadata events that name a process or thread, and the argument that holds the name."""
 
-END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() passes over nulls, and ends stay 64-bit
+END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() ignores nulls; try() is null on overflow
 """SQL expression of an event's end in ns."""
 
 _TALLY = f"""
@@ -85,14 +85,14 @@ WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
 
 
 class _Track(NamedTuple):
-    """Number of events of a track, the device that runs them, and whether host events are among them."""
+    """A track: its number of events, the device that runs them, and whether any of them are host events."""
 
     events: int = 0
     device: int | None = None
     host: bool = False
 
     def joined(self, other: "_Track") -> "_Track":
-        """Return the sum of two notations of the same track."""
+        """Return the sum of two entries for the same track, whose ids are spelled differently."""
         device = self.device if other.device is None else other.device
         return _Track(self.events + other.events, device, self.host or other.host)
 
@@ -117,9 +117,9 @@ def take_census(
     Args:
         folder: folder of its columns.
         envelope: the document's members except for its events.
-        health: its health so far, to which anomalies of the events are added.
-        file_name: its name, which may contain the rank.
-        packed: the format of its file, or None if it has no file.
+        health: the trace's health so far, to which anomalies of the events are added.
+        file_name: name of the trace's file, which may contain the rank.
+        packed: format of the trace's file, or None if there is no file.
 
     Raises:
         DiskFull: the disk had no room to spill.
@@ -188,7 +188,7 @@ def _tracks(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, Key], _Track]:
 
 
 def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
-    """Return the names from metadata events; the last one counts."""
+    """Return the names of processes and threads from metadata events; of several names, the last one counts."""
     names: dict[tuple[Key, ...], str] = {}
     rows = db.execute(_NAMES, {"naming": list(_NAMING)})
     while batch := rows.fetchmany(10_000):
@@ -242,7 +242,7 @@ def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
 
 
 def key_of(number: int | None, text: str | None) -> Key:
-    """Return a pid or tid: an integer or a string; the text of any other JSON value, and "" for none."""
+    """Return a pid or tid as an integer or a string; another JSON value is its text, and a missing one is ""."""
     if number is not None:
         return number
     if text is None:

@@ -1,7 +1,7 @@
 """Writer of a trace's events as columns: one Parquet file, sorted by time.
 
-This is an external merge sort. Batches come in the order of the file and are sorted in runs, which are spilled to disk
-with compression. At the end all runs are merged, one slab of time after the other.
+This is an external merge sort. Batches arrive in the order of the file, and are sorted into runs, which are spilled to
+disk with compression. At the end, all runs are merged, one interval of time (a slab) after the other.
 """
 
 import shutil
@@ -22,7 +22,7 @@ ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
 _BATCH_ROWS = 1 << 14  # rows of a run that are read at a time
 _SLAB_ROWS = 1 << 17
-_RUNS_AHEAD = 2  # runs that may be sorted while more batches come
+_RUNS_AHEAD = 2  # runs that may be sorted while more batches arrive
 _UNTIMED = np.iinfo(np.int64).max  # events without a time sort last
 
 _ENCODINGS = {  # measured: the smallest for each column, and no slower than others
@@ -32,7 +32,7 @@ _ENCODINGS = {  # measured: the smallest for each column, and no slower than oth
 }
 WORDS = [name for name in SCHEMA.names if name not in {*_ENCODINGS, "verbatim"}]
 """Columns with dictionary encoding, which should be read as dictionaries."""
-_PRUNED = [  # columns that questions filter by; statistics of all others would add a seventh to the write time
+_PRUNED = [  # columns that queries filter by; statistics of all others would add a seventh to the write time
     *("position", "cat", "name", "pid", "pid_text", "tid", "tid_text", "ts_ns", "dur_ns", "id"),
     *("device", "stream", "correlation", "external_id", "bytes"),
 ]
@@ -90,8 +90,8 @@ class ColumnsWriter:
         """Write the file, and return its number of rows.
 
         Args:
-            on_slab: called with each slab of events, in order of time and then of the file.
-            ranks: in a merged trace the rank of each process by pid, for a column ``rank``.
+            on_slab: called with each slab of events, in order of time; events of one time are in the order of the file.
+            ranks: for a merged trace, the rank of each process by pid; they become the column ``rank``.
         """
         runs = [run.result() for run in self._runs]
         if self._batches or not runs:
@@ -125,7 +125,7 @@ def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
-    """Return events with a column of their processes' ranks; null for a process without one."""
+    """Return the events with a column ``rank``: the rank of the event's process, or null if it has none."""
     pids = np.array(sorted(ranks))
     values = np.array([ranks[pid] for pid in pids.tolist()])
     of_events = events["pid"].fill_null(_UNTIMED).to_numpy()
@@ -159,7 +159,7 @@ class _Run:
         self._table = SCHEMA.empty_table()
 
     def before(self, time: int | None) -> list[pa.Table]:
-        """Take the events before a time from the run, or all that remain."""
+        """Remove the events before a time from the run, or all if the time is None, and return them."""
         pieces: list[pa.Table] = []
         while (table := self._next()) is not None:
             size = len(table) if time is None else int(np.searchsorted(_times(table), time))
@@ -206,7 +206,7 @@ def _merged(runs: list[_Run]) -> Iterator[pa.Table]:
 
 
 def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
-    """Yield the events of all runs up to a time, run by run: they all have the same time."""
+    """Yield the events of all runs before a time, run by run and unsorted, since all of them have the same time."""
     pieces: list[pa.Table] = []
     for run in runs:
         pieces += run.before(before) if before is None or run.first < before else []

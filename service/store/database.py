@@ -11,7 +11,7 @@ from service.trace.errors import DiskFull
 
 MEMORY_MAX = 512 << 20
 _spill_limit: dict[str, str] = {}
-"""DuckDB's setting for the spilled bytes of a connection, if this process has a limit."""
+"""DuckDB's setting that limits the spilled bytes of a connection; empty if this process has no limit."""
 
 
 def limit_spill(size: int | None) -> None:

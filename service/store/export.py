@@ -1,8 +1,8 @@
 """Export of columns as a document: the envelope's original text, with each event on its own line.
 
-DuckDB writes the text of many rows at a time, and Arrow passes the memory on, so that no event becomes a Python
-object. Numbers keep their text: times are printed from nanoseconds with their original number of decimals, and all
-other numbers are integers or text.
+DuckDB writes the text of many rows at a time, and Arrow passes its memory on, so that no event becomes a Python object.
+Numbers keep their text: times are printed from nanoseconds with their original number of decimals, and all other
+numbers are stored as integers or as text.
 """
 
 import json
@@ -42,14 +42,14 @@ _START = f",{_SEPARATOR}".encode()
 """The text before each event."""
 _ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event become spaces
 HEAVY = 64 << 20
-"""Size in bytes of a row group (up to 32,768 events) from which on its events are read few at a time."""
+"""Size in bytes of a row group (up to 32,768 events) above which its events are read in small batches."""
 _REPEATED = 16 << 20
-"""Size in bytes of a dictionary in a row group, from which on its events are read few at a time."""
+"""Size in bytes of a dictionary-encoded column of a row group above which its events are read in small batches."""
 _TEXTS = ("cat", "name", "pid_text", "tid_text", "args", "rest")
 _HEAVY_BATCH = 64  # rows that are read at a time
 _HEAVY_ROWS = 2  # rows that become text at a time
 _PIECE_BYTES = 16 << 20
-_LONG = 8 << 20  # bytes of a column of words from which on DuckDB's `to_json` may take too much memory
+_LONG = 8 << 20  # bytes of a column of words above which DuckDB's `to_json` may take too much memory
 _TOKEN = re.compile(rb'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<empty>\[\s*\])|[\[\]{}]', re.DOTALL)
 _NINES = 10**18 - 1
 
@@ -59,7 +59,7 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
 
     Args:
         columns: folder of the trace's columns.
-        order: order of the events: by ``time``, as they are stored, or ``original`` as in the file, which takes a sort.
+        order: ``time``, the order in which the events are stored; or ``original``, that of the file, by a sort.
         redact: whether to hide secrets in the envelope and the events.
 
     Raises:
@@ -84,8 +84,8 @@ def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, red
     """Yield the document of some tables, in pieces of a few MB; see `document`.
 
     Args:
-        tables: its events, in the schema of the columns.
-        text: its envelope, which is not redacted.
+        tables: the events of the document, in the schema of the columns.
+        text: the envelope of the document, which is used unchanged.
         columns: folder of the columns that the events come from.
         redact: whether to hide secrets in the events.
     """
@@ -101,7 +101,7 @@ def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, red
 
 
 class _Sizes(NamedTuple):
-    """Sizes that would exceed the memory of DuckDB, which works on thousands of events at a time.
+    """Flags of columns that would exceed the memory of DuckDB, which works on thousands of events at a time.
 
     Attributes:
         heavy: whether events are large.
@@ -139,14 +139,14 @@ def _repeats(chunk: Any) -> bool:
 
 
 def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows by time, like `_blocks`, with few of them in memory at a time."""
+    """Yield the text of all rows by time, like `_blocks`, with only few rows in memory at a time."""
     with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
         db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
         yield from _blocks(db, "few", {}, sizes, redact=redact)
 
 
 def _reader(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """Return a reader of batches in pieces that DuckDB has memory for."""
+    """Return a reader of batches, cut into pieces that fit into DuckDB's memory."""
     return pa.RecordBatchReader.from_batches(schema, (piece for batch in batches for piece in _pieces(batch)))
 
 
@@ -187,7 +187,7 @@ def _document(envelope: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def text_sizes(columns: Path) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the sizes in bytes of the events in a document, by time, many at a time; raises `ExportFailed`."""
+    """Yield arrays of the sizes in bytes of a document's events, in order of time; raises `ExportFailed`."""
     file = columns / EVENTS
     sizes = _Sizes.of(file)
     with _connected(columns, sizes) as db:
@@ -260,7 +260,7 @@ def _without_secrets(text: bytes) -> bytes:
 
 
 def spill_of(columns: Path, pid: int) -> Path:
-    """Return the spill folder of the process `pid`, which the process that ends it must remove."""
+    """Return the folder into which the process `pid` spills. Code that ends that process must remove the folder."""
     return columns.with_name(f"{columns.name}.spill-{pid}")
 
 
@@ -268,7 +268,7 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
     """Find the empty array of events in an envelope.
 
     Returns:
-        The offsets of its member, None if the document is the array itself, and of the array's start and end.
+        The offset of the array's member, None if the document is the array itself; the array's start; and its end.
 
     Raises:
         ExportFailed: the envelope neither has nor is an empty array ``traceEvents``.
@@ -329,7 +329,7 @@ def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:
 
 
 def _joined(texts: pa.LargeStringArray) -> bytes:
-    """Return all texts of an array in a row, straight from its buffer."""
+    """Return the concatenated texts of an array, straight from its buffer."""
     if not len(texts):
         return b""
     _, offsets, values = texts.buffers()
@@ -346,7 +346,7 @@ def _row_text(sizes: _Sizes) -> str:
     members += [_member("id", "coalesce(id::VARCHAR, id_text)"), _member("args", "args")]
     members += ["CASE WHEN rest IS NULL THEN '}' ELSE ',' || substr(rest, 2) END"]
     following = f"concat({', '.join(members)})"
-    # almost all events have a phase; if not, the comma before the next member is trimmed
+    # almost all events have a phase; without one, the comma before the next member is trimmed
     return f"""CASE
         WHEN verbatim THEN ',{_SEPARATOR}' || rest
         WHEN ph IS NULL THEN concat(',{_SEPARATOR}{{', ltrim({following}, ','))
@@ -354,12 +354,12 @@ def _row_text(sizes: _Sizes) -> str:
 
 
 def _member(key: str, text: str) -> str:
-    """Return the SQL expression of a member and the comma before it; null if its text is."""
+    """Return the SQL expression of a member with a comma before it; null if the expression `text` is null."""
     return f"""',"{key}":' || {text}"""
 
 
 def _time(key: str) -> str:
-    """Return the SQL expression of a time's text: µs with the original decimals; null if there are none."""
+    """Return the SQL expression of a time's text: µs with the original number of decimals; null if that is null."""
     ns, digits = f"{key}_ns", f"{key}_digits"
     return f"""CASE {digits}
         WHEN 0 THEN ({ns} // 1000)::VARCHAR

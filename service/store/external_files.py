@@ -12,7 +12,7 @@ _PASS = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def mark_of(status: os.stat_result) -> str:
-    """Return a mark of a file that differs once it is written to or replaced."""
+    """Return a mark of a file; the mark changes when the file is written to or replaced."""
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
@@ -54,6 +54,6 @@ def open_unchanged(path: Path, mark: str) -> int:
 
 
 def check_unchanged(file: int, mark: str) -> None:
-    """Raise `OriginalChanged` if a file no longer has its mark."""
+    """Raise `OriginalChanged` if an open file no longer has the mark."""
     if mark_of(os.fstat(file)) != mark:
         raise OriginalChanged("The file was changed after it became a trace.")

@@ -46,7 +46,7 @@ class FileImporter:
 
     Args:
         folder: the data folder.
-        room: its disk space.
+        room: the disk space of the data folder.
         limit: largest size of a file in bytes.
         on_bytes: called with the number of bytes of each read; an exception from it ends the import.
         linked: whether a file may have other hard links than its own name and those in the data folder.
@@ -73,8 +73,8 @@ class FileImporter:
         Raises:
             ImportRefused: the file can't be opened, is not a regular file, or has unknown hard links.
             OriginalChanged: another program changes the file.
-            EmptyBody, TooLarge: the file has no bytes, or too many.
-            InsufficientStorage, DiskFull: there is no space for it.
+            EmptyBody, TooLarge: the file is empty, or larger than the limit.
+            InsufficientStorage, DiskFull: there is no space for the file.
         """
         with FileIO(_open(path)) as source:
             status = os.fstat(source.fileno())
@@ -111,11 +111,11 @@ class FileImporter:
             return upload.keep()
 
     def members(self, path: Path) -> Generator[ArchiveMember]:
-        """Yield the members of an archive, compressed or not, each to be read before the next.
+        """Yield the members of an archive, compressed or not; each member must be read before the next.
 
         Raises:
-            ImportRefused: the file is not an archive, or is damaged.
-            IngestError: its compression is damaged.
+            ImportRefused: the file is not an archive, or the archive is damaged.
+            IngestError: the compressed data are damaged.
         """
         with BufferedReader(FileIO(_open(path))) as file:
             chunks = plain_chunks(cast("BufferedReader", file))
@@ -133,7 +133,7 @@ class FileImporter:
                 raise ImportRefused(f"The archive is damaged: {error}.") from error
 
     def _check_names(self, status: os.stat_result) -> None:
-        """Raise `ImportRefused` if a file has other hard links than its own name and ours."""
+        """Raise `ImportRefused` if a file has hard links other than its own name and those in the data folder."""
         if self._allow_links or status.st_nlink == 1:
             return
         own_links = self._folder.names_of(status)
@@ -153,7 +153,7 @@ class FileImporter:
         """Hard-link an open file into the incoming folder; return False if that fails."""
         incoming = os.open(self._folder.incoming, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # by its descriptor, since its path may have changed; Python follows that link only with `dst_dir_fd`
+            # link the descriptor, since the path may have changed; Python follows that link only with `dst_dir_fd`
             os.link(f"/proc/self/fd/{source.fileno()}", trace_id, dst_dir_fd=incoming)
         except OSError:  # another file system, or another user's file
             return False

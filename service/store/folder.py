@@ -6,8 +6,8 @@ audit.log           the audit log; older parts in audit.log.1 and so on
 lock                locked by the server that uses the folder
 incoming/           unfinished uploads and large results; at each start all but resumable uploads are removed
 originals/{id}      the original bytes of a trace
-columns/{id}/       the files that ingest makes of it; {id}.partial until they are complete
-making/{job}/       unfinished traces that are cut out or merged; emptied at each start
+columns/{id}/       the files that the ingest makes of a trace; {id}.partial/ until they are complete
+making/{job}/       unfinished traces that a job cuts out or merges; removed at each start
 """
 
 import errno
@@ -84,7 +84,7 @@ class Folder:
             self._lock = None
 
     def received(self, trace_id: str) -> Path:
-        """Return the path of a trace's bytes while they are received."""
+        """Return the path of a trace's bytes while the server receives them."""
         return self.incoming / trace_id
 
     def original(self, trace_id: str) -> Path:
@@ -133,7 +133,7 @@ class Folder:
         except OSError:  # the twin was deleted meanwhile, or has the largest number of links
             return False
         finally:
-            second.unlink(missing_ok=True)  # renaming a link over another of the same file does nothing
+            second.unlink(missing_ok=True)  # renaming a link over another link to the same file does nothing
         return True
 
     def share_columns(self, trace_id: str, twin: str) -> bool:
@@ -174,7 +174,7 @@ class Folder:
 
 
 def _make_private(path: Path, mode: int) -> None:
-    """Set the mode of a file or folder that belongs to this user, unless the file has another link."""
+    """Set the mode of a file or folder that belongs to this user, unless the file has further hard links."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         shared = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
@@ -231,6 +231,6 @@ def disk_errors() -> Iterator[None]:
 
 
 def unreadable(file: Path, error: Exception) -> ExportFailed:
-    """Return the error for a trace's file that can't be read; it hides the server's folder."""
+    """Return the error for a trace's file that can't be read; its message hides the path of the folder."""
     reason = str(error).split("\n", 1)[0].replace(str(file), file.name)
     return ExportFailed(f"The trace's {file.name} can't be read: {reason}")

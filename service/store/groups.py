@@ -37,7 +37,7 @@ class Group:
 
 
 def group_name(name: str) -> str:
-    """Return the name if it is printable on one line; it may have slashes. Raises `BadGroupName` otherwise."""
+    """Return the name if it is printable text on one line, which may have slashes; raises `BadGroupName` otherwise."""
     too_long = len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
     if not name or name != name.strip() or not name.isprintable() or too_long:
         raise BadGroupName(

@@ -1,8 +1,8 @@
 """Responses to requests with an idempotency key, which a client may repeat if it has not received the response.
 
-A key is recorded before its request is handled. The resource that the request creates is recorded with the key in the
-transaction that creates it. So even if the server is killed before it responds, the repeated request finds the
-resource of the first one.
+A key is recorded before its request is handled. The resource that the request creates is recorded with the key, in the
+transaction that creates the resource. Even if the server is killed before it responds, the repeated request therefore
+finds the resource of the first one.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ class Key:
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A response that was sent."""
+    """A response that was sent, to be sent again if the request is repeated."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -36,7 +36,7 @@ class StoredResponse:
 
 @dataclass(frozen=True)
 class StoredRequest:
-    """The request of a key: its digest, its response, and the resource that it created, like ``trace/ID``."""
+    """A request with a key: its digest, its response, and the resource that it created, such as ``trace/ID``."""
 
     digest: str
     response: StoredResponse | None
@@ -48,7 +48,7 @@ CURRENT_KEY: ContextVar[Key | None] = ContextVar("CURRENT_KEY", default=None)
 
 
 def record_created(db: sqlite3.Connection, resource: str) -> None:
-    """Record the resource that this transaction creates with the key of the current request, if it has one."""
+    """Record that this transaction creates a resource, under the key of the current request, if the request has one."""
     if key := CURRENT_KEY.get():
         db.execute(
             "UPDATE idempotency SET made = ? WHERE key = ? AND caller = ? AND status IS NULL",

@@ -1,4 +1,4 @@
-"""Import orders and the outcome of each file, so that after a restart each file is imported exactly once."""
+"""Import orders with the outcome of each file, so that each file is imported exactly once despite restarts."""
 
 import secrets
 import sqlite3
@@ -14,7 +14,7 @@ from service.trace.errors import UnknownImport
 KEPT = 1000
 """Number of ended orders that are kept."""
 ARRIVING = "arriving"
-"""The `why` of a file whose trace is being recorded at the moment."""
+"""The `why` of a file whose trace is still being recorded."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class ImportSpec:
 
     Attributes:
         path: a file, a folder, a pattern or an archive, below an import root.
-        mode: how to take the files.
+        mode: how to import the files; see `FileImporter.import_file`.
         group: name of the group of the traces; None for none.
         name: file name of the trace; None for the name of the file.
-        watch: whether new files are taken, too, until the order is ended.
+        watch: whether new files are imported, too, until the order is ended.
     """
 
     path: str
@@ -57,9 +57,9 @@ class File:
     """A file of an order.
 
     Attributes:
-        mark: mark that shows a change of the file; see `service.store.external_files`.
-        trace: id of the trace that it became.
-        why: the reason if it became none.
+        mark: mark by which changes of the file are detected; see `service.store.external_files`.
+        trace: id of the trace that the file became, or None.
+        why: the reason if the file did not become a trace.
     """
 
     path: str
@@ -136,7 +136,7 @@ class Imports:
         return {row["path"]: row["mark"] for row in rows}
 
     def files(self, order_id: str, *, limit: int, after: str = "") -> list[File]:
-        """Return the outcomes of files in order of their paths, from those after a path on."""
+        """Return a page of the files' outcomes in order of path; `after` is the last path of the previous page."""
         rows = self._rows(
             "SELECT * FROM import_file WHERE import_id = ? AND path > ? ORDER BY path LIMIT ?", (order_id, after, limit)
         )

@@ -71,9 +71,9 @@ class Job:
         kind: the kind of work; an ingest makes its `trace` ready, others create traces as their `request` describes.
         request: a JSON object, which the code that runs jobs of this kind reads and writes. The keys `trace` and
             `traces` have the ids of the traces that the job works on.
-        attempts: how often the job was started.
+        attempts: number of times that the job was started.
         result: of a finished job, its result.
-        events: of a finished job, the number of events that it read or wrote.
+        events: of a finished job, the number of events that the job read or wrote.
         error: of a failed job, its error.
         size: size in bytes of the original of `trace`.
         cost: size in bytes of all traces that the job works on.

@@ -1,4 +1,4 @@
-"""Limits for the lists of a summary: the catalog has the first entries of each, and a file next to the columns all."""
+"""Limits on the lists of a summary: the catalog has their first entries; a file next to the columns has all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +12,20 @@ from service.trace.summary import Summary
 LISTED_MAX = 4096
 """Largest number of entries of a list in the catalog."""
 ENTRY_MAX = 4096
-"""Largest size in bytes of an entry as JSON; longer ones are in the file alone."""
+"""Largest size in bytes of an entry as JSON; longer entries are only in the file."""
 TEXT_MAX = 1024
 """Largest number of characters of a text of the summary."""
 _LIST_MAX = {"devices": 128 << 10, "streams": 128 << 10}
 _OTHER_LIST_MAX = 1 << 20
-"""Largest size in bytes of a list in the catalog. Devices and streams have less, since listings of traces show them."""
+"""Largest size in bytes of a list in the catalog. The limit of devices and streams is lower, since
+responses that list traces contain them."""
 _LIMITED = ("counts", "processes", "threads", "devices", "streams", "steps", "ranks")
 
 
 def with_limited_lists(summary: Summary, columns: Path) -> Summary:
-    """Return the summary with limited lists, and write the complete lists to a file if any was cut.
+    """Return the summary with limited lists; each list that was cut is written to a file in full.
 
-    The lengths of lists that were cut are in `totals`.
+    `totals` then has the complete lengths of the lists that were cut.
 
     Args:
         summary: the summary of a trace.
@@ -43,7 +44,7 @@ def with_limited_lists(summary: Summary, columns: Path) -> Summary:
 
 
 def whole_summary(summary: Summary, columns: Path) -> Summary:
-    """Return a summary with complete lists, which may be large.
+    """Return the summary with complete lists, which may be large.
 
     Args:
         summary: the summary of a trace, as the catalog has it.

@@ -1,4 +1,4 @@
-"""Reader of a trace's columns by parts (row groups), guided by their statistics."""
+"""Reader of a trace's columns by parts, which are row groups; their statistics show which parts to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,18 +26,18 @@ TRACK = ("pid", "pid_text", "tid", "tid_text")
 
 SLICE = frozenset({"X"}).__contains__
 METADATA = frozenset({"M"}).__contains__
-"""Conditions on an event's phase, for `Part.which`."""
+"""Conditions on an event's phase, to be passed to `Part.which`."""
 
 UNTIMED = ALWAYS[0]
-"""Sentinel time of untimed events; sorts first."""
+"""Sentinel time of untimed events; smaller than all times, although the columns have untimed events last."""
 
 _AT_ONCE = 8
-"""Number of parts that are read at a time if all are read."""
+"""Number of parts that `Parts.tables` reads at a time."""
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Part:
-    """Some columns of the rows from `first` on, in order of time. Untimed events are at the end of the last parts."""
+    """Some columns of consecutive rows, from row `first` on, in order of time; untimed events are the last."""
 
     def __init__(self, index: int, first: int, table: pa.Table) -> None:
         self.index = index
@@ -62,22 +62,22 @@ class Part:
         return np.where(self.has(column), numbers[chunk.offset : chunk.offset + len(chunk)], missing)
 
     def has(self, column: str) -> Flags:
-        """Return the rows in which a column is not null."""
+        """Return flags of the rows in which a column is not null."""
         return self._cached((column, None), lambda: _valid(self.table[column]))
 
     def coded(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Return a dictionary column as indices and words; null is -1, the last index of a list with one more entry."""
+        """Return a dictionary column as indices and words; null is -1, so that `[*words, None]` has an entry for it."""
         return self._cached((column, "words"), lambda: _coded(self.table[column]))
 
     def which(self, column: str, holds: Callable[[str | None], Any]) -> Flags:
-        """Return the rows whose word meets a condition, which is called once for each distinct word."""
+        """Return flags of the rows whose word meets a condition, which is called once for each distinct word."""
         codes, words = self.coded(column)
         flags: Flags = np.array([bool(holds(word)) for word in (*words, None)])[codes]
         return flags
 
     @property
     def slices(self) -> Flags:
-        """The rows that are slices, which alone have a duration."""
+        """Flags of the rows that are slices; only slices have a duration."""
         return self._cached("slices", lambda: self.which("ph", SLICE))
 
     @property
@@ -131,7 +131,7 @@ class Parts:
     """The parts of an ``events.parquet``.
 
     Raises:
-        ExportFailed: the file can't be read, now or by a method.
+        ExportFailed: the file can't be read; its methods raise this, too.
     """
 
     def __init__(self, events: Path) -> None:
@@ -154,19 +154,19 @@ class Parts:
         self._file.close()
 
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
-        """Yield some parts, or all, with some columns; the next part is read in the background."""
+        """Yield some parts, or all, with some columns; a thread reads the next part ahead."""
         chosen = [*range(len(self))] if indexes is None else [*indexes]
         tables = self._ahead(columns, ([index] for index in chosen))
         for index, table in zip(chosen, tables, strict=True):
             yield Part(index, int(self._firsts[index]), table)
 
     def tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield some columns of all events in large tables, which is faster than by parts."""
+        """Yield some columns of all events in large tables, which is faster than part by part."""
         groups = (range(first, min(first + _AT_ONCE, len(self))) for first in range(0, len(self), _AT_ONCE))
         return self._ahead(columns, groups)
 
     def _ahead(self, columns: Sequence[str], reads: Iterable[Sequence[int]]) -> Iterator[pa.Table]:
-        """Yield some columns of each group of parts; the next group is read in the background."""
+        """Yield some columns of each group of parts; a thread reads the next group ahead."""
         ahead: Future[pa.Table] | None = None
         with ThreadPoolExecutor(1, "parts") as thread:
             for indexes in reads:
@@ -186,12 +186,12 @@ class Parts:
         return table.select(columns)
 
     def _is_null(self, index: int, column: str) -> bool:
-        """Return whether a column is null in a whole part, by its statistics."""
+        """Return whether the statistics of a part show that a column is null in all of its rows."""
         statistics = self._groups[index].column(self._places[column]).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == self.length(index)
 
     def holding(self, rows: Flags) -> list[int]:
-        """Return the parts that hold any of the rows."""
+        """Return the indices of the parts that hold any of the flagged rows."""
         return [i for i in range(len(self)) if rows[self._firsts[i] : self._firsts[i + 1]].any()]
 
     def span(self, index: int, column: str) -> Interval | None:
@@ -208,7 +208,7 @@ class Parts:
         return int(self._groups[index].num_rows)
 
     def time(self, index: int) -> Interval:
-        """Return the start of the first event of a part, and an upper bound of the end of its last one."""
+        """Return the start of a part's first event, `UNTIMED` if it may be untimed, and an upper bound of all ends."""
         starts, lasts = self.span(index, "ts_ns"), self.span(index, "dur_ns")
         if starts is None:
             return UNTIMED, UNTIMED
@@ -221,7 +221,7 @@ class Parts:
         return statistics is None or not statistics.has_null_count or bool(statistics.null_count)
 
     def with_neighbours(self, indexes: Iterable[int]) -> list[int]:
-        """Return the parts and their neighbours that hold events of the same time."""
+        """Return the indices of the parts, and of all parts around them that may hold events of the same time."""
         parts = set(indexes)
         for step in (1, -1):
             for index in sorted(parts, reverse=step < 0):
@@ -252,7 +252,7 @@ def mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def packed(first: Ints, second: Ints) -> npt.NDArray[np.uint64]:
-    """Return a number for each pair of values: pairs of ordinary size keep their order, others are hashed."""
+    """Return a number for each pair of values: pairs of ordinary size keep their order, and others are hashed."""
     small = (first >= 0) & (first < 1 << 42) & (second >= 0) & (second < 1 << 20)
     if small.all():
         return (first << 20 | second).view(np.uint64)
@@ -261,7 +261,7 @@ def packed(first: Ints, second: Ints) -> npt.NDArray[np.uint64]:
 
 
 class Words:
-    """Numbering of words in the order of their first occurrence."""
+    """Numbers words in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -274,13 +274,13 @@ class Words:
 
 
 class Tracks:
-    """Numbering of tracks in the order of their first occurrence; `keys` has the pid and the tid of each."""
+    """Numbers tracks in the order of their first occurrence; `keys` has the pid and the tid of each track."""
 
     columns = TRACK
 
     def __init__(self) -> None:
         self.keys: list[tuple[Key, Key]] = []
-        self._numbers: dict[tuple[Key, Key], int] = {}  # several notations of a tid are one track
+        self._numbers: dict[tuple[Key, Key], int] = {}  # different spellings of a tid are one track
         self._words = Words()
         self._known = np.zeros(0, np.uint64)
         self._codes = np.zeros(0, np.int64)
@@ -298,7 +298,7 @@ class Tracks:
         return self._of_parts[part.index].astype(np.int64)
 
     def where(self, part: Part, holds: Callable[[tuple[Key, Key]], bool]) -> Flags:
-        """Return the events on tracks that meet a condition."""
+        """Return flags of the events on tracks that meet a condition."""
         tracks = self.of(part)
         return np.array([holds(key) for key in self.keys], np.bool_)[tracks]
 

@@ -1,4 +1,4 @@
-"""Resumable uploads: they come in chunks, and survive interruptions and restarts.
+"""Resumable uploads, which arrive in chunks and survive interruptions and restarts.
 
 Files in `Folder.incoming`:
 
@@ -26,12 +26,12 @@ from service.trace.errors import ChecksumMismatch, EmptyBody, TooLarge, UnknownU
 
 READ_SIZE = 1 << 20
 CHECKSUMS = ("sha256", "sha1", "md5")
-"""Algorithms of chunk checksums, by their hashlib names; the last two detect accidents alone."""
+"""Algorithms of chunk checksums, by their hashlib names; the last two detect only accidental changes."""
 
 
 @dataclass(frozen=True)
 class Announced:
-    """Announcement of an upload: `length` is None until it is known, `metadata` is as it was sent."""
+    """Announcement of an upload: `length` is None until it is known, `metadata` is unchanged from the request."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class Announced:
     group: str | None = None
     priority: int = 0
     client: str = ""
-    """Name of the token, or address, to whose limits the upload counts."""
+    """Name of the client's token, or its address; the upload counts towards the limits of this client."""
 
 
 class Resumable:
@@ -76,7 +76,7 @@ class Resumable:
 
     @classmethod
     def reopen(cls, folder: Folder, upload_id: str) -> "Resumable":
-        """Reopen an upload of an earlier server; raises `UnknownUpload` or `UploadGone`."""
+        """Reopen an upload from before the server restarted; raises `UnknownUpload` or `UploadGone`."""
         announced = _announced(folder, upload_id, UPLOAD)
         marker = _note(folder, upload_id, CHUNK)
         try:
@@ -98,16 +98,16 @@ class Resumable:
         return self.offset == self.announced.length
 
     def ends_at(self, after_s: float) -> float:
-        """Return the time in seconds since 1970 at which it expires, `after_s` after its last byte."""
+        """Return the time in seconds since 1970 at which the upload expires, `after_s` seconds after its last byte."""
         return self._path.stat().st_mtime + after_s
 
     def announce(self, length: int) -> None:
-        """Record the length, which was unknown; raises `DiskFull`."""
+        """Record the length of the upload once it is known; raises `DiskFull`."""
         self.announced = replace(self.announced, length=length)
         write_whole(_note(self._folder, self.id, UPLOAD), orjson.dumps(asdict(self.announced)))
 
     def catch_up(self) -> None:
-        """Digest the bytes received before this process opened the upload; more may come meanwhile."""
+        """Digest the bytes received before this process opened the upload; more may arrive meanwhile."""
         with self._path.open("rb", buffering=0) as file:
             while not self._given_up:
                 with self._hashing:
@@ -130,7 +130,7 @@ class Resumable:
         return Received(self.offset, self._digest.hexdigest())
 
     def undo_keep(self) -> None:
-        """Undo `keep`, since the trace could not be recorded yet."""
+        """Undo `keep`; called when the trace could not be recorded."""
         self._folder.original(self.id).replace(self._path)
 
     def done(self) -> None:
@@ -144,7 +144,7 @@ class Resumable:
         self._given_up = True
 
     def expire(self) -> None:
-        """Remove the bytes; the announcement is kept for a while."""
+        """Remove the bytes, but keep the announcement; `forget_old` removes it later."""
         self.give_up()
         os.utime(_note(self._folder, self.id, UPLOAD))
         self._path.unlink()
@@ -255,7 +255,7 @@ class Chunk:
         self._close()
 
     def leave(self) -> None:
-        """End early: keep the bytes, unless the whole chunk had to be verified."""
+        """End the chunk early: keep its bytes, but drop them if the whole chunk had to be verified."""
         if self._checksum:
             self.drop()
         else:
@@ -278,7 +278,7 @@ def finished(folder: Folder, upload_id: str) -> Announced:
 
 
 def forget_old(folder: Folder, after_s: float, *, excluding: Container[str] = ()) -> None:
-    """Remove the announcements of uploads that were finished or expired `after_s` ago, except for some."""
+    """Remove the announcements of uploads that finished or expired more than `after_s` seconds ago, except for some."""
     for note in (*folder.incoming.glob(f"*{UPLOAD}"), *folder.incoming.glob(f"*{DONE}")):
         with suppress(FileNotFoundError):
             needed = note.stem in excluding or note.with_suffix("").exists()

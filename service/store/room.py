@@ -10,7 +10,7 @@ from pathlib import Path
 from service.trace.errors import InsufficientStorage
 
 COUNTED_EVERY_S = 30.0
-"""Largest age in seconds of a count of the folder; before a refusal it is always counted again."""
+"""Largest age in seconds of a count of the folder. Before a refusal, the folder is always counted again."""
 RESERVED_FOR_S = 3600.0
 """Seconds until a reservation expires unless it is renewed, so that abandoned uploads free their space."""
 _PAUSE_FACTOR = 20
@@ -42,12 +42,12 @@ class Room:
         self._held = 0
 
     def check(self, more: int = 0, *, linked: bool = False, reserved_by: str | None = None) -> None:
-        """Raise `InsufficientStorage` unless there is space for more. This is cheap enough for each piece of an upload.
+        """Raise `InsufficientStorage` unless there is space for more bytes. Cheap enough for each piece of an upload.
 
         Args:
             more: number of bytes to be written.
-            linked: whether the bytes are on the disk already, so that they count but need no free space.
-            reserved_by: key of the reservation that they belong to.
+            linked: whether the bytes are on the disk already; then they count towards the quota but take no free space.
+            reserved_by: key of the reservation that the bytes belong to.
         """
         reserved = self.reserved(excluding=reserved_by) if more else 0
         free = self._free(self._root) + (more if linked else 0)
@@ -68,7 +68,7 @@ class Room:
         )  # fmt: skip
 
     def left(self) -> int:
-        """Return the number of bytes that may still be written, without reserved ones; at least 0."""
+        """Return the number of bytes that may still be written apart from reserved ones; at least 0."""
         free = self._free(self._root) - self._floor
         if self._quota is not None:
             free = min(free, self._quota - self._roughly_used())

@@ -28,7 +28,7 @@ class ImportCandidate:
 
     @property
     def key(self) -> str:
-        """The path as text, with bytes that are not UTF-8 escaped."""
+        """The path as text; bytes that are not UTF-8 are escaped."""
         return str(self.path).encode(errors="backslashreplace").decode()
 
 
@@ -73,7 +73,7 @@ class Roots:
         self._split(requested)
 
     def _split(self, requested: str) -> tuple[list[Path], tuple[str, ...]]:
-        """Return the resolved paths of the part before any pattern, and the pattern."""
+        """Return the resolved paths of the part before the pattern, and the parts of the pattern."""
         path = self._checked(requested)
         at = next((at for at, part in enumerate(path.parts) if _PATTERN & set(part)), len(path.parts))
         if at < len(path.parts):
@@ -134,7 +134,7 @@ class Roots:
         """Resolve a file, and check that it may be imported."""
         try:
             real = path.resolve(strict=True)
-        except (OSError, RuntimeError):  # a loop of links is the latter before Python 3.13
+        except (OSError, RuntimeError):  # a loop of links raises the latter before Python 3.13
             return ImportCandidate(path, "It is a link to nowhere.")
         if not self._contains(real):
             return ImportCandidate(path, "It is a link that leads out of the import roots.")
@@ -162,7 +162,7 @@ def _resolved(path: Path) -> Path:
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, part by part."""
-    reached = {0}  # numbers of parts of the pattern that may be consumed
+    reached = {0}  # the numbers of parts of the pattern that may have matched so far
     for part in parts:
         reached = _with_skips(reached, pattern)
         reached = {
@@ -174,7 +174,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _with_skips(reached: set[int], pattern: Sequence[str]) -> set[int]:
-    """Return these numbers and those after each ``**``, which also matches no folder."""
+    """Return the numbers, and the next number after each ``**``, which also matches no folder at all."""
     every = set(reached)
     for at in range(len(pattern)):
         if at in every and pattern[at] == "**":

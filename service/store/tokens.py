@@ -1,6 +1,6 @@
-"""API tokens, of which only digests are stored.
+"""API tokens, whose secrets are stored only as digests.
 
-They are in a separate SQLite file, which the command line may write while a server reads it.
+The tokens are in a separate SQLite file, which the command line may write while a server reads it.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class Token:
     digest: bytes = field(repr=False)
 
     def is_of(self, secret: str) -> bool:
-        """Return whether a secret is that of the token, in constant time."""
+        """Return whether a secret is that of the token; compares in constant time."""
         return hmac.compare_digest(self.digest, digest_of(secret))
 
 

@@ -17,8 +17,8 @@ class Received:
     """A complete original that is durable on disk.
 
     Attributes:
-        path: where the file lies, if not in the data folder.
-        mark: mark of an external file, which shows a change; see `service.store.external_files`.
+        path: path of the file, if it is outside of the data folder.
+        mark: mark of an external file, by which changes are detected; see `service.store.external_files`.
     """
 
     size: int
@@ -36,12 +36,14 @@ def plain_name(name: str) -> str:
 
 
 class Upload:
-    """An upload: `write` each piece, then `keep` it. Leaving the ``with`` block otherwise, or by an error, removes it.
+    """An upload: `write` each piece, then `keep` the upload.
+
+    Leaving the ``with`` block without `keep`, or with an error, removes the bytes.
 
     Args:
         folder: the data folder.
-        trace_id: id of the trace that it becomes.
-        limit: largest size in bytes.
+        trace_id: id of the trace that the upload becomes.
+        limit: largest size of the upload in bytes.
         digests: expected digests by the hashlib names of their algorithms.
     """
 
@@ -66,7 +68,7 @@ class Upload:
         if self._file:
             self._file.close()
         self._partial.unlink(missing_ok=True)
-        if isinstance(error, Exception):  # kept, but not recorded; after an interrupt it may still be recorded
+        if isinstance(error, Exception):  # kept, but not recorded; after an interrupt the trace may still be recorded
             self._folder.original(self._trace_id).unlink(missing_ok=True)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:

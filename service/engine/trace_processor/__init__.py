@@ -1,1 +1,1 @@
-"""Perfetto's trace_processor as the engine: installed, started in a sandbox, spoken to over its pipe."""
+"""Perfetto's trace_processor as the engine: its installation, sandbox and process, and its protocol over a pipe."""

@@ -1,4 +1,4 @@
-"""The names that trace_processor brings along, read from its program."""
+"""The names that trace_processor itself defines, read from its program file."""
 
 import re
 from functools import lru_cache
@@ -15,9 +15,10 @@ _CREATED = re.compile(
 
 
 def built_in_names(binary: Path) -> frozenset[str]:
-    """Return the names that the standard library, the metrics and our package `torch` create, included yet or not.
+    """Return the names that the standard library, the metrics and our package `torch` create.
 
-    The program has no list of them, but contains their SQL as plain text.
+    A name counts even before its module is included. The program has no list of the names, but contains their SQL as
+    plain text.
     """
     state = binary.stat()
     return _names_in(binary, state.st_mtime_ns, state.st_size)

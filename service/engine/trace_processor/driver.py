@@ -13,7 +13,7 @@ class TraceProcessorDriver:
     """Starts trace_processor as the settings demand; see `EngineDriver`.
 
     Args:
-        settings: the program, and whether it runs in a sandbox.
+        settings: which program to run, and whether it runs in a sandbox.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -1,8 +1,8 @@
-"""Becomes the engine: run as ``python -I -S launcher.py PPID OPTIONS COMMAND…``, with the options as JSON.
+"""A program that becomes the engine: ``python -I -S launcher.py PPID OPTIONS COMMAND…``, with the options as JSON.
 
-On Linux, the kernel kills the engine when the server ends, also by SIGKILL (prctl(2), PR_SET_PDEATHSIG). Elsewhere, an
+On Linux, the kernel kills the engine when the server ends, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG). Elsewhere, an
 engine ends when its input closes, which it notices between two requests. The options are ``sandbox``, whether to enter
-the sandbox, and ``read``, the files and folders that can be read there in addition to the engine's libraries.
+the sandbox, and ``read``, the files and folders that the engine can read there in addition to its libraries.
 """
 
 import ctypes
@@ -15,13 +15,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Replace this process by the command."""
+    """Replace this process with the command."""
     parent, options, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the server ended before the kernel was asked to watch it
         sys.exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background programs ignore it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell makes background programs and their children ignore it
     environment: dict[str, str] = dict(os.environ)
     try:
         if options["sandbox"]:

@@ -1,7 +1,7 @@
-"""The check of a load: compares a trace's document with trace_processor's tables, and adds tables on its tracks.
+"""The check of a load: compares a trace's document with trace_processor's tables, and creates the tables of `torch`.
 
-The `RenderReport` records what the document held. Each event that the engine can show must be there; each complaint of
-the engine's importer is reported with its meaning.
+The `RenderReport` records what the document held. Each event that the engine can show must be in its tables. Each issue
+of the engine's importer is reported with its meaning.
 """
 
 from collections.abc import AsyncIterator
@@ -21,10 +21,10 @@ SELECT name, value, severity, description FROM stats
 WHERE value > 0 AND (severity <> 'info' OR name GLOB 'flow_*') ORDER BY name
 """
 _SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
-_BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end is no slice of its own
+_BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event is not a slice of its own
 _ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
 _TRACKS_PER_STATEMENT = 500
-_GROUPS_PER_STATEMENT = 20  # fewer, for each may have a long list of ranks
+_GROUPS_PER_STATEMENT = 20  # fewer, since each may have a long list of ranks
 _TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
 _GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
 _ISSUE_MEANINGS = {
@@ -48,11 +48,11 @@ _NOTE_DETAILS = {
 
 
 async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
-    """Create the tables on the engine's tracks, and compare what the engine has with the document.
+    """Create the tables of the package `torch`, and compare the engine's tables with the document.
 
     Args:
         session: a session whose engine has just loaded.
-        rendered: what the document held.
+        rendered: the report on the document.
     """
     for statement in statements(rendered, session.load.args):
         (await session.run(statement)).close()

@@ -1,4 +1,4 @@
-"""One trace_processor process: started, loaded and queried over its pipe, interrupted, stopped."""
+"""One trace_processor process: its start, requests over its pipe, interrupts, and its end."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ READ_SIZE = 1 << 18
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _STDERR_LINES = 20
 _STDERR_MAX = 4000  # bytes of the last lines in an error
-_PIECES_AHEAD = 2  # pieces of a trace in flight: the engine works on one while the next is written and sent
-_EXIT_S = 1.0  # for the process to end after its output has closed, and for its last messages to arrive
-_NO_COLUMNS = "SELECT 0 WHERE 0"  # what the engine runs in place of its own statements, such as INCLUDE
+_PIECES_AHEAD = 2  # pieces of a trace in flight: the engine works on one while the next is rendered and sent
+_EXIT_S = 1.0  # for the process to end after it has closed its output, and for its last messages to arrive
+_NO_COLUMNS = "SELECT 0 WHERE 0"  # the engine runs it in place of PerfettoSQL's own statements, such as INCLUDE
 _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
 
 
 class TraceProcessor:
-    """A running trace_processor; see `Engine`. `TraceProcessor.start` makes one.
+    """A running trace_processor; see `Engine`. `TraceProcessor.start` creates it.
 
     One request is in flight at a time: the caller reads `exchange` to its end before the next.
     """
@@ -63,7 +63,8 @@ class TraceProcessor:
         Args:
             binary: the program.
             package: folder of the SQL modules that the engine offers as `torch`.
-            sandbox: whether to run it in a sandbox, where a script can't start another program; see `sandbox`.
+            sandbox: whether to run the program in a sandbox, where a script can't start
+                another program; see the module `sandbox`.
 
         Raises:
             EngineUnavailable: the program could not be started.
@@ -87,12 +88,12 @@ class TraceProcessor:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended, as far as is known."""
+        """Whether the process is running, as far as is known."""
         return self._process.returncode is None
 
     @property
     def progress(self) -> LoadProgress:
-        """How far the load is."""
+        """Progress of the load."""
         waited_s = time.monotonic() - self._waits_since if self._waits_since is not None else 0.0
         return LoadProgress(self._loaded_bytes, self._is_fed, self._is_loaded, waited_s)
 
@@ -101,7 +102,7 @@ class TraceProcessor:
         return resource_usage(self.pid)
 
     def built_in_names(self) -> frozenset[str]:
-        """Return the names that the program brings along; reads all of it the first time."""
+        """Return the names that the program itself defines; the first call reads the whole file of the program."""
         return built_in_names(self.binary)
 
     async def ended(self) -> None:
@@ -117,7 +118,7 @@ class TraceProcessor:
     # -- requests ----------------------------------------------------------------------------------------------
 
     async def version(self) -> EngineVersion:
-        """Return the engine's version; it responds also before it has a trace."""
+        """Return the engine's version; the engine reports it even before it has a trace."""
         with self._waiting():
             status = (await self.ask(wire.request(wire.GET_STATUS))).status
         return EngineVersion(
@@ -137,7 +138,7 @@ class TraceProcessor:
     async def rpc(self, request: bytes) -> AsyncIterator[bytes]:
         """Pass a serialized request on and yield the serialized responses; raises `EngineFailed`.
 
-        Responses have no time of execution: UIs before v54 don't know the field, and warn of each.
+        The execution time is removed from responses: UIs before v54 don't know the field, and warn about each response.
         """
         await self._send(wire.framed(request))
         async for message in self._responses():
@@ -157,11 +158,11 @@ class TraceProcessor:
             yield message
 
     async def ask(self, request: Any) -> Any:
-        """Send a request that has one response, and return it."""
+        """Send a request that has one response, and return the response."""
         return [message async for message in self.exchange(request)][-1]
 
     async def feed(self, chunks: AsyncIterable[bytes]) -> None:
-        """Load a trace from the plain bytes of its document; raises `EngineFailed`."""
+        """Load a trace from the uncompressed bytes of its document; raises `EngineFailed`."""
         sizes: deque[int] = deque()
         async for piece in chunks:
             with self._waiting():
@@ -227,10 +228,10 @@ class TraceProcessor:
             raise EngineFailed(f"The engine reports a fatal error: {message.fatal_error}.")
         return message
 
-    # -- the end -----------------------------------------------------------------------------------------------
+    # -- termination -------------------------------------------------------------------------------------------
 
     async def _read_stderr(self) -> None:
-        """Keep the last lines for the error if the process fails."""
+        """Keep the last lines of stderr, which `failure` reports."""
         stderr, rest = self._process.stderr, b""
         while stderr is not None and (data := await stderr.read(READ_SIZE)):
             *lines, rest = re.split(rb"[\r\n]+", rest[-READ_SIZE:] + data)
@@ -239,7 +240,7 @@ class TraceProcessor:
             self._stderr_lines.append(rest)
 
     async def failure(self) -> EngineFailed:
-        """Return how and why the process ended; a process that still runs is killed first."""
+        """Return an error that describes how and why the process ended; a process that still runs is killed first."""
         try:
             async with asyncio.timeout(_EXIT_S):
                 status = await self._process.wait()
@@ -286,7 +287,7 @@ class TraceProcessor:
         log.info("engine %d ended by %s in %.2f s", self.pid, self.stopped_by, time.monotonic() - started)
 
     async def _drained(self) -> None:
-        """Wait for the end while reading its output, so that an engine in mid-response does not block on its pipe."""
+        """Read the output until the process ends, so that an engine in mid-response does not block on its pipe."""
         stdout = self._process.stdout
         while stdout is not None and await stdout.read(READ_SIZE):
             pass
@@ -294,7 +295,7 @@ class TraceProcessor:
 
 
 def sql_error(message: str) -> SqlError:
-    """Return the engine's complaint as an error, with the last line and column that it mentions."""
+    """Return the engine's error message as an error, with the last line and column that the message mentions."""
     positions = _POSITION.findall(message)
     where: dict[str, int] = {}
     if positions:

@@ -18,9 +18,10 @@ class Protections:
     """The protections that are on in the sandbox.
 
     Attributes:
-        limits: no written files, no core dump, few open files (setrlimit).
+        limits: no writes to files, no core dumps, few open files (setrlimit).
         no_new_privs: no program gains privileges.
-        landlock: version of the kernel's Landlock ABI, which limits files, from 4 on TCP, from 6 on signals; 0: none.
+        landlock: version of the kernel's Landlock ABI; 0 for none. Landlock restricts files, from version 4 on
+            also TCP, and from version 6 on also signals.
         seccomp: no sockets and no new processes.
     """
 
@@ -51,7 +52,7 @@ class Protections:
 
 @cache
 def available() -> Protections:
-    """Return the protections on this machine; a trial process turns them on and tries what they forbid.
+    """Return the protections that this machine offers; a trial process turns them on and tries forbidden actions.
 
     Raises:
         EngineUnavailable: a protection can't be turned on, or has no effect.

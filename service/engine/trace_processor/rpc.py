@@ -1,4 +1,4 @@
-"""Perfetto's RPC protocol as UIs speak it: the requests that reach the engine, and the responses that do not.
+"""Perfetto's RPC protocol for UIs: requests that reach the engine, and local responses to the others.
 
 All clients share one engine. A request that would change the shared trace is answered here and never reaches it.
 """
@@ -21,14 +21,14 @@ _RESULTS = {
     wire.COMPUTE_METRIC: "metric_result",
     wire.SUMMARIZE_TRACE: "trace_summary_result",
 }
-"""The field of a response that has a place for an error, by method."""
+"""The field of a response that contains the field `error`, by method."""
 
 _FORWARDED = {
     *(wire.QUERY_STREAMING, wire.COMPUTE_METRIC, wire.GET_METRIC_DESCRIPTORS, wire.SUMMARIZE_TRACE),
     *(wire.CREATE_SUMMARIZER, wire.UPDATE_SUMMARIZER_SPEC, wire.QUERY_SUMMARIZER, wire.DESTROY_SUMMARIZER),
     *(wire.ENABLE_METATRACE, wire.DISABLE_AND_READ_METATRACE),
 }
-"""Methods that reach the engine: it sends one response to each, or several of which `wire.is_last` finds the last."""
+"""Methods that reach the engine. It sends one response to each, or several; `wire.is_last` recognises the last one."""
 
 NO_OTHER_FILE = (
     "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
@@ -36,14 +36,14 @@ NO_OTHER_FILE = (
 )
 _DIALOG_WIDTH = 80
 _DIALOG_TEXT = f"{textwrap.fill(NO_OTHER_FILE, _DIALOG_WIDTH)}\n(ERR:ws)"
-"""The UI shows an error with this mark in a dialog that keeps its lines; without the mark, it asks to file a bug."""
+"""The mark `(ERR:ws)` makes the UI show a dialog that keeps the lines. Without it, the UI asks for a bug report."""
 
 
 def status(version: EngineVersion | None, trace_name: str = "") -> Any:
     """Return the ``StatusResult`` that clients get.
 
     Args:
-        version: of the engine; None if there is no engine.
+        version: the engine's version; None if there is no engine.
         trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask the user.
     """
     if version is None:
@@ -64,7 +64,7 @@ class PerfettoRpc:
         return wire.Deframer(max_bytes)
 
     def frame(self, message: bytes) -> bytes:
-        """Return a message as it stands in the stream."""
+        """Return a message as a frame of the stream."""
         return wire.framed(message)
 
     def request(self, message: bytes) -> "PerfettoRequest":
@@ -89,14 +89,14 @@ class PerfettoRequest:
 
     @property
     def statement(self) -> str:
-        """The SQL of a query; of other requests, their bytes."""
+        """The SQL of a query; for other requests, their bytes in hexadecimal."""
         if self._message.request == wire.QUERY_STREAMING:
             return str(self._message.query_args.sql_query)
         return str(self._message.SerializeToString().hex())
 
     @property
     def continues_stream(self) -> bool:
-        """Whether the request is not its client's first: a UI numbers them from 0, and reconnects."""
+        """Whether the client sent earlier requests: a UI numbers its requests from 0, also across connections."""
         return self._number > 0
 
     def check(self, names: Names, client: Hashable) -> None:
@@ -143,13 +143,13 @@ class PerfettoRequest:
         return response
 
     def error_response(self, error: TracedockError) -> bytes | None:
-        """Return the last response, which carries an error; None if responses to such requests have no place for it."""
+        """Return the last response, with an error; None if responses to such requests have no field for errors."""
         method = self._message.request
         return _packed(error_response(method, error)) if method in _RESULTS else None
 
 
 def error_response(method: int, error: TracedockError) -> Any:
-    """Return the last response to a request whose response has a place for an error."""
+    """Return the last response, with an error, to a request whose responses have a field for errors."""
     if method == wire.QUERY_STREAMING:
         result = wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)])
         return wire.Rpc(response=method, query_result=result)
@@ -164,7 +164,7 @@ def _packed(message: Any) -> bytes:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """Yield all texts in a message, also those of specifications that it carries as text."""
+    """Yield all strings in a message, including those in specifications that it carries as text."""
     for field, value in message.ListFields():
         for item in [value] if isinstance(value, str | bytes | int | float | Message) else value:
             if isinstance(item, Message):

@@ -1,8 +1,8 @@
-"""The sandbox of an engine: with any SQL, it can only read its libraries and its SQL package, compute, and answer.
+"""The sandbox of an engine: no SQL can make it do more than read its libraries and SQL package, compute, and respond.
 
-This module runs in the process that becomes the engine, and uses the standard library alone. On Linux that is Landlock
-(landlock(7): files, TCP, signals to others), seccomp(2) (sockets, new processes, other processes, mounts, metadata of
-files) and no_new_privs; everywhere the limits of setrlimit(2).
+This module runs in the process that becomes the engine, and uses only the standard library. On Linux, the sandbox
+consists of Landlock (landlock(7): files, TCP, signals to other processes), seccomp(2) (sockets, new processes, other
+processes, mounts, metadata of files) and no_new_privs. On all platforms, it sets limits with setrlimit(2).
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _LANDLOCK_VERSION, _LANDLOCK_PATH_BENEATH = 1, 1
 _EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
-_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of rights by ABI; no more from 5 on
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of rights by ABI; none are added after 5
 _TCP_RIGHTS, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column in the table below, and the AUDIT_ARCH
@@ -49,12 +49,12 @@ _DENIED = """
     utimensat 280 88, setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15,
     fremovexattr 199 16, setxattrat 463 463, removexattrat 466 466
 """
-"""System calls that fail with EPERM; numbers on x86-64 and aarch64: asm/unistd_64.h, asm-generic/unistd.h."""
+"""System calls that fail with EPERM: name, number on x86-64 (asm/unistd_64.h) and on aarch64 (asm-generic/unistd.h)."""
 
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # in struct seccomp_data
-_X32 = 0x40000000  # numbers from here on are another set of system calls
+_X32 = 0x40000000  # numbers from here on are the system calls of the x32 ABI
 _CLONE_THREAD = 0x10000
 
 
@@ -83,7 +83,7 @@ def enter(binary: str, read: list[str]) -> dict[str, int]:
 
 
 def environment() -> dict[str, str]:
-    """Return the engine's environment: a part of the server's, which may hold secrets."""
+    """Return the engine's environment: only `ENVIRONMENT`, since the server's other variables may hold secrets."""
     return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
@@ -122,7 +122,7 @@ def _landlock(binary: str, read: list[str]) -> int:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow only these rights on a file, or on the contents of a folder; does nothing if the path does not exist."""
+    """Allow `rights` on a file, or on the contents of a folder; does nothing if the path can't be opened."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -180,14 +180,14 @@ def _filter(column: int, architecture: int) -> list[tuple[int, int, int, int]]:
         (_IF_AT_LEAST, 0, 1, _X32),
         deny,
         (_IF_EQUAL, 0, 1, _CLONE3[column]),
-        unknown,  # so that the C library calls clone, whose flags a filter can check
+        unknown,  # ENOSYS makes the C library call clone, whose flags a filter can check
     ]
     for entry in _DENIED.split(","):
         number = entry.split()[1 + column]
         program += [(_IF_EQUAL, 0, 1, int(number)), deny] if number != "-" else []
     for call, test in (
         (_CLONE[column], (_IF_ANY_BIT, 0, 1, _CLONE_THREAD)),
-        (_KILL[column], (_IF_EQUAL, 0, 1, os.getpid())),  # also the id of the engine: execve(2) keeps it
+        (_KILL[column], (_IF_EQUAL, 0, 1, os.getpid())),  # this is also the engine's process id: execve(2) keeps it
         (_TGKILL[column], (_IF_EQUAL, 0, 1, os.getpid())),
     ):
         program += [(_IF_EQUAL, 0, 4, call), (_LOAD, 0, 0, _FIRST_ARGUMENT), test, allow, deny]
@@ -198,7 +198,7 @@ def trial() -> dict[str, int]:
     """Enter the sandbox and try forbidden actions; returns the protections as `enter` does.
 
     Raises:
-        SystemExit: a protection is on and has no effect.
+        SystemExit: a protection is on, but has no effect.
     """
     on = enter(sys.executable, [])
     attempts: list[tuple[str, Callable[[], int]]] = [

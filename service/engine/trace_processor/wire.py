@@ -1,8 +1,8 @@
-"""trace_processor's RPC as bytes: a `TraceProcessorRpcStream` is messages framed as field 1, length-delimited.
+"""trace_processor's RPC as bytes: a `TraceProcessorRpcStream` is a sequence of messages, each framed as field 1.
 
-Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto; the message classes come from the `perfetto`
-package, which builds them at run time, so that they have no static types. Messages carry no sequence numbers in either
-direction: the receiver then skips its check for lost messages, so that many clients can share one engine.
+Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto. The `perfetto` package builds the message
+classes at run time, so they have no static types. Messages carry no sequence numbers in either direction. The receiver
+then skips its check for lost messages, so that many clients can share one engine.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ _LONGEST_HEADER = 11
 
 
 def varint(number: int) -> bytes:
-    """Return a number as protobuf encodes it."""
+    """Return a number as a varint of protobuf."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -52,19 +52,19 @@ def varint(number: int) -> bytes:
 
 
 def frame(message: Any) -> bytes:
-    """Return an RPC message as it stands in the stream, without its sequence number."""
+    """Return an RPC message as a frame of the stream, without its sequence number."""
     message.ClearField("seq")
     payload: bytes = message.SerializeToString()
     return framed(payload)
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a serialized RPC message as it stands in the stream."""
+    """Return a serialized RPC message as a frame of the stream."""
     return b"\x0a" + varint(len(payload)) + payload
 
 
 def request(method: int, **fields: Any) -> Any:
-    """Return an RPC request of that method."""
+    """Return an RPC request for a method."""
     return Rpc(request=method, **fields)
 
 
@@ -84,7 +84,7 @@ class Deframer:
     """Splits a stream of bytes into its messages; see `FrameReader`.
 
     Args:
-        max_bytes: the largest message to accept.
+        max_bytes: size in bytes of the largest message to accept.
     """
 
     def __init__(self, max_bytes: int = 1 << 30) -> None:

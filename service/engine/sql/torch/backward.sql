@@ -2,7 +2,7 @@
 
 INCLUDE PERFETTO MODULE torch.nesting;
 
--- Ops with a sequence number; ops of the backward pass also name the thread of the forward pass.
+-- Ops with a sequence number. Ops of the backward pass also have the argument `Fwd thread id`.
 CREATE OR REPLACE PERFETTO TABLE _torch_sequence AS
 SELECT
   h.id,
@@ -15,7 +15,7 @@ FROM _torch_host_slice!() AS h
 WHERE h.kind = 'op' AND sequence_number IS NOT NULL
 ORDER BY h.id;
 
--- The last forward op of each sequence number that only one thread uses.
+-- The last forward op of each sequence number, if only one thread uses the number.
 CREATE OR REPLACE PERFETTO TABLE _torch_forward AS
 SELECT sequence_number, rank, max(id) AS id
 FROM _torch_sequence
@@ -24,8 +24,8 @@ GROUP BY rank, sequence_number
 HAVING min(thread) = max(thread)
 ORDER BY sequence_number;
 
--- Ops of the backward pass with their forward op: the last to begin with the same sequence number. Threads count
--- separately; ops whose number is used by several threads are ambiguous and left out.
+-- Ops of the backward pass with their forward op: the last forward op to begin with the same sequence number. Each
+-- thread counts separately. A number that several threads use is ambiguous, and its ops are left out.
 CREATE OR REPLACE PERFETTO TABLE torch_backward(
   -- Its slice.
   id JOINID(slice.id),

@@ -58,7 +58,7 @@ SELECT h.id, h.id AS host_id, h.rank, NULL AS device, NULL AS stream, _torch_ste
 FROM _torch_host_slice!() AS h
 WHERE h.name GLOB 'gloo:*';
 
--- True if the name of a slice is that of an annotation with the inputs of a collective.
+-- True if a slice's name is that of an annotation that has the inputs of a collective.
 CREATE OR REPLACE PERFETTO MACRO _torch_is_annotation(name Expr)
 RETURNS Expr AS (
   $name GLOB 'nccl:*'
@@ -71,7 +71,8 @@ RETURNS Expr AS (
   OR $name GLOB 'symm_mem::*'
 );
 
--- Slices around the launch or annotation that describe the collective: the innermost has the largest id.
+-- The innermost slices around the launch or annotation that describe the collective, which have the largest ids:
+-- `metadata_id` has the arguments of a collective, and `annotation_id` has the name of an annotation.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_told AS
 WITH RECURSIVE
   up(id, at) AS (
@@ -88,7 +89,7 @@ JOIN slice AS s ON s.id = up.at
 GROUP BY up.id
 ORDER BY up.id;
 
--- Bytes of an element by the name of its type.
+-- Size of an element in bytes, by the name of its type.
 CREATE OR REPLACE PERFETTO FUNCTION _torch_element_bytes(
   -- Name of the type.
   dtype STRING
@@ -123,7 +124,7 @@ WITH
     JOIN args AS a USING (arg_set_id)
     WHERE a.flat_key = 'args.Input Dims' AND length(a.key) - length(replace(a.key, '[', '')) = 2
   ),
-  -- SQL has no aggregate product; tensors of more dimensions are left out.
+  -- SQL has no aggregate product. Tensors with more than eight dimensions are left out.
   tensor AS (
     SELECT
       arg_set_id,
@@ -158,7 +159,7 @@ JOIN typed AS y USING (arg_set_id, input)
 WHERE t.elements > 0
 ORDER BY t.arg_set_id;
 
--- The total of all inputs of an annotation, with the type of the first.
+-- The elements and the bytes of all inputs of an annotation together, with the type of the first input.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_inputs AS
 SELECT
   i.arg_set_id,
@@ -188,11 +189,11 @@ CREATE OR REPLACE PERFETTO TABLE torch_collective(
   dur DURATION,
   -- Rank in the job.
   rank LONG,
-  -- GPU, NULL for the host.
+  -- GPU; NULL for the host.
   device LONG,
-  -- Stream of the GPU, NULL for the host.
+  -- Stream of the GPU; NULL for the host.
   stream LONG,
-  -- Step.
+  -- Step in which the annotation began; for a kernel as in `torch_kernel`.
   step LONG,
   -- Name of the collective as in the trace: `allreduce`, or `all_reduce` if only an annotation names it.
   collective STRING,
@@ -212,7 +213,7 @@ CREATE OR REPLACE PERFETTO TABLE torch_collective(
   group_description STRING,
   -- Ranks of the process group as in the trace: `[0, 1]`, abbreviated if there are many.
   group_ranks STRING,
-  -- Number of the collective in its process group.
+  -- Sequence number of the collective in its process group.
   seq LONG
 ) AS
 WITH
@@ -245,7 +246,7 @@ WITH
       _torch_integer!(t.arg_set_id, 'args.Out msg nelems') AS out_nelems,
       i.bytes AS input_bytes,
       _torch_integer!(t.arg_set_id, 'args.Group size') AS own_size,
-      -- A number in traces of the first half of 2024.
+      -- Traces from the first half of 2024 have a number in place of the name.
       coalesce(
         _torch_text!(t.arg_set_id, 'args.Process Group Name'), _torch_text!(t.arg_set_id, 'args.Process Group ID')
       ) AS group_name
@@ -257,7 +258,8 @@ WITH
     FROM described
     GROUP BY rank
   ),
-  -- With the process groups that the trace lists. If neither the list nor an event has any, the job is the only group.
+  -- Collectives with the process groups that the trace lists. If neither the list nor an event has any group, the whole
+  -- job is the only group.
   grouped AS MATERIALIZED (
     SELECT
       d.*,
@@ -281,7 +283,7 @@ SELECT
   dtype,
   in_nelems,
   out_nelems,
-  -- Both `all_gather` and `gather`, in any spelling.
+  -- The pattern matches both `all_gather` and `gather`, in any spelling.
   iif(
     replace(lower(collective), '_', '') GLOB '*gather*',
     coalesce(

@@ -3,7 +3,7 @@
 INCLUDE PERFETTO MODULE torch.nesting;
 INCLUDE PERFETTO MODULE torch.steps;
 
--- True if a slice is an op that runs at a time.
+-- True if the slice `s` is an op that has not ended at `time`.
 CREATE OR REPLACE PERFETTO MACRO _torch_lasts_as_op(s Expr, time Expr)
 RETURNS Expr AS (
   $s.ts + $s.dur > $time
@@ -30,7 +30,7 @@ JOIN _torch_category AS c USING (category)
 WHERE c.kind IN ('kernel', 'memcpy', 'memset')
 ORDER BY s.id;
 
--- The first call of each rank and correlation that launched work.
+-- The call that launched work: for each rank and correlation id, the first call.
 CREATE OR REPLACE PERFETTO TABLE _torch_call AS
 SELECT correlation, rank, min(id) AS id
 FROM (
@@ -42,8 +42,8 @@ WHERE correlation > 0 AND correlation IN (SELECT correlation FROM _torch_work)
 GROUP BY correlation, rank
 ORDER BY correlation;
 
--- Starting points of the search for ops that run as a call begins: the call's parent and, for a call on a further lane,
--- also the slice before it on the first lane.
+-- Starting points of the search for ops that run when a call begins: the call's parent and, for a call on a further
+-- lane, also the slice before it on the first lane.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_climb AS
 SELECT c.id, s.ts, s.parent_id AS at, _torch_lasts_as_op!(p, s.ts) AS is_op
 FROM _torch_call AS c
@@ -55,7 +55,7 @@ FROM (
   SELECT
     x.id,
     x.ts,
-    -- The slice before is a few ids away in nearly all traces.
+    -- In nearly all traces, the slice before has an id only slightly smaller.
     coalesce(
       (SELECT max(b.id) FROM slice AS b WHERE b.id BETWEEN x.id - 1000 AND x.id - 1 AND b.track_id = first.track_id),
       (SELECT max(b.id) FROM slice AS b WHERE b.id < x.id - 1000 AND b.track_id = first.track_id)
@@ -66,7 +66,7 @@ FROM (
 ) AS x
 JOIN slice AS p ON p.id = x.at;
 
--- The innermost op that runs as each call begins, on any lane of its thread: the last to begin.
+-- The innermost op that runs when a call begins, on any lane of its thread: the last op to begin.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_op AS
 WITH RECURSIVE
   up(id, ts, at, is_op) AS (
@@ -83,7 +83,7 @@ WITH RECURSIVE
     UNION ALL
     SELECT id, at FROM up WHERE is_op
     UNION ALL
-    -- Ops on further lanes, around calls on other lanes.
+    -- Ops on further lanes that enclose calls on other lanes.
     SELECT y.id, x.id
     FROM _torch_stray AS x
     JOIN slice AS s USING (id)
@@ -104,7 +104,7 @@ FROM candidate
 GROUP BY id
 ORDER BY id;
 
--- Work of GPUs by the call that launched it.
+-- Work of GPUs with the call that launched it, and with its op, External id and step.
 CREATE OR REPLACE PERFETTO TABLE _torch_launched AS
 SELECT
   w.id,
@@ -120,7 +120,7 @@ LEFT JOIN _torch_lane AS l ON l.track_id = s.track_id
 LEFT JOIN _torch_call_op AS o ON o.id = c.id
 ORDER BY w.id;
 
--- Ops by External id, for work without a launch, if External ids of the trace are those of ops.
+-- Ops by External id, for work whose launch gives no op. Empty unless the trace's External ids identify ops.
 CREATE OR REPLACE PERFETTO TABLE _torch_external_op AS
 SELECT external_id, rank, min(id) AS id
 FROM (
@@ -159,16 +159,16 @@ CREATE OR REPLACE PERFETTO TABLE torch_kernel(
   correlation LONG,
   -- External id of the op or annotation that launched it.
   external_id LONG,
-  -- The runtime or driver call that launched it, of the same rank and correlation. Kernels of a graph share one.
+  -- The runtime or driver call that launched it, of the same rank and correlation. Kernels of a graph share one call.
   launch_id JOINID(slice.id),
   -- Start of that call.
   launch_ts TIMESTAMP,
   -- Duration of that call.
   launch_dur DURATION,
-  -- Time from the end of that call to the start; 0 if the work started earlier.
+  -- Time from the end of that call to the start of the work; 0 if the work started earlier.
   delay DURATION,
-  -- The op that launched it: the innermost that runs as the call begins, on its thread; else the op of the External id,
-  -- if External ids of the trace are those of ops.
+  -- The op that launched it: the innermost op that runs on the thread of the call when the call begins; else the op of
+  -- the External id, if the trace's External ids identify ops.
   op_id JOINID(slice.id),
   -- Name of that op.
   op_name STRING,

@@ -10,15 +10,15 @@ CREATE OR REPLACE PERFETTO TABLE torch_memory(
   ts TIMESTAMP,
   -- Bytes allocated; negative for bytes freed.
   bytes LONG,
-  -- Bytes allocated on the device after this event; NULL before 2022.
+  -- Bytes allocated on the device after this event; NULL in traces from before 2022.
   total_allocated LONG,
-  -- Bytes reserved on the device after this event; NULL before 2022.
+  -- Bytes reserved on the device after this event; NULL in traces from before 2022.
   total_reserved LONG,
   -- `c10::DeviceType`: 0 is the CPU, 1 a GPU of CUDA or ROCm.
   device_type LONG,
-  -- Number of the device of that type; -1 for the CPU.
+  -- Index of the device among those of its type; -1 for the CPU.
   device_id LONG,
-  -- Address, NULL before 2022.
+  -- Address; NULL in traces from before 2022.
   addr LONG,
   -- Thread of the allocation.
   utid JOINID(thread.id),

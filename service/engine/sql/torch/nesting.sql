@@ -2,7 +2,7 @@
 
 INCLUDE PERFETTO MODULE torch.trace;
 
--- Kinds of categories; capitalised categories were written before April 2022.
+-- Kinds of categories. The capitalised categories are from before April 2022.
 CREATE OR REPLACE PERFETTO TABLE _torch_category AS
 SELECT
   category,
@@ -18,7 +18,7 @@ SELECT
 FROM (SELECT DISTINCT category FROM slice)
 WHERE kind IS NOT NULL;
 
--- Slices that torch ignores in its nesting; it ignores instants, too, but these enclose nothing.
+-- Slices that torch ignores in its nesting. It also ignores instants, but these enclose nothing.
 CREATE OR REPLACE PERFETTO TABLE _torch_left_out AS
 SELECT id
 FROM slice
@@ -58,22 +58,22 @@ RETURNS Expr AS (
   AND $id NOT IN (SELECT id FROM _torch_left_out)
 );
 
--- Slices on further lanes, for they overlap others of their thread.
+-- Slices of the host on further lanes, since they overlap other slices of their thread without nesting.
 CREATE OR REPLACE PERFETTO TABLE _torch_stray AS
 SELECT id, ts, dur, parent_id, track_id, thread
 FROM _torch_host_slice!()
 WHERE lane > 1
 ORDER BY id;
 
--- Slices of the host's threads that can't enclose others by torch's rules, but may do so in time.
+-- Slices of the host's threads that can't enclose others by torch's rules, although others may lie within their time.
 CREATE OR REPLACE PERFETTO TABLE _torch_transparent AS
 SELECT s.id
 FROM slice AS s
 JOIN _torch_lane AS l USING (track_id)
 WHERE l.device IS NULL AND s.dur > 0 AND NOT coalesce(_torch_can_enclose!(s.category, s.id), FALSE);
 
--- Starting points of the search for the enclosing slice: a parent that can't enclose; for slices on further lanes, also
--- the slice before on the first lane.
+-- Starting points of the search for the enclosing slice: the parent, if it can't enclose others; for slices on further
+-- lanes, also the slice before on the first lane.
 CREATE OR REPLACE PERFETTO TABLE _torch_climb AS
 SELECT h.id, h.ts + h.dur AS end_ts, h.parent_id AS at
 FROM _torch_host_slice!() AS h
@@ -83,7 +83,7 @@ UNION ALL
 SELECT
   x.id,
   x.ts + x.dur AS end_ts,
-  -- The slice before is a few ids away in nearly all traces.
+  -- In nearly all traces, the slice before has an id only slightly smaller.
   coalesce(
     (SELECT max(b.id) FROM slice AS b WHERE b.id BETWEEN x.id - 1000 AND x.id - 1 AND b.track_id = first.track_id),
     (SELECT max(b.id) FROM slice AS b WHERE b.id < x.id - 1000 AND b.track_id = first.track_id)
@@ -91,7 +91,8 @@ SELECT
 FROM _torch_stray AS x
 JOIN _torch_lane AS first ON first.thread = x.thread AND first.lane = 1;
 
--- Slices of the host whose enclosing slice is not `slice.parent_id`: the last to begin that encloses it, or none.
+-- Slices of the host whose enclosing slice is not `slice.parent_id`. The enclosing slice is the last to begin of those
+-- that contain the slice; `parent_id` is NULL if there is none.
 CREATE OR REPLACE PERFETTO TABLE _torch_reparented AS
 WITH RECURSIVE
   up(id, end_ts, at) AS (
@@ -109,16 +110,16 @@ WITH RECURSIVE
     JOIN slice AS s ON s.id = up.at
     WHERE s.ts + s.dur >= up.end_ts AND _torch_can_enclose!(s.category, s.id)
     UNION ALL
-    -- NULL if there is no other.
+    -- NULL, for slices without any other candidate.
     SELECT id, NULL FROM _torch_climb
     UNION ALL
-    -- The parent of a slice on its further lane.
+    -- For slices on further lanes, the parent on the same lane.
     SELECT x.id, s.id
     FROM _torch_stray AS x
     JOIN slice AS s ON s.id = x.parent_id
     WHERE _torch_can_enclose!(s.category, s.id)
     UNION ALL
-    -- Slices on further lanes that enclose slices of other lanes, within the parents of those.
+    -- Slices on further lanes that enclose slices of other lanes, and began after the parents of these.
     SELECT y.id, x.id
     FROM _torch_stray AS x
     CROSS JOIN _torch_lane AS l
@@ -147,7 +148,7 @@ FROM slice AS s
 LEFT JOIN _torch_reparented AS r USING (id)
 WHERE s.id = $id;
 
--- External id of an event; NULL if it has none. Its key was in lower case before April 2022.
+-- External id of an event; NULL if the event has none. Before April 2022, the key was in lower case.
 CREATE OR REPLACE PERFETTO MACRO _torch_external_id(arg_set_id Expr)
 RETURNS Expr AS (
   nullif(

@@ -2,7 +2,8 @@
 
 INCLUDE PERFETTO MODULE torch.kernels;
 
--- The slices that slices of the host enclose directly; first those whose order the engine has.
+-- The total duration of the slices that each slice of the host encloses directly. The first part takes slices whose
+-- `parent_id` is the enclosing slice, the second those in `_torch_reparented`.
 CREATE OR REPLACE PERFETTO TABLE _torch_enclosed AS
 SELECT id, sum(dur) AS dur
 FROM (
@@ -19,7 +20,7 @@ FROM (
 GROUP BY id
 ORDER BY id;
 
--- The work that each op launched.
+-- The number and the total duration of the kernels, copies and memsets that each op launched.
 CREATE OR REPLACE PERFETTO TABLE _torch_op_work AS
 SELECT op_id AS id, count(*) AS kernel_count, sum(dur) AS kernel_dur
 FROM torch_kernel
@@ -68,7 +69,7 @@ SELECT '[' || group_concat(coalesce(shape.dims, '[]'), ', ') || ']'
 FROM input
 LEFT JOIN shape USING (input);
 
--- Ops with the columns that take long to compute.
+-- Ops with the columns that are slow to compute.
 CREATE OR REPLACE PERFETTO TABLE _torch_op AS
 SELECT
   h.id,
@@ -99,8 +100,8 @@ CREATE OR REPLACE PERFETTO VIEW torch_op(
   ts TIMESTAMP,
   -- Duration.
   dur DURATION,
-  -- Duration without the ops, annotations, Python functions and runtime calls directly within, on any lane of its
-  -- thread: its part of `key_averages()`'s "Self CPU".
+  -- Duration minus that of the ops, annotations, Python functions and runtime calls directly within it, on any lane of
+  -- its thread. This is its part of "Self CPU" in `key_averages()`.
   self_dur DURATION,
   -- The op, annotation or Python function that encloses it; NULL if there is none.
   parent_id JOINID(slice.id),
@@ -112,15 +113,15 @@ CREATE OR REPLACE PERFETTO VIEW torch_op(
   rank LONG,
   -- Step in which it began.
   step LONG,
-  -- External id, which the work that it launched has, too.
+  -- External id; the work that it launched has the same id.
   external_id LONG,
-  -- Sequence number, which an op of the forward pass shares with its op of the backward pass.
+  -- Sequence number; an op of the forward pass and its op of the backward pass have the same number.
   sequence_number LONG,
   -- Shapes of its inputs as JSON; see `torch_input_dims`.
   input_dims STRING,
-  -- Number of kernels, copies and memsets that it launched itself, not through ops within.
+  -- Number of kernels, copies and memsets that it launched itself, without those of ops within it.
   kernel_count LONG,
-  -- Duration of these on the GPU.
+  -- Total duration of these on the GPU.
   kernel_dur DURATION
 ) AS
 SELECT

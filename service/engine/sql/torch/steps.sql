@@ -21,9 +21,9 @@ CREATE OR REPLACE PERFETTO TABLE torch_step(
   step LONG,
   -- Name of the annotation.
   name STRING,
-  -- Time at which the first thread began it.
+  -- Time at which the first thread began the step.
   ts TIMESTAMP,
-  -- Duration until the last thread ended it.
+  -- Duration until the last thread ended the step.
   dur DURATION,
   -- Its first slice.
   id JOINID(slice.id),
@@ -56,7 +56,7 @@ FROM merged AS m
 JOIN _torch_step_slice AS s USING (id)
 ORDER BY s.id;
 
--- Steps on the GPU: the time from the first to the last work of a stream for a step of the host.
+-- Steps on the GPU: for each stream and step of the host, the time from the first to the last work of the step.
 CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
   -- N of `ProfilerStep#N`.
   step LONG,
@@ -82,7 +82,7 @@ FROM _torch_step_slice
 WHERE device IS NOT NULL
 ORDER BY id;
 
--- The step of a rank at a time: the last that had begun; NULL if it had ended.
+-- The step of a rank at a time: the last step that began by then; NULL if that step has ended by then.
 CREATE OR REPLACE PERFETTO FUNCTION torch_step_at(
   -- Time.
   ts TIMESTAMP,
@@ -127,10 +127,10 @@ FROM numbered
 GROUP BY thread, step, occurrence
 ORDER BY id;
 
--- The step of a thread at a time: of its own steps, or of its rank's steps if it annotates none.
+-- The step of a thread at a time: one of its own steps, or of its rank's steps if the thread annotates none.
 CREATE OR REPLACE PERFETTO MACRO _torch_step_of(ts Expr, rank Expr, thread Expr)
 RETURNS Expr AS (
-  -- Most traces have no such threads.
+  -- Most traces have no threads in `_torch_thread_step`, and need no lookup.
   iif(
     EXISTS (SELECT 1 FROM _torch_thread_step),
     _torch_step_on($ts, $rank, $thread),

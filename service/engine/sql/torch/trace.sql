@@ -13,7 +13,8 @@ CREATE OR REPLACE PERFETTO FUNCTION torch_ns(
 RETURNS LONG AS
 SELECT base_ns + $ts FROM _torch_facts;
 
--- Tracks by the threads and streams of the trace: `thread` is unique to `pid`, `tid` and `rank`.
+-- The engine's tracks with the threads and streams of the trace. All lanes of one `pid`, `tid`, `rank` and `device`
+-- have the same `thread`.
 CREATE OR REPLACE PERFETTO TABLE _torch_lane AS
 SELECT
   tt.id AS track_id,
@@ -23,10 +24,10 @@ FROM _torch_track AS t
 JOIN thread_track AS tt USING (utid)
 ORDER BY track_id;
 
--- The thread of the host, or the stream of a GPU, of each track. Slices that overlap without nesting are on further
--- lanes, which are tracks of their own.
+-- Tracks, each with the host's thread or the GPU's stream that it shows. Slices that overlap without nesting are on
+-- further lanes, which are tracks of their own.
 CREATE OR REPLACE PERFETTO VIEW torch_track(
-  -- Track, joins `slice.track_id`.
+  -- Track; joins `slice.track_id`.
   track_id JOINID(track.id),
   -- Thread of the engine.
   utid JOINID(thread.id),
@@ -40,9 +41,9 @@ CREATE OR REPLACE PERFETTO VIEW torch_track(
   tid STRING,
   -- Rank in the job; NULL if it is unknown.
   rank LONG,
-  -- GPU, NULL for the host.
+  -- GPU; NULL for the host.
   device LONG,
-  -- Stream of the GPU, NULL for the host.
+  -- Stream of the GPU; NULL for the host.
   stream LONG,
   -- Lane of the thread or stream, from 1.
   lane LONG
