@@ -46,15 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     """The Chromium of the system."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: get one, as with `apt-get install chromium`")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         expect.set_options(timeout=PATIENCE_MS)
-        yield chromium
-        chromium.close()
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

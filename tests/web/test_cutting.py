@@ -22,7 +22,7 @@ GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 
 @pytest.fixture
-def tab(open_context: OpenContext) -> Iterator[Page]:
+def page(open_context: OpenContext) -> Iterator[Page]:
     """A tab that fails the test on an error in its console."""
     tab = open_context().new_page()
     errors: list[str] = []
