@@ -29,9 +29,9 @@ _COST = (
 )
 _ALL = f"*, {_SIZE} AS size, {_COST} AS cost"
 AGEING_BYTES_PER_S = 5_000_000
-"""Bytes that one second of waiting is worth when jobs are ordered by size.
+"""Bytes that one second of waiting is worth when queued jobs are ordered by cost.
 
-A job of 2.7 GB lets smaller ones pass for nine minutes, and is then next.
+A job of 2.7 GB yields to smaller jobs that are queued in the next nine minutes.
 """
 
 
@@ -200,7 +200,7 @@ class Jobs:
         awaited: Collection[int] = (),
         cost_max: float = math.inf,
     ) -> Job | None:
-        """Start the next queued job and return it; None if there is none.
+        """Mark the next queued job as running and return it; None if there is none.
 
         Awaited jobs come first, then jobs of higher priority, then small and old ones.
 

@@ -37,14 +37,16 @@ def slow_down(page: Page, upload_bytes_per_s: int) -> None:
 
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
-    """The server's workers stand still, from when there is one."""
+    """Wait for an ingest process, and suspend all of them while the block runs."""
     while not (workers := server.children("service.jobs.children ingest")):
         pass
     for worker in workers:
         worker.suspend()
-    yield
-    for worker in workers:
-        worker.resume()
+    try:
+        yield
+    finally:  # other tests use the server too
+        for worker in workers:
+            worker.resume()
 
 
 def test_uploaded_trace_is_followed_until_ready(page: Page, server: Server, tmp_path: Path) -> None:
