@@ -6,7 +6,7 @@ Kineto writes times in microseconds:
 * April and May 2024: one decimal, since the epoch;
 * since then: three decimals, relative to ``baseTimeNanoseconds``.
 
-A double of epoch microseconds has a resolution of 256 ns, so only the decimal text is exact.
+A double of epoch microseconds has a resolution of 250 ns, so only the decimal text is exact.
 """
 
 from decimal import ROUND_FLOOR, Context, Decimal
