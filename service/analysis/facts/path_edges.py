@@ -147,7 +147,7 @@ class PathEdges:
         self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
 
     def _waits(self, synchronizations: list[dict[str, Any]], correlations: Ints) -> Ints:
-        """Return the calls that wait, with their targets; and note in `work` the work that waits for other work."""
+        """Return the calls that wait, with their targets; record in `work` which work waits for other work."""
         host, work = self.host, self.work
         blocking = np.array([_BLOCKING.search(word) is not None for word in host.words], bool)
         blocks = np.flatnonzero(blocking[host.names]) if blocking.any() else np.empty(0, np.int64)

@@ -12,7 +12,7 @@ from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
 TAIL = 0.8
-"""TensorBoard drops a last step as cut off if it launched less than this share of the previous step's kernels."""
+"""Minimum work that a last step launches, as a share of the previous step's count; TensorBoard drops it below that."""
 
 
 class StepParameters(Parameters):
@@ -37,7 +37,7 @@ class Windows:
     """The steps of a rank, in order of time.
 
     Args:
-        numbers: number of each step; -1 for the one that stands for a trace without steps.
+        numbers: number of each step; -1 for the window that stands for a trace without steps.
         starts: start of each step in ns.
         ends: end of each step in ns.
         host_starts: start of each step's annotation.
