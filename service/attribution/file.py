@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         pa.field("is_work", pa.bool_()),
     ]
 )
-"""Columns of the file: rows are those of the events, from 0; null for no launch, operator or step."""
+"""Columns of the file. Row numbers count events from 0; null stands for no launch, operator or step."""
 
 
 def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "unknown") -> Links:
@@ -35,7 +35,7 @@ def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "
     Args:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
-        external_ids: meaning of External ids, if the whole trace of which this is a part has shown it.
+        external_ids: meaning of External ids in the whole trace, if this is a part of one and the meaning is known.
 
     Raises:
         ExportFailed: the events cannot be read.
@@ -50,7 +50,7 @@ def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "
 
 
 def links_of(columns: Path, summary: Summary) -> Links:
-    """Return the links of a trace; they are computed for a trace that was ingested before the file existed.
+    """Read the links of a trace from its file; compute them if the trace was ingested before such files existed.
 
     Args:
         columns: folder of the trace's columns.

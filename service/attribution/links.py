@@ -42,7 +42,7 @@ RULES = ("launch", "graph", "external_id", "launch_outside_operators", "graph_ou
 LAUNCH, GRAPH, EXTERNAL_ID, LAUNCH_OUTSIDE, GRAPH_OUTSIDE, NO_LAUNCH = range(len(RULES))
 
 MIN_AGREEMENT = 0.99
-"""Least share of work whose External id must be that of the operator around its launch."""
+"""Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
 
 _SYNCHRONIZATION = "cuda_sync"
 _REGION = "gpu_user_annotation"
@@ -58,7 +58,10 @@ def _is_launch(category: str | None) -> bool:
 
 
 def is_operator(name: str | None) -> bool:
-    """Return whether a name in a category of operators is an operator's; until 2022 annotations had it too."""
+    """Return whether an event in an operator category is an operator, by its name.
+
+    Until 2022, annotations had an operator category too.
+    """
     return name not in NOT_OPERATORS and not (name or "").startswith(STEP_PREFIX)
 
 
@@ -130,7 +133,7 @@ def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKin
     Args:
         read: reads columns of the trace.
         clock: steps of the trace.
-        external_ids: meaning of External ids, if the whole trace of which this is a part has shown it.
+        external_ids: meaning of External ids in the whole trace, if this is a part of one and the meaning is known.
     """
     builder = _LinkBuilder(clock)
     for part in read(COLUMNS):
@@ -139,13 +142,13 @@ def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKin
 
 
 class _LinkBuilder:
-    """Collects what links need of the events, which come in order of time."""
+    """Builder of links; takes events part by part, in order of time."""
 
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
         self._tracks = Tracks()
         self._open = OpenOperators()
-        self._pending = [np.empty(0, np.int64)] * 8  # slices with the start of the last one: more may follow
+        self._pending = [np.empty(0, np.int64)] * 8  # slices that share the last start: more may follow
         self._calls: list[list[Ints]] = []
         self._device_slices: list[list[Ints]] = []
         self._regions: list[list[Ints]] = []
@@ -241,7 +244,7 @@ class _LinkBuilder:
         return Links(rows, is_work > 0, launches, operators, rules, steps, external_ids)
 
     def _device_regions(self) -> list[Ints]:
-        """Link annotations shown on devices to the step of the host's annotation with their name and id."""
+        """Link annotations on devices to the step of the host annotation with the same name and External id."""
         rows, ids, names, starts, tracks, is_device = _concatenated(self._regions, 6)
         keys = np.where(ids > 0, ids * (len(self._names) + 1) + names + 1, 0)
         steps = self._clock.at(starts, tracks, self._tracks.keys)
@@ -275,13 +278,13 @@ class _OperatorsById:
         self._starts = np.append(starts[unique], np.iinfo(np.int64).max)[match]
 
     def kind(self, starts: Ints, correlations: Ints) -> ExternalIdKind:
-        """Return the meaning of External ids, where no launch shows it.
+        """Return the meaning of External ids in a trace whose launches do not show it.
 
-        They are ids of operators if nearly all belong to an operator that began before the work.
+        External ids are operator ids if nearly all belong to an operator that began before the work.
 
         Args:
             starts: start of each piece of work.
-            correlations: correlation id of each; an equal External id was copied from it and does not count.
+            correlations: correlation id of each piece of work; an equal External id is a copy, not an operator id.
         """
         if not len(starts):
             return "unknown"
@@ -290,7 +293,7 @@ class _OperatorsById:
 
 
 def _kind_by_launches(ids: Ints, operator_ids: Ints, comparable: Flags) -> ExternalIdKind:
-    """Return the meaning of External ids, by work that has an id and an operator around its launch."""
+    """Return the meaning of External ids by comparing them with the ids of the operators around launches."""
     comparable = comparable & (ids > 0)
     if not comparable.any():
         return "unknown"

@@ -1,4 +1,4 @@
-"""Nesting of slices on threads: the parents of millions of slices, and sums along them. Compiled."""
+"""Compiled functions for the nesting of slices on threads: parents of millions of slices, and sums over subtrees."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class WordEncoder:
 
 
 def nesting_order(starts: Ints, ends: Ints) -> Any:
-    """Return an index that sorts slices by start, longest first; equal slices keep their order."""
+    """Return an index that sorts slices by start, then longest first; equal slices keep their order."""
     if len(starts) < 2:
         return slice(None)
     rises = starts[1:] > starts[:-1]
@@ -78,8 +78,8 @@ def parents_of(
         threads: thread of each slice, numbered from 0; slices are in `nesting_order`.
         starts: start of each slice.
         ends: end of each slice.
-        drop: leave out slices that end after the slice in which they start; otherwise the outer slice counts as over
-            from their start.
+        drop: leave out each slice that ends after the slice in which it starts; otherwise the outer slice counts as
+            closed when the inner slice starts.
         left_out: slices to leave out in any case.
     """
     parents = np.empty(len(starts), np.int32)
@@ -128,8 +128,8 @@ def add_to_ancestors(
         keys: key of each slice for values of the slice and its descendants; negative for none.
         slices: slice to which each row of `values` belongs; negative for none.
         values: one row for each item: its plane in `cells`, then the values to add.
-        cells: receives the sums, by plane, key and column: first those of the slices themselves, then those
-            with descendants.
+        cells: array of sums by plane, key and column, to which the values are added. The first half of the columns
+            holds sums of slices alone, the second half sums that include descendants.
     """
     _add_to_ancestors(parents, own_keys, keys, slices, values, cells)
 
@@ -142,7 +142,9 @@ def nearest_marked(parents: Indices, marked: Flags) -> Indices:
 
 
 def merge_targets(parents: Indices, names: Indices, mergeable: Flags) -> Indices:
-    """Return the slice into which each slice merges: itself, or its parent's if it is an only child of the same name.
+    """Return the slice into which each slice merges.
+
+    An only child with the name of its parent merges into its parent's target; any other slice stays itself.
 
     Args:
         parents: parent of each slice.
@@ -198,8 +200,8 @@ def require_countable(values: Ints, subject: str) -> None:
     """Check that the sum of values fits in 64 bits.
 
     Args:
-        values: not negative.
-        subject: the values in words, which open the error's message.
+        values: non-negative values.
+        subject: phrase for the values, with which the error's message opens.
 
     Raises:
         NotApplicable: the sum does not fit.
@@ -217,7 +219,8 @@ def match_times(starts: Ints, ends: Ints, times: Ints) -> tuple[Ints, Ints, Flag
         times: in ascending order.
 
     Returns:
-        For each slice the range of its times, as first index and index past the last; and the times in no slice.
+        For each slice, the index of its first time and the index past its last time; for each time, whether it lies
+        in no slice.
     """
     first, last = np.searchsorted(times, starts, "left"), np.searchsorted(times, ends, "right")
     reach = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends)])
@@ -254,7 +257,7 @@ def row_indices(rows: Any, wanted: Ints) -> Indices:
 
 @compiled
 def _factorize(keys: Ints, codes: Indices, table: Ints, slot_codes: Indices) -> int:
-    """Write the code of each key and return their count, or -1 if the hash table is half full."""
+    """Write the code of each key. Return the count of distinct keys, or -1 if the hash table is half full."""
     mask, count = len(table) - 1, 0
     last_key, last = 0, -1
     for index in range(len(keys)):
@@ -277,7 +280,7 @@ def _factorize(keys: Ints, codes: Indices, table: Ints, slot_codes: Indices) -> 
 def _nest(
     threads: Indices, starts: Ints, ends: Ints, tops: Indices, parents: Indices, drop: bool, left_out: Flags
 ) -> None:
-    """Push slices on the stacks of their threads: below the topmost slice lies its parent, and so on."""
+    """Find parents with one stack of open slices per thread; below each slice of a stack lies its parent."""
     for index in range(len(starts)):
         if len(left_out) and left_out[index]:
             parents[index] = DROPPED
@@ -330,7 +333,7 @@ def _merge(parents: Indices, child_counts: Ints, names: Indices, mergeable: Flag
 def _encode_paths(
     parents: Indices, names: Indices, radix: int, codes: Indices, table: Ints, slot_codes: Indices
 ) -> int:
-    """Write the code of each slice's path and return their count, or -1 if the hash table is half full."""
+    """Write the code of each slice's path. Return the count of distinct paths, or -1 if the hash table is half full."""
     mask, count = len(table) - 1, 0
     for index in range(len(parents)):
         key = names[index] + radix * (codes[parents[index]] + 1 if parents[index] >= 0 else 0)

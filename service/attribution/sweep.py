@@ -1,4 +1,4 @@
-"""The innermost operator around each call, by one sweep over a trace's events in order of time. Compiled."""
+"""Compiled lookup of the innermost operator around each call: one sweep over a trace's events in order of time."""
 
 import numpy as np
 
@@ -18,14 +18,14 @@ class OpenOperators:
         self._open = np.empty((_INITIAL_CAPACITY, 4), np.int64)
         self._free = np.arange(
             _INITIAL_CAPACITY - 1, NONE - 1, -1, dtype=np.int64
-        )  # a stack of free entries; its last item is its height
+        )  # stack of free entries; the last item is the height of the stack
         self._free[-1] = _INITIAL_CAPACITY
         self._tops = np.empty(0, np.int64)
 
     def around(self, is_call: Flags, threads: Ints, starts: Ints, ends: Ints, ids: Ints, rows: Ints) -> Ints:
         """Return the innermost operator around the start of each call.
 
-        The slices of a batch follow those of the last batch.
+        The slices of a batch start after those of the previous batch.
 
         Args:
             is_call: slices that are calls; all others are operators.
@@ -64,7 +64,7 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
     first: int, call: int, is_call: Flags, threads: Ints, starts: Ints, ends: Ints, ids: Ints, rows: Ints,
     opened: Ints, free: Ints, tops: Ints, operators: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Sweep on from a slice and a call; return the next slice and call, before the end if the table is full."""
+    """Continue the sweep at a slice and a call; return the next slice and call. A full table stops it early."""
     for index in range(first, len(rows)):
         thread, start = threads[index], starts[index]
         top = tops[thread]

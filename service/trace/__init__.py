@@ -1,1 +1,1 @@
-"""The domain's nouns: trace, event, track, stream, rank, step, and the errors that speak of them."""
+"""The domain's terms (trace, event, track, stream, rank, step) and errors."""

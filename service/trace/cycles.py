@@ -17,9 +17,9 @@ Span = tuple[int, int]
 class Cycles:
     """Cycle of each trace, from 0, and the rule that determined it.
 
-    ``rank``: no rank has two traces, so all belong to one cycle. ``steps`` and ``time``: the traces of a cycle overlap
-    in these, those of different cycles do not. ``order``: the first traces of all ranks are one cycle, the second ones
-    the next.
+    ``rank``: no rank has two traces, so all belong to one cycle. ``steps`` and ``time``: the steps or times of
+    traces overlap within a cycle, but not between cycles. ``order``: the first traces of all ranks are one cycle, the
+    second traces the next.
     """
 
     numbers: list[int]
@@ -64,7 +64,7 @@ def _time_of(summary: Summary) -> Span | None:
 
 
 def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) -> list[int] | None:
-    """Number the sets of spans that overlap; None where a span is unknown, or a set has two of one process."""
+    """Number the sets of overlapping spans; return None if a span is unknown or a set has two spans of a process."""
     known_spans = [span for span in spans if span]
     if len(known_spans) < len(spans):
         return None

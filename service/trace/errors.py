@@ -12,7 +12,7 @@ TracedockError
 │   ├── ResumableError           a resumable upload that can't continue
 │   │   ├── BadUpload            a malformed request
 │   │   ├── UnknownUpload        no upload has that id
-│   │   ├── UploadGone           it expired or was terminated
+│   │   ├── UploadGone           the upload expired or was terminated
 │   │   ├── UploadLocked         another request writes to it
 │   │   ├── WrongOffset          a chunk that does not start at the upload's offset
 │   │   ├── WrongType            a chunk of another content type
@@ -23,7 +23,7 @@ TracedockError
 │   ├── NothingToImport          a path without files
 │   └── DiskFull                 no space left on the disk
 │       └── InsufficientStorage  the quota or the minimum of free space would be violated
-├── IngestError                  a file that can't be read as a trace; `offset` is where
+├── IngestError                  a file that can't be read as a trace; `offset` is the position in bytes
 │   ├── BadCompression           a corrupt compressed stream
 │   ├── Truncated                a file that ends early
 │   ├── NotJson                  a file that is not JSON
@@ -85,8 +85,8 @@ TracedockError
     ├── StatementBlocked         a statement that crashed engines
     ├── TooLargeForEngine        a trace that needs more memory than all engines may use
     ├── EngineFailed             the engine died or failed to load the trace
-    │   ├── EngineOutOfMemory    it exceeded its memory limit and was killed
-    │   └── EngineStalled        it was killed because its load made no progress
+    │   ├── EngineOutOfMemory    the engine exceeded its memory limit and was killed
+    │   └── EngineStalled        the engine was killed because its load made no progress
     ├── RequestRefused           a request that would change the shared trace
     ├── SqlRefused               SQL that uses files or changes the shared engine
     ├── SqlError                 the engine rejected the statement
@@ -129,7 +129,7 @@ class ErrorDocument:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ErrorDocument":
-        """Return the error that `as_dict` made these JSON values of."""
+        """Restore an error from the JSON values of `as_dict`."""
         facts = dict(values)
         return cls(facts.pop("code", ""), facts.pop("title", ""), facts.pop("detail", ""), facts)
 
@@ -692,7 +692,7 @@ class ResultTooLarge(EngineError):
 
 
 def error_from_document(document: ErrorDocument) -> TracedockError:
-    """Return the error that a document was made of; one of an unknown code becomes a `TracedockError`."""
+    """Restore an error from its document; an unknown code yields a `TracedockError`."""
     kinds = [TracedockError]
     for kind in kinds:
         if kind.code == document.code:

@@ -88,7 +88,7 @@ class Health:
             self.show(code, offset=offset, text=text)
 
     def show(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
-        """Add an example of a counted case; the first few are kept, with secrets hidden, and truncated."""
+        """Add an example of a counted case, truncated and without secrets; only the first few examples are kept."""
         examples = self._notes[code].examples
         if len(examples) < EXAMPLES_MAX:
             examples.append({"offset": offset, "text": text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]})

@@ -259,7 +259,7 @@ def uses_matrix_cores(name: str) -> bool | None:
 def precision(name: str) -> str | None:
     """Return the precision in which a kernel of this name multiplies matrices, like `bf16`; None if unknown.
 
-    Of two operands it is that of the wider one, in which both are multiplied.
+    If the operands differ, it is the precision of the wider one: the kernel multiplies both in it.
     """
     for pattern, fixed in _PRECISIONS:
         if match := pattern.search(name, 0, _CHARACTERS_MAX):

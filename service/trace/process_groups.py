@@ -11,8 +11,8 @@ class ProcessGroup:
 
     Args:
         size: number of its ranks.
-        description: by the program.
-        ranks: as text, `[0, 1]`.
+        description: the program's description of the group.
+        ranks: the ranks as text, like `[0, 1]`.
         assumed: whether the size is only assumed to be that of the job.
     """
 
@@ -27,7 +27,7 @@ class ProcessGroups:
     """Process groups that a trace lists.
 
     Args:
-        by_name: the groups.
+        by_name: the groups by name.
         world_size: number of ranks of the job, if known.
     """
 
@@ -40,8 +40,8 @@ class ProcessGroups:
 
         Args:
             envelope: the document without its events.
-            rank: to read, in a merged trace.
-            world_size: as in the trace's summary.
+            rank: rank whose groups to parse, in a merged trace.
+            world_size: number of ranks of the job, as in the trace's summary.
         """
         info = member_of_rank(envelope, rank, "distributedInfo")
         configs = info.get("pg_config") if isinstance(info, Mapping) else None
@@ -53,7 +53,7 @@ class ProcessGroups:
         """Return the group of a communication.
 
         Args:
-            name: of the group, if known.
+            name: the group's name, if known.
             any_recorded: whether the trace names the group of any communication.
         """
         if name is not None:
@@ -74,7 +74,7 @@ class ProcessGroups:
 
 
 def member_of_rank(envelope: Mapping[str, Any], rank: int | None, key: str) -> Any:
-    """Return a member of a rank's envelope, or else of the merged one; None without it."""
+    """Return a list or an object from a rank's envelope, else from the merged envelope, else None."""
     envelopes = envelope.get("envelopes")
     own = envelopes.get(str(rank)) if isinstance(envelopes, Mapping) else None
     for document in (own, envelope):

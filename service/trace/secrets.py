@@ -48,7 +48,7 @@ _NOT_PASSWORD = re.compile(f"(?i){_WORDS_OF_PASSES}?")
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _FLAG_MAX = 100
 _NUMBER = re.compile(r"-?[\d.]+")
-_TOKEN_KEY = re.compile("_token_")  # may be a token of a language model, which is a number
+_TOKEN_KEY = re.compile("_token_")  # numbers stay visible: they may be a language model's tokens
 
 _ISSUED = (  # tokens with a prefix of their issuer
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
@@ -187,7 +187,7 @@ def _below(key: str | None, hidden: Hidden, value: str) -> Hidden:
 
 
 def _after(flag: Any, hidden: Hidden, value: Any) -> Hidden:
-    """Return the level for an element of an array after another one, which may be a flag like ``--token``."""
+    """Return the level for an array element whose preceding element may be a flag like ``--token``."""
     if not (isinstance(flag, str) and isinstance(value, str) and len(flag) <= _FLAG_MAX and _FLAG.fullmatch(flag)):
         return hidden
     if _FLAG.fullmatch(value) or _NUMBER.fullmatch(value):

@@ -10,17 +10,17 @@ from enum import Enum
 from typing import Any, Literal
 
 VALUES_MAX = 10_000
-"""Values of one criterion."""
+"""Maximum number of values of one criterion."""
 PATTERNS_MAX, PATTERN_LENGTH_MAX = 100, 1000
-"""Name patterns of one criterion, and characters of each."""
+"""Maximum number of name patterns of one criterion, and maximum length of a pattern in characters."""
 REGEX = "re:"
 """Prefix of a name that is a regular expression."""
 
 Args = Literal["all", "essential", "none"]
 """Event arguments to load.
 
-Essential are those that identify the work that a call launched, its bytes and its device, and all arguments of
-collectives and memory allocations.
+Essential arguments identify the work that a call launched, with its bytes and its device. All arguments of collectives
+and memory allocations are essential too.
 """
 
 Straddle = Literal["keep", "start", "clip"]
@@ -214,10 +214,10 @@ def nested(values: Iterable[tuple[SelectionField, Any]]) -> dict[str, Any]:
 
 
 def id_or_name(text: str) -> int | str:
-    """Return the integer that a text is, else the text."""
+    """Return the integer that a text spells, else the text."""
     return int(text) if _ID.fullmatch(text) else text
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name of a selection matches other names."""
+    """Return whether a name of a selection is a pattern or a regular expression."""
     return name.startswith(REGEX) or "*" in name or "?" in name

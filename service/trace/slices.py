@@ -20,7 +20,7 @@ class SliceReference:
     Attributes:
         kind: `position` in the trace's file, `at` a time with a name, or `id` in the engine's table `slice`.
         number: the position, the time at which the slice begins in ns of the trace's own clock, or the id.
-        name: of the slice; None unless the kind is `at`.
+        name: the slice's name; None unless the kind is `at`.
     """
 
     kind: Kind

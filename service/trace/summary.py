@@ -12,7 +12,7 @@ GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_even
 """Categories of work on a device; capitalised ones were written before April 2022."""
 
 LAUNCH_PATTERN = "Runtime|.*_(runtime|driver)"
-"""Regular expression of the categories of calls that launch such work, in CUDA's or another runtime."""
+"""Regular expression of the categories of runtime and driver calls that launch device work."""
 
 OP_CATEGORIES = frozenset({"cpu_op", "Operator", "user_annotation", "User"})
 """Categories of host work that can cause a launch."""
@@ -198,16 +198,16 @@ class Summary:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":
-        """Have pydantic take summaries as they are: what ingest has made of a trace is not checked a second time."""
+        """Make pydantic build summaries without validation: they are the output of the ingest."""
         from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - for children alone
 
         return no_info_plain_validator_function(lambda fields: cls(**fields))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Summary":
-        """Parse the text that `as_json` wrote, also one of an earlier version that lacks some fields.
+        """Parse a text that this or another version's `as_json` wrote.
 
-        Entries of lists stay the dictionaries of the text: they are typed, and neither checked nor copied.
+        Missing fields get their defaults; unknown fields are dropped. List entries are neither checked nor copied.
         """
         values = orjson.loads(text)
         for name in values.keys() - cls.__dataclass_fields__.keys():
@@ -219,7 +219,7 @@ class Summary:
         return orjson.dumps(self).decode()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name, as JSON values that are not copied."""
+        """Return the fields by name, as JSON values. The values are not copies."""
         return dict(vars(self))
 
     @property

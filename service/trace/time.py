@@ -1,8 +1,12 @@
 """Conversion of decimal text into integer nanoseconds, never through a float.
 
-Kineto writes microseconds: whole ones since the epoch (to April 2024), with one decimal since the epoch (April
-and May 2024), with three decimals relative to ``baseTimeNanoseconds`` (since). A double of epoch microseconds
-has a resolution of 256 ns, so only the decimal text is exact.
+Kineto writes times in microseconds:
+
+* until April 2024: whole microseconds since the epoch;
+* April and May 2024: one decimal, since the epoch;
+* since then: three decimals, relative to ``baseTimeNanoseconds``.
+
+A double of epoch microseconds has a resolution of 250 ns, so only the decimal text is exact.
 """
 
 from decimal import ROUND_FLOOR, Context, Decimal
@@ -17,7 +21,7 @@ _FLOOR = Context(prec=40, rounding=ROUND_FLOOR)
 
 
 def is_time(value: object) -> TypeGuard[Microseconds]:
-    """Return whether a JSON value is a number of µs; the sum of two must fit a signed 64-bit number of ns."""
+    """Return whether a JSON value is a time in µs, so small that the sum of two fits signed 64 bits in ns."""
     return type(value) in (int, Decimal) and -_LARGEST <= value <= _LARGEST  # type: ignore[operator] # just checked
 
 

@@ -19,7 +19,7 @@ from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 Rules = Literal["exact", "tensorboard"]
 
 CATEGORIES = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other")
-"""Categories of a step's time, by priority: a time counts for the first category that is active."""
+"""Categories of a step's time, by priority: each moment counts for the first active category."""
 
 KERNEL, MEMCPY, MEMSET, COMMUNICATION, RUNTIME, DATALOADER, CPU_EXEC, OTHER = range(len(CATEGORIES))
 
@@ -82,7 +82,7 @@ class Intervals:
         return Coverage(self.starts, self.ends)
 
     def bounds(self) -> list[int]:
-        """Return the first start and the last end; an empty list without intervals."""
+        """Return the first start and the last end, or an empty list if there are no intervals."""
         return [int(self.starts.min()), int(self.ends.max())] if len(self.starts) else []
 
 
@@ -98,7 +98,7 @@ class Activity:
         launched: pieces of work whose call is known.
         steps: annotations of the steps, in order of time.
         numbers: numbers of the steps.
-        covers: coverage of each category except the last; empty if categories were not requested.
+        covers: coverage of each category except the last; each is empty if categories were not requested.
         bounds: first start and last end on the host; empty if the host has no slices.
         op_bounds: first start and last end of operators alone.
     """
@@ -120,8 +120,8 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
 
     Args:
         scope: scope of the rank.
-        rules: `exact`, or those of `tensorboard`.
-        categories: whether to determine categories, too; in a trace with steps the rest is faster without.
+        rules: `exact`, or `tensorboard` for TensorBoard's rules.
+        categories: whether to determine categories, too. False is faster, but has no effect on a trace without steps.
     """
     return scope.cached(("activity", rules, categories), lambda: _activity(scope, rules, categories))
 

@@ -37,8 +37,9 @@ Pair = tuple[int, int]
 def callers_of(scope: Scope, host: Host) -> Indices:
     """Return the calling thread of each autograd engine thread, and `NONE` for all other threads.
 
-    Flows from forward to backward operators show it. In a trace without them, threads with backward operators are the
-    engine's, and their caller is the other thread of their process with most operators.
+    Flows from forward to backward operators identify the threads. In a trace without such flows, the threads that run
+    backward operators belong to the engine. Their caller is the thread with the most operators among the other threads
+    of their process.
 
     Args:
         scope: scope of the rank.
@@ -54,14 +55,14 @@ def callers_of(scope: Scope, host: Host) -> Indices:
 
 
 def _root_caller(callers: Indices, thread: int) -> int:
-    """Follow callers up from a thread to the thread that has none."""
+    """Follow callers up from a thread to the thread without a caller."""
     while callers[thread] >= 0:
         thread = int(callers[thread])
     return thread
 
 
 def _pairs_by_flows(scope: Scope, host: Host) -> list[Pair]:
-    """Return engine threads with their callers by flows; the caller has most of the thread's forward operators."""
+    """Return engine threads with their callers by flows; the caller is the source of most flows to the thread."""
     if not scope.event_count("f", FLOW):
         return []
     number = _thread_numbers(host)
@@ -73,7 +74,7 @@ def _pairs_by_flows(scope: Scope, host: Host) -> list[Pair]:
 
 
 def _pairs_by_operators(scope: Scope, host: Host) -> list[Pair]:
-    """Return engine threads with their callers by names of operators or, failing that, by their forward threads."""
+    """Return engine threads with their callers by names of operators, else by the forward threads of operators."""
     count = len(host.thread_keys)
     ops = count_by_key(np.where(host.kinds == OP, host.threads, NONE).astype(np.int32), count)
     if np.count_nonzero(ops) < 2:
@@ -89,7 +90,7 @@ def _pairs_by_operators(scope: Scope, host: Host) -> list[Pair]:
 
 
 def _engines_by_name(host: Host) -> set[int]:
-    """Return the threads with operators whose names are those of backward operators."""
+    """Return the threads that run operators with names of backward operators."""
     is_backward = np.array([_BACKWARD.search(word) is not None for word in host.words], bool)
     if not is_backward.any():
         return set()
@@ -109,7 +110,7 @@ def _thread_numbers(host: Host) -> dict[int, int]:
 
 
 def threads_of(scope: Scope, host: Host) -> list[tuple[object, object]]:
-    """Return the pid and tid of each thread: a number, or JSON text."""
+    """Return the pid and tid of each thread, each as a number or as JSON text."""
     scope.db.register("threads", scope.slices().threads)
     rows = scope.table(f"SELECT {THREAD} AS key, pid, pid_text, tid, tid_text FROM threads").to_pylist()
     scope.db.unregister("threads")

@@ -26,9 +26,9 @@ WHERE sequence <> '' ORDER BY row
 def forward_operators(scope: Scope, host: Host) -> "Indices":
     """Return the index of the forward operator of each slice of the host; `NONE` outside the backward pass.
 
-    It is the last operator of the forward pass with the same sequence number, which created the node of the backward
-    graph (https://github.com/pytorch/pytorch, ``torch/csrc/profiler/kineto_shim.cpp``). Each thread numbers its own
-    sequence, so that a number used by several threads is ambiguous and gives `NONE`.
+    The forward operator created the node of the backward graph. It is the last operator of the forward pass with the
+    same sequence number (https://github.com/pytorch/pytorch, ``torch/csrc/profiler/kineto_shim.cpp``). Each thread
+    numbers its own sequence, so a number used by several threads is ambiguous and yields `NONE`.
     """
     from service.attribution.nesting import NONE, first_matches  # noqa: PLC0415 - loads numba, which the server does without
 

@@ -19,7 +19,7 @@ KINDS = (
     *("allreduce", "reducescatter", "allgather", "alltoallv", "alltoall", "broadcast", "reduce", "gather", "scatter"),
     *("sendrecv", "send", "recv", "barrier"),
 )
-"""Kinds of collectives; the kind of a name is the first that it contains."""
+"""Kinds of collectives; a collective is of the first kind that its name contains."""
 
 SYNCHRONIZING = frozenset({"allreduce", "reducescatter", "allgather", "alltoall"})
 """Kinds in which each rank waits for all others, as TraceLens defines them."""

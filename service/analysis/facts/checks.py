@@ -1,4 +1,4 @@
-"""Results of checking rules on a trace, with the advice that follows and its evidence, as tables."""
+"""Tables of checks: the results of checking rules on a trace, the resulting advice, and its evidence."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class Check:
         unit: unit of value and limit.
         device: GPU that the check concerns; None for all.
         place: span of the timeline to look at.
-        advice: advice that replaces that of `ADVICE`.
+        advice: advice to give instead of the rule's entry in `ADVICE`.
         evidence: figures that support the advice.
         ranks: ranks that were checked in a run.
         rank: rank of a run in whose timeline to look.

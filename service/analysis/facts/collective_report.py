@@ -107,7 +107,7 @@ class CollectiveReport:
         ]
 
     def _notes(self, order: Ints) -> list[str | None]:
-        """Return for each collective the reasons why values are unknown or only assumed."""
+        """Return, for each collective, the reasons why values are unknown or only assumed."""
         matched, rows = self._matched, self._matched.rows
         group_sizes, assumed, sizes = (
             rows[name].fill_null(-1).to_numpy() for name in ("group_size", "assumed_size", "size_bytes")
@@ -183,7 +183,7 @@ class CollectiveReport:
         return table_of_rows(RANKS, rows)
 
     def _main_cause_of(self, rank: int) -> str | None:
-        """Return the cause of most of a rank's delay."""
+        """Return the cause of the largest part of a rank's delay; None without delay."""
         delays = self._delay_by_cause(self._in_complete & (self._matched.rank_indices == rank))
         main = max(delays, key=lambda cause: delays[cause])
         return main if delays[main] else None
@@ -237,7 +237,7 @@ def _note(complete: bool, ranks: int, group_size: int, assumed: int, largest: in
         complete: whether all ranks of the group are present.
         ranks: number of ranks present.
         group_size: number of ranks of the group; -1 if unknown.
-        assumed: 1 if the group size is that of the job.
+        assumed: 1 if the group size is assumed to be the size of the job.
         largest: largest size that a rank records; -1 if unknown.
         smallest: smallest size that a rank records.
     """
@@ -272,7 +272,7 @@ def _rates(values: dict[str, Any], durations: list[int]) -> dict[str, list[float
 
 
 def _where(chosen: Any, values: Any) -> pa.Array:
-    """Return values, null where they are not chosen."""
+    """Return the chosen values, with nulls in place of the others."""
     return pa.array(values, mask=~chosen)
 
 

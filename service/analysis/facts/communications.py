@@ -52,8 +52,8 @@ SCHEMA = pa.schema(
 Communications of several ranks form one collective if they agree in ``process_group, by_seq, number, occurrence``. The
 number is the sequence number of the process group (``Seq``) if it is recorded, else the index within the group.
 ``source`` is the source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group
-size is that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels of an
-annotation that counts itself.
+size is assumed to be that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels
+of an annotation that counts itself.
 """
 
 KERNEL, LAUNCH, ANNOTATION, NAME = "kernel", "launch", "annotation", "name"
@@ -180,7 +180,7 @@ def _annotated(
     annotations: list[dict[str, Any]],
     ranges: Mapping[int, list[tuple[int, int]]],
 ) -> pa.Table:
-    """Return the communications of annotations, and one more for each range of their External id."""
+    """Return a communication for each annotation, and one more for each range with the annotation's External id."""
     rows: list[dict[str, Any]] = []
     steps = _steps(scope, [annotation["start_ns"] for annotation in annotations])
     for number, (annotation, step) in enumerate(zip(annotations, steps, strict=True)):

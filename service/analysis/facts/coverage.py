@@ -1,4 +1,4 @@
-"""Lengths that intervals cover of many windows at once."""
+"""Covered lengths of many windows at once, by a union of intervals."""
 
 from typing import Self
 

@@ -1,4 +1,4 @@
-"""Properties of GPUs in a trace's document."""
+"""Properties of GPUs, from a trace's document."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from service.trace.process_groups import member_of_rank
 
 
 def properties_of(scope: Scope) -> list[Mapping[str, Any]]:
-    """Return the properties of the GPUs that a rank could use; of a merged trace, those that the rank recorded."""
+    """Return the properties of the GPUs that a rank could use; in a merged trace, those that the rank recorded."""
     listed = member_of_rank(scope.envelope, scope.rank, "deviceProperties")
     return [properties for properties in listed if isinstance(properties, Mapping)] if isinstance(listed, list) else []
 

@@ -32,12 +32,12 @@ class DeviceWork:
 
     Args:
         ids: External id of each piece of work; 0 for none.
-        correlations: correlation id of each; 0 for none.
-        starts: start of each.
-        durations: duration of each.
-        launches: row of each one's launch, or -1.
-        operators: row of each one's operator, or -1.
-        on_cores: 1 if it uses matrix cores, 0 if not, -1 if unknown.
+        correlations: correlation id of each piece of work; 0 for none.
+        starts: start of each piece of work, in ns.
+        durations: duration of each piece of work, in ns.
+        launches: row of the launch of each piece of work, or -1.
+        operators: row of the operator of each piece of work, or -1.
+        on_cores: 1 for work that uses matrix cores, 0 for work that does not, -1 if unknown.
         calls: ``ids``, ``correlations``, ``starts`` and ``durations`` of runtime calls, for the TensorBoard plugin's
             numbers; None if not requested.
     """
@@ -55,11 +55,11 @@ class DeviceWork:
         require_countable(self.durations, "The time of work on devices")
 
     def slices(self, host: Host) -> Indices:
-        """Return the slice to which each piece of work belongs: its operator, else its launch, else a negative."""
+        """Return the slice to which each piece of work belongs: its operator, else its launch, else `NONE`."""
         return host.indices_of(np.where(self.operators < 0, self.launches, self.operators))
 
     def slices_by_external_id(self, host: Host) -> Indices:
-        """Return the slice to which each belongs in the TensorBoard plugin: by External id, if it has a launch."""
+        """Return the slice of each piece of work as the TensorBoard plugin does: by External id, if launched."""
         calls = self.calls or dict.fromkeys(("ids", "correlations"), np.empty(0, np.int64))
         call = first_matches(calls["correlations"], self.correlations)
         ids = np.where(self.ids == 0, np.append(calls["ids"], 0)[call], self.ids)
@@ -79,8 +79,8 @@ def device_work(scope: Scope, on_cores: MatrixCoreUse | None = None, *, runtime_
 
     Args:
         scope: scope of the rank.
-        on_cores: predicate for the use of matrix cores; without it none counts as using them.
-        runtime_calls: whether to read runtime calls, too (not driver calls).
+        on_cores: predicate for the use of matrix cores; if None, no work counts as using them.
+        runtime_calls: whether to read runtime calls, too; driver calls are never read.
     """
     scope.slices()
     columns, words = read_arrays(scope, _WORK, {"names"})

@@ -224,9 +224,9 @@ def read_arrays(scope: Scope, sql: str, encoded: Collection[str] = ()) -> tuple[
 
 
 def with_double_times(host: Host) -> Host:
-    """Round the times of slices to doubles of microseconds, as tools that parse JSON in Python have them.
+    """Round the times of slices to doubles of microseconds, like tools that parse JSON in Python.
 
-    Times since the epoch are 250 ns apart in these.
+    Such doubles are 250 ns apart for times since the epoch.
     """
     from service.attribution.nesting import nesting_order  # noqa: PLC0415 - loads numba, which the server does without
 

@@ -8,7 +8,7 @@ import numpy as np
 from service.analysis.facts.matched_collectives import MatchedCollectives
 
 MIN_STEP_SHARE = 0.01
-"""Least duration of a collective that HTA considers, as a share of the mean step."""
+"""Minimum duration of a collective that HTA considers, as a share of the mean step duration."""
 
 
 def hta_stragglers(matched: MatchedCollectives, abouts: Sequence[Mapping[str, Any]], candidates: int) -> list[int]:
@@ -17,7 +17,7 @@ def hta_stragglers(matched: MatchedCollectives, abouts: Sequence[Mapping[str, An
     Args:
         matched: the collectives of all ranks.
         abouts: ``first_ns``, ``last_ns`` and ``steps`` of each rank.
-        candidates: number of ranks that count as latest, and the most to return.
+        candidates: number of ranks that count as latest; also the maximum number of ranks to return.
     """
     steps = max(about["steps"] for about in abouts)
     mean = (max(about["last_ns"] for about in abouts) - min(about["first_ns"] for about in abouts)) / steps

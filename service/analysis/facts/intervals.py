@@ -34,7 +34,7 @@ def merge_intervals(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 
 def merge_both(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """Merge two lists of intervals, each of them merged already."""
+    """Merge two lists of intervals, each of which is already merged."""
     from service.analysis.facts.unions import union_of_both  # noqa: PLC0415 - likewise
 
     return union_of_both(first, second)

@@ -47,7 +47,7 @@ def kernel_shapes(scope: Scope) -> Iterator[None]:
 
     ``kernel_shapes`` has the ``position`` and ``shape`` of each kernel. ``shapes`` has for each shape ``grid, block,
     registers, shared_memory_bytes, blocks_per_sm, occupancy`` if the arguments are valid JSON, and ``estimated_blocks``
-    and ``estimated_occupancy``, which are also read from invalid ones.
+    and ``estimated_occupancy`` even if they are not.
     """
     with ThreadPoolExecutor(1, "shapes") as thread:
         tables = thread.submit(scope.cached, "kernel shapes", lambda: _create_tables(scope))

@@ -63,7 +63,7 @@ SliceRow = dict[str, Any]
 
 
 class Inputs(NamedTuple):
-    """Input tensors of an operator: their count of elements, the type of the first, and their size in bytes."""
+    """Input tensors of an operator: number of elements, type of the first tensor, and size in bytes."""
 
     elements: int | None
     dtype: str | None
@@ -113,7 +113,7 @@ def launches_by_correlation(scope: Scope, *, with_slices: bool) -> dict[int, Lau
 
 
 def _encloses(outer: SliceRow, inner: SliceRow) -> bool:
-    """Return whether a slice encloses another that starts no sooner."""
+    """Return whether a slice encloses another slice, given that the other one does not start earlier."""
     return outer["thread"] == inner["thread"] and inner["start_ns"] < outer["end_ns"] >= inner["end_ns"]  # type: ignore[no-any-return]
 
 

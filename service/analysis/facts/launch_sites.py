@@ -1,4 +1,4 @@
-"""Launch sites: positions in the call tree that launch work, identified so that those of two traces match."""
+"""Launch sites: positions in the call tree that launch work, with identifiers that match between traces."""
 
 import hashlib
 from collections.abc import Collection
@@ -25,8 +25,8 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
     """Group the work with the given names by the position in the call tree that launches it.
 
     A place is made of the innermost op around the launch, the shapes of its inputs, the names of all enclosing slices,
-    and the work's index among the op's own work of that kind. All steps count as one name. Work that no op launches is
-    left out.
+    and the work's index among the op's own work of that kind. All steps count as one name. Work without an op is left
+    out.
 
     Args:
         scope: scope of the rank.
@@ -73,7 +73,7 @@ def _orders(keys: Ints) -> Ints:
 
 
 def _path_hashes(host: Host, parents: Any, ops: Any) -> tuple[Any, Any]:
-    """Hash each op's path from the root, without the order among siblings and with it."""
+    """Hash each op's path from the root: without the order among siblings, and with that order."""
     is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words])
     names = _hashes(["ProfilerStep" if step else word for word, step in zip(host.words, is_step, strict=True)])
     siblings = _orders((parents.astype(np.int64) + 1) * (len(host.words) + 1) + host.names)
@@ -96,6 +96,6 @@ def _combined(hashes: Any, others: Any) -> Any:
 
 
 def _hashes(words: list[str]) -> Any:
-    """Hash each word, equally for all traces."""
+    """Hash each word; a word has the same hash in all traces."""
     digests = [hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest() for word in words]
     return np.frombuffer(b"".join(digests), np.uint64)

@@ -19,7 +19,7 @@ def launched_work(
 ) -> pa.Table:
     """Return work with the call that launched it: the first call with its correlation id.
 
-    Correlation ids are mostly consecutive, so that a lookup by position takes a third of the time of a database join.
+    Correlation ids are mostly consecutive, so a lookup by position takes a third of the time of a database join.
 
     Args:
         scope: scope of the rank.
@@ -91,7 +91,7 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
 
 
 def no_launches_reason(scope: Scope) -> str | None:
-    """Return the reason why no work is launched; None if work is."""
+    """Return the reason why no work is launched; None if some work is launched."""
     if reason := scope.no_work_reason:
         return reason
     calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.is_call} AND correlation NOTNULL LIMIT 1")

@@ -1,4 +1,4 @@
-"""The longest path through the events of host and devices, found in one sweep through time. Compiled."""
+"""Compiled search for the longest path through the events of host and devices, in one sweep through time."""
 
 import numpy as np
 import numpy.typing as npt
@@ -74,13 +74,13 @@ class LongestPath:
         self, starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows, callers: Indices
     ) -> None:
         self.work, self.waits = work, waits
-        before_start = np.full(len(starts), NONE, np.int32)  # preceding point: twice a slice, plus 1 for its end
-        before_end = np.full(len(starts), NONE, np.int32)  # the same; values below NONE are waits
+        before_start = np.full(len(starts), NONE, np.int32)  # preceding point: 2 * slice, plus 1 for its end
+        before_end = np.full(len(starts), NONE, np.int32)  # likewise; values below NONE are waits
         before_end[waits[:, SLICE]] = NONE - 1 - np.arange(len(waits))
         values = np.zeros(len(starts), np.int64)
         states = np.full((len(callers), 5), NONE, np.int64)
         streams = np.full(int(work[:, STREAM].max(initial=-1)) + 1, NONE, np.int64)
-        best = np.array([-1, NONE], np.int64)  # length, point
+        best = np.array([-1, NONE], np.int64)  # length of the longest path, and its last point
         preceding = (before_start, before_end)
         engines = np.flatnonzero(callers >= 0).astype(np.int32)
         _sweep(starts, ends, threads, parents, work, waits, states, streams, values, *preceding, best, callers, engines)
@@ -182,7 +182,7 @@ def _begin(  # noqa: PLR0913, PLR0917 - likewise
 
 @compiled
 def _is_called(thread: int, states: Rows, caller: int) -> bool:
-    """Return whether an idle engine thread begins because of its caller: the caller has acted since it went idle."""
+    """Return whether an idle engine thread begins because its caller has acted since the engine thread went idle."""
     if caller < 0 or states[thread, _TOP] >= 0 or states[caller, _POINT] < 0:
         return False
     later: bool = states[thread, _POINT] < 0 or states[caller, _TIME] > states[thread, _TIME]
@@ -191,7 +191,7 @@ def _is_called(thread: int, states: Rows, caller: int) -> bool:
 
 @compiled
 def _returning_engine(thread: int, time: int, states: Rows, callers: Indices, engines: Indices) -> int:
-    """Return the engine thread with the longest path that went idle since a caller's last point; or -1.
+    """Return, of a caller's engine threads that went idle after its last point, the one with the longest path; or -1.
 
     Inside a slice of the caller, that slice must have called the engine: only then did the caller wait for it.
     """
@@ -238,7 +238,7 @@ def _run_work(index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, v
     work[index, PREVIOUS], streams[work[index, STREAM]] = previous, index
     by_stream = previous >= 0 and work[previous, END] <= start
     by_event = 0 <= before < index and work[before, END] <= start
-    latest, counts = _NEVER, launch >= 0  # it may have waited for a launch that is not in the trace
+    latest, counts = _NEVER, launch >= 0  # else it may have waited for a launch that is not in the trace
     if launch >= 0:
         latest = starts[launch]
     if by_stream:

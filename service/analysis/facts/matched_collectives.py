@@ -118,9 +118,9 @@ class MatchedCollectives:
         return transfers
 
     def latency_and_transfer(self, chosen: Ints) -> tuple[int, int | None]:
-        """Return the time covered by communications of a rank, and that if no rank waited for another.
+        """Return the time that communications of a rank cover, and the time that they would cover without waiting.
 
-        The latter is None if one of their collectives is incomplete.
+        The second time is None if one of their collectives is incomplete.
 
         Args:
             chosen: indices of the communications.
@@ -168,7 +168,7 @@ class MatchedCollectives:
 
 
 def main_causes(causes: dict[str, Ints], chosen: Flags) -> list[str | None]:
-    """Return the cause of most of each communication's delay; None if it is not chosen or not late."""
+    """Return the main cause of each communication's delay; None if a communication is not chosen or not late."""
     lengths = np.stack([causes[cause] for cause in CAUSES])
     main, late = lengths.argmax(0).tolist(), (lengths.max(0) > 0) & chosen
     return [CAUSES[cause] if is_late else None for cause, is_late in zip(main, late.tolist(), strict=True)]

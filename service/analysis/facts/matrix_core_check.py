@@ -45,7 +45,7 @@ SELECT DISTINCT unnest(regexp_extract_all(listed, '"([^"]*)"', 1)) AS type FROM 
 
 
 def precisions_of(scope: Scope) -> set[str]:
-    """Return the precisions of matrix multiplications, by names of kernels or else by the inputs of operators."""
+    """Return the precisions of matrix multiplications, by names of kernels, else by the inputs of operators."""
     precisions = {kernel_precision for name in scope.kernel_names if (kernel_precision := precision(name))}
     if not precisions & (_REDUCED | _FULL):
         types = scope.table(_INPUT_TYPES)["type"].to_pylist()

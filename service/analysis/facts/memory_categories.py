@@ -1,4 +1,4 @@
-"""Categories of memory blocks, as far as the places of their allocation and free show them."""
+"""Categories of memory blocks, inferred from the slices in which they are allocated and freed."""
 
 import re
 from typing import Any
@@ -108,14 +108,14 @@ def _unseen_at_peak(use: MemoryUse, held: Any) -> dict[int, int]:
 
 
 def _innermost(use: MemoryUse, pattern: "re.Pattern[str]") -> Indices:
-    """Return the innermost matching slice around each slice (or the slice itself), with `NONE` at the end for none."""
+    """Return the innermost matching slice around each slice (or the slice itself), or `NONE`; append a `NONE`."""
     rows = use.rows
     matching = np.array([pattern.match(word) is not None for word in rows.words], bool)
     return np.append(nearest_marked(rows.parents, matching[rows.host.names]), np.int32(NONE))
 
 
 def _outermost_ops(use: MemoryUse) -> Indices:
-    """Return the outermost operator around each slice (or the slice itself), with `NONE` at the end for none."""
+    """Return the outermost operator around each slice (or the slice itself), or `NONE`; append a `NONE`."""
     parents, is_op = use.rows.parents, use.rows.host.kinds == OP
     inner = np.append(nearest_marked(parents, is_op), np.int32(NONE))
     return np.append(nearest_marked(parents, is_op & (inner[parents] == NONE)), np.int32(NONE))

@@ -47,7 +47,7 @@ class MemoryUse:
         count: number of devices.
         begin: change that allocates each block, or -1 for a block from before the trace.
         end: change that frees each block, or -1.
-        change_of: one of these two changes.
+        change_of: change that allocates each block or, for a block from before the trace, frees it.
         size: size of each block in bytes.
     """
 
@@ -79,7 +79,7 @@ class MemoryUse:
         changes = np.flatnonzero(valid & (self.bytes != 0))
         changes = changes[np.lexsort((changes, address[changes], self.device_of[changes]))]
         allocates = self.bytes[changes] > 0
-        same_address = np.zeros(len(changes), bool)  # as the change before
+        same_address = np.zeros(len(changes), bool)  # whether a change has the address of the previous one
         same_address[1:] = (np.diff(address[changes]) == 0) & (np.diff(self.device_of[changes]) == 0)
         frees = np.zeros(len(changes), bool)
         frees[1:] = same_address[1:] & allocates[:-1] & ~allocates[1:]
@@ -124,7 +124,10 @@ class MemoryUse:
         return {**self.device_columns(np.arange(self.count)), **{name: [row[name] for row in rows] for name in rows[0]}}
 
     def curve(self, points: int) -> Table:
-        """Return the memory of each device over time; beyond `points`, only minimum and maximum of equal intervals."""
+        """Return the memory of each device over time.
+
+        If a device has more changes than `points`, keep the minimum and maximum of equal intervals.
+        """
         chosen = np.concatenate([self._thinned(group, points) for group in self.groups])
         return {
             **self.device_columns(self.device_of[chosen]),
@@ -220,7 +223,7 @@ class MemoryUse:
         return chosen
 
     def _names(self, changes: Ints) -> tuple[Ints, Ints]:
-        """Return the names of the operator around each change and of its caller; for none the count of names."""
+        """Return the name codes of each change's operator and of its caller; the count of names stands for none."""
         rows, none = self.rows, len(self.rows.words)
         names = np.append(rows.host.names, none).astype(np.int64)
         slices = np.where(changes >= 0, np.append(self.slices, NONE)[changes], NONE)

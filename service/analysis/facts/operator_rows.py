@@ -35,7 +35,7 @@ _STEPS = "ProfilerStep*"
 
 
 class OperatorRows:
-    """Sums times and memory of slices by name, or by name and shapes.
+    """Sums of times and memory of slices by name, or by name and shapes.
 
     Args:
         host: slices of the host.
@@ -47,7 +47,7 @@ class OperatorRows:
         parents: parent of each slice.
         count: number of keys, one for each row of the table.
         firsts: first slice of each key.
-        own_keys: key of each slice for its own values; that of the slice into which it merges, or `NONE` if hidden.
+        own_keys: key of each slice for its own values: the key of the slice into which it merges; `NONE` if hidden.
         all_keys: key of each slice for its totals; `NONE` if it is merged or hidden.
     """
 
@@ -65,7 +65,7 @@ class OperatorRows:
         is_op = host.kinds == OP
         targets = merge_targets(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
         self.unmerged = targets == np.arange(len(host), dtype=np.int32)
-        combined = host.names.astype(np.int64) << 1 | (host.kinds == ANNOTATION)  # torch has a row for each of the two
+        combined = host.names.astype(np.int64) << 1 | (host.kinds == ANNOTATION)  # torch has separate rows for these
         if host.extras is not None:
             combined = combined * len(host.extra_words) + host.extras
         keys, self.count = factorize(combined)
@@ -175,7 +175,7 @@ class OperatorRows:
     def _sum_by_slice(self, slices: Indices, values: Ints) -> Ints:
         """Sum the values of each slice."""
         sums = sum_by_key(slices, values, len(self.host))
-        if self.plugin:  # it loses the values of an operator into which another is merged
+        if self.plugin:  # the plugin loses the values of an operator into which another is merged
             sums[self.parents[~self.unmerged]] = 0
         return sums
 

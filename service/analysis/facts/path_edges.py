@@ -147,7 +147,7 @@ class PathEdges:
         self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
 
     def _waits(self, synchronizations: list[dict[str, Any]], correlations: Ints) -> Ints:
-        """Return the calls that wait, with their targets; and note in `work` the work that waits for other work."""
+        """Return the calls that wait, with their targets; record in `work` which work waits for other work."""
         host, work = self.host, self.work
         blocking = np.array([_BLOCKING.search(word) is not None for word in host.words], bool)
         blocks = np.flatnonzero(blocking[host.names]) if blocking.any() else np.empty(0, np.int64)
@@ -197,9 +197,10 @@ class PathEdges:
         return by_end
 
     def _infer_events(self) -> None:
-        """Infer the event for which a stream waits, if the trace does not record it: the last one of the same thread.
+        """Infer the events for which streams wait, in a trace that does not record them.
 
-        The work that the thread launches next waits for the last work that it launched before recording the event.
+        A stream is taken to wait for the last event that the same thread recorded. The work that the thread launches
+        next waits for the last work that the thread launched before it recorded the event.
         """
         launched = np.flatnonzero(self.work[:, LAUNCH] >= 0)
         calls = self._thread_order(self.work[launched, LAUNCH])
@@ -237,7 +238,7 @@ class PathEdges:
         return len(self.host) + 1
 
     def _add_dependency(self, waiting: int, awaited: int) -> None:
-        """Let work wait for other work; of several, the last to end is kept."""
+        """Make work wait for other work; of several dependencies, keep the one that ends last."""
         before = int(self.work[waiting, BEFORE])
         is_over = self.work[awaited, END] <= self.work[waiting, START] and awaited < waiting
         if is_over and (before < 0 or self.work[awaited, END] > self.work[before, END]):
@@ -313,7 +314,7 @@ class PathEdges:
 
 
 def _bounds(*times: tuple[Ints, Any]) -> tuple[int, int]:
-    """Return the first and last of times, each array with flags of the times that count; zeros if none does."""
+    """Return the earliest and the latest of the flagged times of several arrays; zeros if no time is flagged."""
     limits = np.iinfo(np.int64)
     first = min(int(values.min(initial=limits.max, where=counts)) for values, counts in times)
     last = max(int(values.max(initial=limits.min, where=counts)) for values, counts in times)
@@ -337,7 +338,7 @@ def _take_or(values: Any, index: Any, default: int) -> Any:
 
 
 def _or_none(values: Ints, valid: Flags) -> list[int | None]:
-    """Return valid values that are not negative, and None for the others."""
+    """Return the values, with None in place of invalid and negative ones."""
     return [
         value if is_valid and value >= 0 else None
         for value, is_valid in zip(values.tolist(), valid.tolist(), strict=True)

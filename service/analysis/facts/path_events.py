@@ -107,7 +107,7 @@ def _names(track: Columns, name: str) -> pa.Table:
 
 
 def _point_columns(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
-    """Return the track of each point, and a time within its slice: for an end its last nanosecond."""
+    """Return the track of each point and a time within its slice; for an end, the slice's last nanosecond."""
     kinds, index = points & 3, points >> 2
     on_work = kinds >= WORK_START
     host_index, work_index = np.where(on_work, 0, index), np.where(on_work, index, 0)

@@ -1,4 +1,4 @@
-"""Checks of a run of several ranks: the checks of each rank together, and the ranks' waiting for each other."""
+"""Checks of a run of several ranks: the combined checks of its ranks, and checks of waiting between ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
@@ -103,7 +103,7 @@ def _combined(checks: list[Row], advised: list[Row], figures: list[Row]) -> Chec
 
 
 def _worst(advised: list[Row]) -> Row | None:
-    """Return the advice farthest from its limit; of equal ones that of the first rank."""
+    """Return the advice whose value is farthest from its limit; of equal ones, that of the first rank."""
     ordered = sorted(advised, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["device"] or 0))
     return max(ordered, key=lambda row: abs(row["value"] - row["limit"]), default=None)
 

@@ -111,7 +111,7 @@ class Scope:
         return Scope(self._database)
 
     def close(self) -> None:
-        """Drop the temporary tables and views of this question."""
+        """Close the connection, which drops the temporary tables and views of this question."""
         if "db" in self.__dict__:
             self.db.close()
 
@@ -141,7 +141,7 @@ class Scope:
 
     @property
     def recorded_steps(self) -> Sequence[Step] | None:
-        """Steps that ingest recorded, in order of time; None for selections and merged traces, which differ."""
+        """Steps that ingest recorded, in order of time; None for selections and merged traces, whose steps differ."""
         if self.is_selection or self.summary.ranks:
             return None
         return self.summary.steps
@@ -177,7 +177,7 @@ class Scope:
 
     @property
     def no_work_reason(self) -> str | None:
-        """The reason why no work runs on a device; None if work does."""
+        """The reason why no work runs on a device; None if some work does."""
         if self.has_work:
             return None
         return ONLY_RANGES if self.has_categories([RANGE_CATEGORY]) else NO_WORK
@@ -264,7 +264,7 @@ class Scope:
     def names(self) -> list[str]:
         """Return the distinct names of all slices except Python functions.
 
-        They are few, so that matching them is cheaper than matching the name of each event.
+        They are few, so matching them is cheaper than matching the name of each event.
         """
         return self.slices().names
 

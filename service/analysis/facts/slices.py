@@ -18,7 +18,7 @@ REGION = "gpu_user_annotation"
 """Category of annotations on devices."""
 
 UNKNOWN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-"""The stand-in for null, and the largest integer."""
+"""The integer that stands for null, and the largest integer."""
 
 PYTHON = "python_function"
 """Category of Python functions, which can outnumber all other slices many times."""
@@ -201,7 +201,7 @@ class _Buffer:
         self._words = {name: np.empty(capacity, np.int32) for name in words}
 
     def add(self, rows: Ints, columns: Mapping[str, "_Column"], codes: Mapping[str, Indices]) -> None:
-        """Append rows of a table; text as the code of its entry in the table's dictionary."""
+        """Append rows of a table; map each text to the code of its entry in the table's dictionary."""
         if self._count + len(rows) > self._capacity:
             raise ExportFailed("The trace's columns have more slices than its summary counts.")
         for name, ints in self._ints.items():
@@ -235,7 +235,7 @@ class _Column:
 
 
 def _encode(codes: dict[str, int], words: list[str]) -> Indices:
-    """Return the code of each word, and -1 at the end; a new word gets the next code."""
+    """Return the code of each word, with -1 appended; a new word gets the next code."""
     return np.array([*(codes.setdefault(word, len(codes)) for word in words), NONE], np.int32)
 
 

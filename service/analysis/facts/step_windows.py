@@ -12,7 +12,7 @@ from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
 TAIL = 0.8
-"""TensorBoard drops a last step as cut off if it launched less than this share of the previous step's kernels."""
+"""Minimum work that a last step launches, as a share of the previous step's count; TensorBoard drops it below that."""
 
 
 class StepParameters(Parameters):
@@ -37,7 +37,7 @@ class Windows:
     """The steps of a rank, in order of time.
 
     Args:
-        numbers: number of each step; -1 for the one that stands for a trace without steps.
+        numbers: number of each step; -1 for the window that stands for a trace without steps.
         starts: start of each step in ns.
         ends: end of each step in ns.
         host_starts: start of each step's annotation.
@@ -81,7 +81,7 @@ def _on_host(numbers: Ints, starts: Ints, ends: Ints) -> Windows:
 
 
 def _whole_trace(activity: Activity, parameters: StepParameters) -> Windows:
-    """Return one window over the activity; by TensorBoard's rules over its operators."""
+    """Return one window over all activity or, by TensorBoard's rules, over the operators."""
     bounds = activity.op_bounds if parameters.rules == "tensorboard" else []
     bounds = bounds or [*activity.bounds, *activity.work.bounds()]
     if not bounds:
@@ -113,8 +113,9 @@ def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
     """Return the index of the step of each piece of work, or -1.
 
-    It is the step in whose annotation the launch begins or, without a launch, the work itself. If `whole`, as in
-    TensorBoard, it is the step whose annotation contains the whole launch.
+    Work belongs to the step in whose annotation its launch begins; work without a launch, to the step in whose
+    annotation the work begins. If `whole`, as in TensorBoard, the annotation must contain the whole launch, and work
+    without a launch has no step.
     """
     calls = activity.calls
     if whole:
@@ -126,7 +127,7 @@ def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
 
 
 def _complete_steps(launched: Any) -> int:
-    """Return the count of steps that TensorBoard keeps, given the count of kernels that each launched."""
+    """Return the count of steps that TensorBoard keeps, given how many pieces of work each step launched."""
     if len(launched) < 2:
         return len(launched)
     last = int(np.flatnonzero(launched)[-1])

@@ -26,5 +26,5 @@ OPERATORS = frozenset(
 
 
 def on_tensor_cores(name: str) -> bool:
-    """Return whether TensorBoard, which knows NVIDIA's older libraries, takes a kernel to use tensor cores."""
+    """Return whether a kernel uses tensor cores by TensorBoard's rule, which covers NVIDIA's older libraries only."""
     return any(part in name for part in KERNEL_PARTS)

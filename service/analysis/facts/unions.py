@@ -1,4 +1,4 @@
-"""Unions of millions of intervals, as intervals that do not touch, in one pass. Compiled."""
+"""Compiled unions of millions of intervals, in one pass; the intervals of a union do not touch."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def union_of_both(first: Edges, second: Edges) -> Edges:
 
 
 def _trimmed(firsts: Ints, lasts: Ints, count: int) -> Edges:
-    """Trim arrays to a count; copies if that is less than half, because a view keeps the whole array alive."""
+    """Trim arrays to a count; copy if less than half is left, because a view keeps the whole array alive."""
     copy = 2 * count < len(firsts)
     firsts, lasts = firsts[:count], lasts[:count]
     return (firsts.copy(), lasts.copy()) if copy else (firsts, lasts)
