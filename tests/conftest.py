@@ -17,6 +17,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"
+PATIENCE_S = 60
+"""Seconds that a test waits for a sound server, which has less of a busy machine."""
 
 ALIKE = ("b200", "gloo_cpu_rank34", "h100_timesformer", "v100", "vllm", *(f"worker{rank}" for rank in range(1, 8)))
 """Name prefixes of real traces that take long, or that resemble others."""

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import psutil
 
+WITHOUT_PANDAS = Path(__file__).parent / "without"
+
 
 def bytes_read(process: psutil.Process, name: str) -> int:
     """The offset up to which a process has read its open file of that name; 0 if no such file is open."""
@@ -39,6 +41,7 @@ class Server:
     def start(self) -> "Server":
         """Start, and return once it listens; a restart keeps the port."""
         environment = os.environ | {f"TRACEDOCK_{name.upper()}": str(value) for name, value in self._settings.items()}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WITHOUT_PANDAS), os.environ.get("PYTHONPATH")]))
         self.log = (self.data.parent / f"{self.data.name}.log").open("a")
         self._process = subprocess.Popen(
             [*self.command, "serve", "--port", str(self._port), "--data", str(self.data)],

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from service import __version__
+from tests.conftest import PATIENCE_S
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, free_port, until
 from tests.server import Server
 
@@ -121,7 +122,7 @@ def test_a_server_ends_with_all_its_processes(start_server: StartServer, step_tr
     family = server.children()
     assert family
     psutil.Process(server.pid).send_signal(number)
-    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert not psutil.wait_procs(family, timeout=PATIENCE_S)[1]
     assert server.stop() == 0
 
 
@@ -132,14 +133,14 @@ def test_running_query_does_not_delay_shutdown(start_server: StartServer, step_t
     server.rows(trace, "SELECT 1")
     engine = server.engine(trace)
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), timeout=20) as connection:
-        body = json.dumps({"sql": sql, "limit": None, "timeout_s": 600}).encode()
+        body = json.dumps({"sql": sql, "limit": None, "timeout_s": 10 * PATIENCE_S}).encode()
         head = f"POST /api/v1/traces/{trace}/query HTTP/1.1\r\nHost: localhost\r\nAccept: text/csv\r\n"
         length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall((head + length).encode() + body)
         until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
         start = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < PATIENCE_S
     assert not engine.is_running()
 
 
@@ -149,7 +150,7 @@ def test_a_killed_server_leaves_no_process(start_server: StartServer, step_trace
     server.rows(trace, "SELECT 1")
     family = server.children()
     server.kill()
-    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert not psutil.wait_procs(family, timeout=PATIENCE_S)[1]
     server.start()
     assert server.rows(trace, "SELECT count(*) FROM slice") == [[487]]
 

@@ -19,12 +19,12 @@ from service.store.export import document
 from service.trace.errors import DiskFull
 from tests import tus
 from tests.columns import write_columns
+from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, trace_chunks, write_trace
 
 CODES = ("disk_full", "no_room")
 TRACE_BYTES = 6_000_000
-PATIENCE_S = 60
 PAGE = 4096
 SMALL = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
 MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT hex(zeroblob(1000)) FROM c"

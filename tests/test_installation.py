@@ -37,9 +37,13 @@ event.register("numba:compile", Compiled())
 UNPRIVILEGED = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+os.chdir("/")
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Runs a program without CAP_DAC_OVERRIDE (prctl(2), PR_CAPBSET_DROP): even root then obeys the modes of files."""
+"""Runs a program outside of the repository and without CAP_DAC_OVERRIDE: even root then obeys the modes of files.
+
+Source: prctl(2), PR_CAPBSET_DROP.
+"""
 
 
 class Installed(Server):

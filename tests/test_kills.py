@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -27,7 +28,6 @@ PROCESSES = {
 """Kinds of processes that a server starts, each with a part of its command line."""
 
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
-GONE_WITHIN_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ class Round:
         if target == "server":
             children = self.server.children()
             self.server.kill()
-            _, alive = psutil.wait_procs(children, timeout=GONE_WITHIN_S)
+            _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
             assert not alive, f"left behind: {alive}"
             self.server.start()
             return
@@ -178,7 +178,7 @@ class Round:
 
     def eventually(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition holds: the server may still clean up after a client that left."""
-        deadline = time.monotonic() + GONE_WITHIN_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline
             self.server.api.get("/traces")

@@ -17,13 +17,12 @@ import pytest
 
 from service.formats.chrome_json.document import Document
 from service.trace.errors import IngestError, NotATrace
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, PATIENCE_S, SHARED
 from tests.events import rows_of
 
 CHANGES_IN_ALL = 6000
 EVENTS = 150  # of a part
 SPAN_MAX = 800  # bytes that are lost or duplicated
-SLOWEST_S = 10
 LOST_MAX = 3
 """Events that may be lost in addition to those that a change touches."""
 
@@ -209,7 +208,7 @@ def check(part: Part, changed: Changed, kind: str, name: str) -> None:
         refusal: IngestError | None = error
     else:
         refusal = None
-    assert time.monotonic() - began < SLOWEST_S, name
+    assert time.monotonic() - began < PATIENCE_S, name
     if "span" in kind and b'"traceEvents"' in changed.text[changed.start : changed.end]:
         return  # one event may hold all others, as its member of that name
     if refusal:

@@ -74,7 +74,7 @@ _EACH = (
 )
 _TOTAL = f"count(*) AS count, least(sum(lasting), {LONGEST})::BIGINT AS duration_ns"
 _WORK = f"SELECT name, kind, {_TOTAL} FROM (SELECT *, dur_ns::HUGEINT AS lasting FROM work) GROUP BY name, kind"
-_OF_CALLS = pa.array(["runtime", "driver"])
+_CALL_KINDS = ("runtime", "driver")
 _BY_NAME, _BY_OP = "name", "op"
 
 
@@ -93,7 +93,7 @@ def answer(scope: Scope, parameters: CompareParameters) -> Tables:
     step_tables = steps.answer(scope, parameters)
     scope.define_work(WorkParameters())
     on_host = host_totals(scope)
-    is_call = pc.is_in(on_host["kind"], _OF_CALLS)
+    is_call = pc.is_in(on_host["kind"], pa.array(_CALL_KINDS))
     return {
         "kernels": scope.table(_WORK),
         "ops": on_host.filter(pc.invert(is_call)),

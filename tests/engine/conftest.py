@@ -21,7 +21,7 @@ from service.engine.trace_processor.process import TraceProcessor
 from service.engine.trace_processor.rpc import PerfettoRpc
 from service.settings import Settings
 from service.streaming.codec import plain_chunks
-from tests.conftest import DATA
+from tests.conftest import DATA, PATIENCE_S
 
 DOUBLES = Path(__file__).parent / "doubles"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
@@ -36,9 +36,6 @@ CELLS = st.one_of(
 )
 TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[CELLS] * width), max_size=30))
 Row = tuple[Cell, ...]
-
-PATIENCE_S = 60
-"""Seconds after which a test no longer waits."""
 
 OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
 

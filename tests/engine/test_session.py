@@ -23,7 +23,7 @@ from service.trace.errors import (
     SqlError,
     Truncated,
 )
-from tests.conftest import DATA
+from tests.conftest import DATA, PATIENCE_S
 from tests.engine.conftest import (
     DOUBLES,
     ENDLESS,
@@ -496,6 +496,6 @@ def test_engine_ends_when_its_server_is_killed(when: str, engine: Path, tmp_path
         child = psutil.Process(int(parent.stdout.readline()))
         assert child.is_running()
         parent.send_signal(signal.SIGKILL)
-        gone_in_time, alive = psutil.wait_procs([child], timeout=5)
+        gone_in_time, alive = psutil.wait_procs([child], timeout=PATIENCE_S)
     assert gone_in_time
     assert not alive

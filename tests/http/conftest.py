@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -34,7 +35,7 @@ def large_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def connected(server: Server) -> socket.socket:
     """A connection to the server."""
     address = urlsplit(server.url)
-    return socket.create_connection((address.hostname, address.port), timeout=10)
+    return socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S)
 
 
 def sent_raw(server: Server, request: bytes) -> bytes:
@@ -44,8 +45,8 @@ def sent_raw(server: Server, request: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-def until(server: Server, condition: Callable[[], bool], within_s: float = 5) -> None:
-    """Ask the server for nothing until the condition holds, which must be soon."""
+def until(server: Server, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    """Send cheap requests until the condition holds."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from service.http.server.connections import Connections, TransferRate
+from tests.conftest import PATIENCE_S
 from tests.http.conftest import connected, until
 from tests.server import Server
 
@@ -51,7 +52,7 @@ def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Ser
         for _ in range(200):
             held.enter_context(connected(strict)).sendall(HEAD)
         assert strict.api.get(f"{strict.url}/healthz").status_code == 200
-        until(strict, lambda: open_connections(strict) < 5, within_s=20)
+        until(strict, lambda: open_connections(strict) < 5)
 
 
 @pytest.mark.parametrize("sent", [HEAD, b"GET /", b"\r\n\r\n"])
@@ -107,7 +108,7 @@ def trickled(server: Server, text: bytes, count: int, every_s: float) -> bytes:
                 return connection.recv(1 << 16)
             except TimeoutError:
                 continue
-        connection.settimeout(20)
+        connection.settimeout(PATIENCE_S)
         return answer_on(connection)
 
 
@@ -120,10 +121,10 @@ def test_a_body_that_is_slow_but_fast_enough_becomes_a_trace(strict: Server, ste
     assert trickled(strict, text, 1000, 0.1).startswith(b"HTTP/1.1 201 ")
 
 
-def send_slowly(connection: socket.socket, within_s: float) -> None:
+def send_slowly(connection: socket.socket) -> None:
     """Send a byte now and then."""
     pace = threading.Event()
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         connection.sendall(b"x")
         pace.wait(0.05)
@@ -134,7 +135,7 @@ def test_a_body_of_which_the_answer_came_first_holds_no_connection(strict: Serve
         connection.sendall(b"POST /api/v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 404 ")
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            send_slowly(connection, within_s=20)
+            send_slowly(connection)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +149,7 @@ def bulky(strict: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 def download(server: Server, trace: str) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-    connection.settimeout(20)
+    connection.settimeout(PATIENCE_S)
     connection.connect(("127.0.0.1", int(server.url.rsplit(":", 1)[1])))
     fields = b"Host: localhost\r\nConnection: close\r\n\r\n"
     connection.sendall(f"GET /api/v1/traces/{trace}/download?format=original HTTP/1.1\r\n".encode() + fields)
@@ -159,7 +160,7 @@ def test_unread_download_is_aborted(strict: Server, bulky: str) -> None:
     with download(strict, bulky) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
         before = open_connections(strict)
-        until(strict, lambda: open_connections(strict) < before, within_s=20)
+        until(strict, lambda: open_connections(strict) < before)
         size = 0
         with suppress(ConnectionResetError):
             size = len(answer_on(connection))
@@ -184,7 +185,7 @@ def test_beyond_the_limit_a_connection_with_a_request_stays(strict: Server, bulk
         answer = answer_on(refused)
         assert b"\r\nRetry-After: " in answer
         assert problem_of(answer) == (503, "too_many_connections")
-    until(strict, lambda: open_connections(strict) < 5, within_s=20)
+    until(strict, lambda: open_connections(strict) < 5)
     assert strict.api.get(f"{strict.url}/healthz").status_code == 200
 
 

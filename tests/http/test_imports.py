@@ -24,8 +24,6 @@ from tests.traces import TraceShape, sized, write_trace
 
 Start = Callable[..., Server]
 
-PATIENCE_S = 60
-
 
 _numbers = count()
 
@@ -146,7 +144,7 @@ def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
 
     assert (part.status_code, part.content) == (206, file.read_bytes()[100:200])
     fds = Path(f"/proc/{server.pid}/fd")
-    until(server, lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()), within_s=PATIENCE_S)
+    until(server, lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()))
 
 
 def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs: Path) -> None:
@@ -374,13 +372,13 @@ def names(own: Server) -> list[str]:
 def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     order = watched(own, runs, group="live")
-    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json"])
 
     small(runs / "1.json.tmp", 1)
     small(runs / "2.json", 2)
-    until(own, lambda: names(own) == ["0.json", "2.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json", "2.json"])
     (runs / "1.json.tmp").rename(runs / "1.json")
-    until(own, lambda: names(own) == ["0.json", "1.json", "2.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json", "1.json", "2.json"])
 
     page = own.api.get("/imports").json()
     shapes.Imports.model_validate(page)
@@ -405,13 +403,13 @@ def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path
         growing = pool.submit(grow, file)
         try:
             small(runs / "b.json")
-            until(own, lambda: "b.json" in names(own), within_s=PATIENCE_S)
+            until(own, lambda: "b.json" in names(own))
             assert names(own) == ["b.json"]
         finally:
             done.set()
         growing.result()
 
-    until(own, lambda: names(own) == ["a.json", "b.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["a.json", "b.json"])
 
     (trace,) = own.api.get("/traces", params={"name": "a.json"}).json()["traces"]
     assert trace["sha256"] == hashlib.sha256((runs / "a.json").read_bytes()).hexdigest()
@@ -420,14 +418,14 @@ def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path
 def test_a_watch_goes_on_after_a_restart_and_takes_nothing_twice(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs / "*.json")
-    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json"])
     own.kill()
     small(runs / "1.json", 1)
     own.start()
 
-    until(own, lambda: names(own) == ["0.json", "1.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json", "1.json"])
     small(runs / "2.json", 2)
-    until(own, lambda: len(names(own)) == 3, within_s=PATIENCE_S)
+    until(own, lambda: len(names(own)) == 3)
 
     assert names(own) == ["0.json", "1.json", "2.json"]
 
@@ -435,15 +433,15 @@ def test_a_watch_goes_on_after_a_restart_and_takes_nothing_twice(own: Server, ru
 def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs)
-    until(own, lambda: names(own) == ["0.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json"])
     (trace,) = own.api.get("/traces").json()["traces"]
     own.api.delete(f"/traces/{trace['id']}")
     small(runs / "1.json", 1)
-    until(own, lambda: names(own) == ["1.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["1.json"])
 
     small(runs / "new", 2).replace(runs / "0.json")
 
-    until(own, lambda: names(own) == ["0.json", "1.json"], within_s=PATIENCE_S)
+    until(own, lambda: names(own) == ["0.json", "1.json"])
 
 
 # -- kills and cancels --------------------------------------------------------------------------------------------
@@ -454,7 +452,7 @@ def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, 
     for number in range(200):
         shutil.copyfile(source, runs / f"{number:03}.json")
     job = own.api.post("/traces/import", json={"path": str(runs)}).json()
-    until(own, lambda: 3 <= len(names(own)) < 200, within_s=PATIENCE_S)
+    until(own, lambda: 3 <= len(names(own)) < 200)
     own.kill()
     own.start()
 

@@ -244,7 +244,7 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         """The large file, whose worker stands still once it has begun."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
-        until(server, lambda: bool(server.children("service.jobs.children ingest")), within_s=30)
+        until(server, lambda: bool(server.children("service.jobs.children ingest")))
         stopped.extend(server.children("service.jobs.children ingest"))
         for worker in stopped:
             worker.suspend()
@@ -378,7 +378,7 @@ def test_an_ingest_whose_workers_die_fails_after_so_many_attempts(
                 worker.kill()
         return len(killed) == 2
 
-    until(server, kill_another, within_s=30)
+    until(server, kill_another)
     job = job_of(server, trace["job"], wait=60)
     assert (job["state"], job["attempts"], job["error"]["code"]) == ("failed", 2, "worker_died")
     assert "was killed by SIGKILL, 2 times" in job["error"]["detail"]

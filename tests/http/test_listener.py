@@ -25,6 +25,7 @@ from service.http.routes.listener import ORIGINS
 from service.http.server import listening as listening_module
 from service.http.server.listening import bind
 from service.settings import Settings
+from tests.conftest import PATIENCE_S
 from tests.http.conftest import free_port
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
@@ -55,7 +56,7 @@ def served_trace(listening: Server, step_trace: Path) -> str:
 
 @pytest.fixture
 def door(port: int) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -69,7 +70,7 @@ def test_listener_without_a_trace_explains_how_to_choose_one(listening: Server, 
         connect(f"ws://127.0.0.1:{port}/websocket") as tab,
         pytest.raises(ConnectionClosed, match="No trace is chosen"),
     ):
-        tab.recv(5)
+        tab.recv(PATIENCE_S)
 
 
 def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_trace: Path, port: int) -> None:
@@ -208,7 +209,7 @@ def test_the_status_offers_the_trace_to_the_ui_and_to_our_own_copy_none(
     assert offered.loaded_trace_name == f"{step_trace.name} (Tracedock, trace {served_trace})"
     with connect(f"ws://127.0.0.1:{port}/websocket") as tab:
         tab.send(wire.frame(wire.request(wire.GET_STATUS)))
-        (payload,) = wire.Deframer().feed(tab.recv(5, decode=False))
+        (payload,) = wire.Deframer().feed(tab.recv(PATIENCE_S, decode=False))
     assert wire.Rpc.FromString(payload).status == offered
     own = listening.api.post(f"{listening.url}/perfetto/{served_trace}/rpc/status")
     assert wire.StatusResult.FromString(own.content).loaded_trace_name == ""
@@ -254,7 +255,7 @@ def test_listener_answers_on_both_loopback_addresses(served_trace: str, port: in
     assert wire.StatusResult.FromString(answer.content).loaded_trace_name
     with connect(f"ws://[::1]:{port}/websocket") as tab:
         tab.send(wire.frame(wire.request(wire.GET_STATUS)))
-        assert tab.recv(5)
+        assert tab.recv(PATIENCE_S)
 
 
 def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -321,7 +322,7 @@ def test_a_foreign_page_gets_no_websocket(served_trace: str, port: int) -> None:
         pass
     key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13"
     head = f"GET /websocket HTTP/1.1\r\nHost: evil.example\r\nUpgrade: websocket\r\n{key}\r\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(f"{head}Connection: Upgrade\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 403 ")
 
@@ -330,14 +331,14 @@ def test_the_ui_speaks_over_a_websocket(served_trace: str, port: int) -> None:
     question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT 7"))
     with connect(f"ws://127.0.0.1:{port}/websocket", origin=Origin("https://ui.perfetto.dev")) as tab:
         tab.send(wire.frame(question))
-        (payload,) = wire.Deframer().feed(tab.recv(5, decode=False))
+        (payload,) = wire.Deframer().feed(tab.recv(PATIENCE_S, decode=False))
     assert list(wire.Rpc.FromString(payload).query_result.batch[0].varint_cells) == [7]
 
 
 def spoken(tab: ClientConnection, request: object) -> wire.Rpc:
     """The one response to a request, as the UI sends it and reads it."""
     tab.send(wire.frame(request))
-    (payload,) = wire.Deframer().feed(tab.recv(20, decode=False))
+    (payload,) = wire.Deframer().feed(tab.recv(PATIENCE_S, decode=False))
     return wire.Rpc.FromString(payload)
 
 
@@ -374,7 +375,7 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
         with connect(address) as tab:
             tab.send(going_on)
             with suppress(ConnectionClosed):
-                return bool(tab.recv(20))
+                return bool(tab.recv(PATIENCE_S))
             assert tab.close_reason == "The connection to the trace was lost. Reload this tab."
             return False
 

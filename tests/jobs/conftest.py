@@ -16,6 +16,7 @@ from service.jobs.job_monitor import JobMonitor
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from tests.conftest import PATIENCE_S
 from tests.processes import living
 
 
@@ -95,7 +96,7 @@ class Pipe:
         """Return once no child has the pipe open."""
         poll = select.poll()
         poll.register(self.end, 0)
-        assert await asyncio.to_thread(poll.poll, 20_000), "the child still lives"
+        assert await asyncio.to_thread(poll.poll, PATIENCE_S * 1000), "the child still lives"
         os.close(self.end)
 
 

@@ -15,6 +15,7 @@ from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grow
 from service.jobs.children.tasks.ingest import IngestTask
 from service.store.external_files import mark_of
 from service.trace.errors import ErrorDocument
+from tests.conftest import PATIENCE_S
 from tests.jobs.frames import Frame, call, command, frames_of, result_of, send
 from tests.jobs.frames import started as started_child
 from tests.server import bytes_read
@@ -124,7 +125,7 @@ def test_ingest_child_ends_when_its_input_closes(tmp_path: Path) -> None:
 
         worker.stdin.close()
 
-        assert worker.wait(timeout=20) == 1
+        assert worker.wait(timeout=PATIENCE_S) == 1
         os.close(end)
 
 
@@ -168,7 +169,7 @@ def test_ingest_child_makes_no_columns_of_an_incomplete_trace(tmp_path: Path) ->
 
         worker.stdin.close()
 
-        assert worker.wait(timeout=20) == 1
+        assert worker.wait(timeout=PATIENCE_S) == 1
     assert not (tmp_path / "original.columns").exists()
 
 

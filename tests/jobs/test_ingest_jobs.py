@@ -14,11 +14,11 @@ from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import State
 from service.trace.errors import DiskFull, UnknownTrace
+from tests.conftest import PATIENCE_S
 from tests.jobs.conftest import Parts, workers
 from tests.traces import TraceShape, expected, sized, write_trace
 
 SHAPE = TraceShape(steps=2)
-WAIT_S = 30.0
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -37,7 +37,7 @@ def test_queued_trace_becomes_ready(parts: Parts, trace: Path) -> None:
         ingests = parts.ingests()
         ingests.start()
 
-        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
 
         assert settled.state is State.READY
         assert settled.summary
@@ -58,7 +58,7 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         [ready] = workers()
         trace_id = parts.add(trace, "rank3.json")
         ingests.wake()
-        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
         assert settled.state is State.READY
         assert settled.summary
         assert settled.summary.counts == expected(SHAPE).counts
@@ -68,7 +68,7 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         replacement.kill()  # the pool notices once it needs it
         trace_id = parts.add(trace)
         ingests.wake()
-        assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         await ingests.close()
         assert workers() == []
 
@@ -91,7 +91,7 @@ def test_later_trace_is_read_when_the_queue_is_woken(parts: Parts, trace: Path) 
             trace_id = parts.add(trace)
             ingests.wake()
 
-            assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+            assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         await ingests.close()
 
     run(work())
@@ -103,7 +103,7 @@ def test_file_that_is_no_trace_fails_at_once_with_the_reason(parts: Parts) -> No
         ingests = parts.ingests()
         ingests.start()
 
-        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
 
         assert settled.state is State.FAILED
         assert settled.error
@@ -124,7 +124,7 @@ def test_killed_ingest_child_is_replaced(parts: Parts, trace: Path) -> None:
 
         worker.kill()
 
-        assert (await ingests.settled(pipe.id, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(pipe.id, within_s=PATIENCE_S)).state is State.READY
         os.close(pipe.end)
         await ingests.close()
 
@@ -142,7 +142,7 @@ def test_trace_fails_whose_child_dies_at_each_attempt(parts: Parts) -> None:
             worker.kill()
             await pipe.closed()
 
-        settled = await ingests.settled(pipe.id, within_s=WAIT_S)
+        settled = await ingests.settled(pipe.id, within_s=PATIENCE_S)
 
         assert settled.state is State.FAILED
         assert settled.error
@@ -161,7 +161,7 @@ def test_trace_that_kills_its_child_does_not_block_the_next(parts: Parts, trace:
         (await pipe.opened()).kill()
         await pipe.closed()
 
-        assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         assert parts.catalog.get(pipe.id).state is State.FAILED
         await ingests.close()
 
@@ -176,7 +176,7 @@ def test_trace_fails_whose_child_cannot_be_started(parts: Parts, trace: Path, mo
         ingests = parts.ingests(attempts=2)
         ingests.start()
 
-        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
 
         assert settled.error
         assert settled.error.code == "worker_died"
@@ -200,7 +200,7 @@ def test_small_trace_is_read_while_large_ones_take_all_workers(parts: Parts, tra
         for _ in range(3):
             trace_id = parts.add(trace)
             ingests.wake()
-            assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+            assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         states = [parts.catalog.get(pipe.id).state for pipe in (running, waiting)]
         assert states == [State.INGESTING, State.QUEUED]
         await ingests.close()
@@ -235,7 +235,7 @@ def test_awaited_trace_is_read_before_smaller_ones(parts: Parts, trace: Path) ->
         ingests.start()
         await pipe.opened()
         unwanted, wanted = parts.add_pipe(2), parts.add(trace)
-        waiting = asyncio.create_task(ingests.settled(wanted, within_s=WAIT_S))
+        waiting = asyncio.create_task(ingests.settled(wanted, within_s=PATIENCE_S))
         await asyncio.sleep(0)  # it waits now
         await ingests.cancel(pipe.id)
         parts.catalog.remove(pipe.id)
@@ -265,7 +265,7 @@ def test_cancelling_kills_the_child_and_makes_room_for_the_next(parts: Parts, tr
         assert not worker.is_running()
         assert ingests.progress(pipe.id) is None
         await pipe.closed()
-        assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         await ingests.close()
 
     run(work())
@@ -287,7 +287,7 @@ def test_wait_for_a_trace_ends_when_it_is_deleted(parts: Parts) -> None:
         ingests = parts.ingests()
         ingests.start()
         await pipe.opened()
-        waiting = asyncio.create_task(ingests.settled(pipe.id, within_s=WAIT_S))
+        waiting = asyncio.create_task(ingests.settled(pipe.id, within_s=PATIENCE_S))
         await asyncio.sleep(0)  # it waits now
 
         parts.catalog.remove(pipe.id)
@@ -323,7 +323,7 @@ def test_wait_for_a_settled_trace_returns_at_once(parts: Parts, trace: Path) -> 
         trace_id = parts.add(trace)
         ingests = parts.ingests()
         ingests.start()
-        await ingests.settled(trace_id, within_s=WAIT_S)
+        await ingests.settled(trace_id, within_s=PATIENCE_S)
         await ingests.close()
 
         assert (await ingests.settled(trace_id, within_s=3600)).state is State.READY
@@ -337,7 +337,9 @@ def test_all_waits_for_a_trace_end_with_its_ingest(parts: Parts, trace: Path) ->
         ingests = parts.ingests(workers=2)
         ingests.start()
 
-        settled_traces = await asyncio.gather(*(ingests.settled(trace_id, within_s=WAIT_S) for trace_id in traces * 3))
+        settled_traces = await asyncio.gather(
+            *(ingests.settled(trace_id, within_s=PATIENCE_S) for trace_id in traces * 3)
+        )
 
         assert {trace_id.state for trace_id in settled_traces} == {State.READY}
         await ingests.close()
@@ -415,7 +417,7 @@ def test_child_that_follows_an_upload_gets_its_job(parts: Parts, trace: Path) ->
             ingests.hand_over(trace_id)
             assert parts.catalog.get(trace_id).state is State.INGESTING
 
-        settled = await ingests.settled(trace_id, within_s=WAIT_S)
+        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
 
         assert settled.state is State.READY
         assert settled.summary
@@ -483,7 +485,7 @@ def test_follower_of_a_complete_upload_counts_as_a_worker(parts: Parts, trace: P
 
         os.close(pipe.end)
 
-        assert (await ingests.settled(later, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(later, within_s=PATIENCE_S)).state is State.READY
         assert parts.catalog.get(pipe.id).state is State.FAILED
         await ingests.close()
 
@@ -508,7 +510,7 @@ def test_job_that_cannot_be_handed_over_stays_in_the_queue(
             monkeypatch.setattr(parts.jobs, "claim", no_room)
             ingests.hand_over(trace_id)
 
-        assert (await ingests.settled(trace_id, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         assert not worker.is_running()
         assert "no job can be begun" in caplog.text
         await ingests.close()
@@ -536,7 +538,7 @@ def test_closing_ends_children_and_unfinished_ingests_resume_at_next_start(parts
         second = parts.ingests()
         second.start()
         for resumed_id in (pipe.id, trace_id):
-            assert (await second.settled(resumed_id, within_s=WAIT_S)).state is State.READY
+            assert (await second.settled(resumed_id, within_s=PATIENCE_S)).state is State.READY
         await second.close()
 
     run(work())
@@ -550,7 +552,7 @@ def test_ingest_job_replaces_what_a_killed_child_left(parts: Parts, trace: Path)
             (parts.folder.columns_of(leftover) / "stale").write_bytes(b"x")
         ingests = parts.ingests()
         ingests.start()
-        await ingests.settled(trace_id, within_s=WAIT_S)
+        await ingests.settled(trace_id, within_s=PATIENCE_S)
 
         names = {path.name for path in parts.folder.columns.rglob("*")}
         assert names >= {trace_id, "envelope.json"}
@@ -588,8 +590,8 @@ def test_result_without_room_is_logged_and_recorded_later(
         await asyncio.sleep(0)  # it is taken now
         second = parts.add(trace)
 
-        assert (await ingests.settled(second, within_s=WAIT_S)).state is State.READY
-        assert (await ingests.settled(first, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(second, within_s=PATIENCE_S)).state is State.READY
+        assert (await ingests.settled(first, within_s=PATIENCE_S)).state is State.READY
         await ingests.close()
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
         assert first in caplog.text
@@ -617,7 +619,7 @@ def test_catalog_without_room_is_tried_again_at_the_next_upload(
 
         ingests.wake()
 
-        assert (await ingests.settled(first, within_s=WAIT_S)).state is State.READY
+        assert (await ingests.settled(first, within_s=PATIENCE_S)).state is State.READY
         assert "no job can be begun" in caplog.text
         await ingests.close()
 

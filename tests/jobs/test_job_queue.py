@@ -16,6 +16,7 @@ from service.store.catalog import Catalog
 from service.store.jobs import Job, Jobs, JobState, Priority
 from service.streaming.source import Progress
 from service.trace.errors import ErrorDocument, JobDied, NotReady, UnknownJob
+from tests.conftest import PATIENCE_S
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ class HeldJobs:
                 news.clear()
 
     async def over(self, job_id: int) -> Job:
-        return await self.monitor.settled(job_id, within_s=20)
+        return await self.monitor.settled(job_id, within_s=PATIENCE_S)
 
 
 # -- queues ------------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def test_job_can_be_cancelled_in_each_state(jobs: Jobs) -> None:
         held_jobs = HeldJobs(jobs)
         held_jobs.queue.start()
         runs, waits, last = held_jobs.submit(), held_jobs.submit(), held_jobs.submit()
-        await held_jobs.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=20)
+        await held_jobs.monitor.until(runs, lambda job: job.state is JobState.RUNNING, within_s=PATIENCE_S)
         assert (await held_jobs.monitor.cancel(waits)).state is JobState.CANCELLED
         assert (await held_jobs.monitor.cancel(runs)).state is JobState.CANCELLED
         held_jobs.release(last)
@@ -217,7 +218,7 @@ def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: J
         held_jobs = HeldJobs(jobs)
         held_jobs.queue.start()
         job_id = held_jobs.submit()
-        await held_jobs.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=20)
+        await held_jobs.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=PATIENCE_S)
         await held_jobs.queue.close()
         jobs.requeue()
         again = HeldJobs(jobs)

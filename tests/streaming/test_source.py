@@ -11,10 +11,10 @@ import pytest
 from service.streaming import codec
 from service.streaming.codec import plain_chunks
 from service.streaming.source import HEAD_SIZE, GrowingFile
+from tests.conftest import PATIENCE_S
 from tests.traces import Compression, TraceShape, write_trace
 
 WAITS_S = 0.05  # a read that has not returned by then is waiting
-ENDS_S = 20
 
 
 class Growing:
@@ -58,38 +58,38 @@ def waits(reading: "Future[bytes]") -> bool:
 def test_read_returns_available_bytes_and_the_next_waits(growing: Growing) -> None:
     growing.write(b"x" * 100)
 
-    assert growing.read().result(ENDS_S) == b"x" * 100
+    assert growing.read().result(PATIENCE_S) == b"x" * 100
     reading = growing.read()
     assert waits(reading)
     growing.write(b"y")
-    assert reading.result(ENDS_S) == b"y"
+    assert reading.result(PATIENCE_S) == b"y"
 
 
 def test_unreported_bytes_are_not_read(growing: Growing) -> None:
     growing.write(b"x" * 100)
     growing.write(b"y" * 100, reported=False)
 
-    assert growing.read().result(ENDS_S) == b"x" * 100
+    assert growing.read().result(PATIENCE_S) == b"x" * 100
     assert waits(growing.read())
 
 
 def test_growing_file_ends_only_when_complete(growing: Growing) -> None:
     growing.write(b"x" * 100)
-    growing.read().result(ENDS_S)
+    growing.read().result(PATIENCE_S)
     reading = growing.read()
     assert waits(reading)
 
     growing.raw.finish()
 
-    assert reading.result(ENDS_S) == b""
+    assert reading.result(PATIENCE_S) == b""
 
 
 def test_complete_file_is_read_to_its_end_regardless_of_reports(growing: Growing) -> None:
     growing.write(b"x" * 100, reported=False)
     growing.raw.finish()
 
-    assert growing.read().result(ENDS_S) == b"x" * 100
-    assert growing.read().result(ENDS_S) == b""
+    assert growing.read().result(PATIENCE_S) == b"x" * 100
+    assert growing.read().result(PATIENCE_S) == b""
 
 
 def test_magic_bytes_arrive_in_one_piece(growing: Growing) -> None:
@@ -99,7 +99,7 @@ def test_magic_bytes_arrive_in_one_piece(growing: Growing) -> None:
 
     growing.write(b" format 3".ljust(HEAD_SIZE))
 
-    assert reading.result(ENDS_S).startswith(b"SQLite format 3")
+    assert reading.result(PATIENCE_S).startswith(b"SQLite format 3")
 
 
 def test_growing_file_may_be_renamed_while_read(growing: Growing, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_growing_file_may_be_renamed_while_read(growing: Growing, tmp_path: Path
     (tmp_path / "growing").rename(tmp_path / "kept")
     growing.raw.finish()
 
-    assert growing.read().result(ENDS_S) == b"x" * 100
+    assert growing.read().result(PATIENCE_S) == b"x" * 100
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_growing_compressed_file_decompresses_like_a_complete_one(
         growing.write(packed[at : at + 777])
     growing.raw.finish()
 
-    assert reading.result(ENDS_S) == (expected, plain)
+    assert reading.result(PATIENCE_S) == (expected, plain)

@@ -1,24 +1,27 @@
 """trace_processor's RPC as bytes: a `TraceProcessorRpcStream` is a sequence of messages, each framed as field 1.
 
-Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto. The `perfetto` package builds the message
-classes at run time, so they have no static types. Messages carry no sequence numbers in either direction. The receiver
-then skips its check for lost messages, so that many clients can share one engine.
+Source: perfetto's protos/perfetto/trace_processor/trace_processor.proto. The message classes are built at run time
+from the descriptors that the `perfetto` package ships, so they have no static types. Messages carry no sequence numbers
+in either direction. The receiver then skips its check for lost messages, so that many clients can share one engine.
 """
 
+from importlib import resources
 from typing import Any
 
-from perfetto.trace_processor.platform import PlatformDelegate
-from perfetto.trace_processor.protos import ProtoFactory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message_factory import GetMessages
 
 from service.engine.engine import BadFrame
 
-_PROTOS = ProtoFactory(PlatformDelegate())
-Rpc: Any = _PROTOS.TraceProcessorRpc
-TraceSummarySpec: Any = type(Rpc().trace_summary_args.proto_specs.add())
-QueryArgs: Any = _PROTOS.QueryArgs
-QueryResult: Any = _PROTOS.QueryResult
-CellsBatch: Any = _PROTOS.CellsBatch
-StatusResult: Any = _PROTOS.StatusResult
+# `perfetto.trace_processor` has these classes too, but imports pandas and polars where they are installed: 0.6 s
+_DESCRIPTORS = resources.files("perfetto").joinpath("trace_processor", "trace_processor.descriptor").read_bytes()
+_MESSAGES: dict[str, Any] = GetMessages(FileDescriptorSet.FromString(_DESCRIPTORS).file)
+Rpc = _MESSAGES["perfetto.protos.TraceProcessorRpc"]
+TraceSummarySpec = _MESSAGES["perfetto.protos.TraceSummarySpec"]
+QueryArgs = _MESSAGES["perfetto.protos.QueryArgs"]
+QueryResult = _MESSAGES["perfetto.protos.QueryResult"]
+CellsBatch: Any = type(QueryResult().batch.add())
+StatusResult = _MESSAGES["perfetto.protos.StatusResult"]
 
 APPEND_TRACE_DATA = 1
 FINALIZE_TRACE_DATA = 2
