@@ -35,7 +35,7 @@ class Stop(NamedTuple):
 
 
 def read_members(document: bytes, *, at_start: bool) -> Stop:
-    """Read members of the document's object until the array of events begins, the object ends, or no member can be read.
+    """Read members of the document's object until the array of events begins, the object ends, or reading must stop.
 
     Args:
         document: the text after the object's opening bracket or after one of its members.
