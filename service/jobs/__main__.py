@@ -57,7 +57,7 @@ EVENTS = (
     },
     {"ph": "X", "name": "compile", "pid": 1, "tid": "one", "ts": 1.5, "dur": 1, "args": {"x": [1]}, "more": {}},
 )
-"""Events of the sample trace. To read and analyse them takes all compiled code."""
+"""Events of the sample trace. Reading and analysing them calls all compiled functions."""
 
 
 def main() -> None:

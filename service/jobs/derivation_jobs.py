@@ -164,7 +164,7 @@ class DerivationJobs:
                 sha256="", summary=child.summary, parent=parent,
                 selection=None if child.selection is None else child.selection.as_dict(),
             )
-            for place, child in enumerate(derived)  # the first piece is the newest, because lists start with it
+            for place, child in enumerate(derived)  # lists start with the newest: let that be the first piece
         ]  # fmt: skip
         try:
             for trace in traces:

@@ -60,7 +60,7 @@ class DocumentWriters:
 
         Raises:
             TracedockError: the task failed with this error.
-            DeadlineExceeded: no first byte came in time.
+            DeadlineExceeded: the first byte took longer than `deadline_s`.
             ExportFailed: the child can't be started, crashed or died.
         """
         async with self._free:

@@ -1,4 +1,4 @@
-"""One import job: imports the files one by one and records each, so that it can go on after a crash."""
+"""One import job: imports the files one by one and records each, so that it can continue after a crash."""
 
 import asyncio
 import threading

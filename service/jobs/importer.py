@@ -59,7 +59,7 @@ class Importer:
 
         Raises:
             ImportRefused: nothing may be imported from the path.
-            NothingToImport: no file has the path.
+            NothingToImport: the path matches no file.
             BadName: several files can't have the same name.
         """
         several = await asyncio.to_thread(self._several, spec)

@@ -143,7 +143,9 @@ class IngestJobs:
 
     @asynccontextmanager
     async def following(self, trace_id: str, name: str) -> AsyncIterator[UploadFollower]:
-        """Let a child read a trace while it is being uploaded. Unless `hand_over` is called, its columns are removed.
+        """Let a child read a trace while it is being uploaded.
+
+        If the context exits before `hand_over`, the columns that the child has written are removed.
 
         Args:
             trace_id: the id of the upload, and of the trace that it becomes.
@@ -155,7 +157,7 @@ class IngestJobs:
             await self.stop_following(trace_id)
 
     async def stop_following(self, trace_id: str) -> None:
-        """End the child that follows an upload, and remove what it has written."""
+        """End the child that follows an upload, and remove the columns that it has written."""
         if process := self._following.pop(trace_id, None):
             await process.end()
             await asyncio.to_thread(self._folder.remove_columns, trace_id)
@@ -206,7 +208,7 @@ class IngestJobs:
             self._pool.prepare()
 
     def _claim_follower(self, job: Job) -> None:
-        """Hand the child that follows an upload, if there is one, to the job of the trace, which begins."""
+        """Hand the child that follows the upload of a trace, if there is one, to the trace's job, which begins now."""
         process = self._following.pop(job.trace, None)
         if process and not process.failed:
             self._running[job.trace] = process

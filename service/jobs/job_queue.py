@@ -103,7 +103,7 @@ class JobQueue:
             await self._work.wait()
 
     def _next(self, *, cost_max: float, trace_id: str | None = None) -> Job | None:
-        """Take the next job from the catalog; None if there is none, or if a full disk can't record its begin."""
+        """Take the next job from the catalog; None if there is none, or if the disk is too full to record its start."""
         awaited = self._monitor.awaited()
         try:
             return self._monitor.jobs.claim(self._kinds, trace=trace_id, awaited=awaited, cost_max=cost_max)

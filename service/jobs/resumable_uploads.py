@@ -334,7 +334,8 @@ class ResumableUploads:
         """Record a length that was not announced before.
 
         Raises:
-            TooLarge, BadUpload, InsufficientStorage, DiskFull: the length is refused.
+            TooLarge, BadUpload: the length is not valid.
+            InsufficientStorage, DiskFull: the disk has no room for an upload of this length, or for the record.
         """
         if length is None or length == upload.announced.length:
             return

@@ -26,7 +26,7 @@ class Retention:
 
     Args:
         catalog: the catalog of traces.
-        room: the space of the data folder.
+        room: the disk space of the data folder.
         remove: deletes a trace.
         in_use: returns the ids of the traces that jobs read; a sweep does not delete these.
         groups: the groups of traces; a group that has lost its last trace is deleted, too.

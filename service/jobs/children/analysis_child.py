@@ -43,7 +43,8 @@ class Answering:
         self._questions: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._openings: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._dropped: set[int] = set()
-        for queue in (*[self._questions] * AT_ONCE, self._openings):  # openings have a thread of their own
+        # Openings have a thread of their own, so that a click in a page does not wait for the page's questions.
+        for queue in (*[self._questions] * AT_ONCE, self._openings):
             threading.Thread(target=self._work, args=(queue,), daemon=True).start()
 
     def take(self, message: Message, body: bytes) -> None:

@@ -123,5 +123,5 @@ def call_of(message: Message, body: bytes) -> ReceivedCall:
         ValueError: the message is not a call.
     """
     if not isinstance(message, Call):
-        raise ValueError(f"a call is expected, and {type(message).__name__} came")  # noqa: TRY004 - bad data, no bug
+        raise ValueError(f"a call is expected, and {type(message).__name__} came")  # noqa: TRY004 - the data is bad
     return ReceivedCall(message, decode(task_type(message.task), body))

@@ -58,7 +58,7 @@ class TaskProcess(Generic[R]):
 
     @property
     def failed(self) -> bool:
-        """True if the child has ended for another reason than an error in the trace or in the request."""
+        """True if the child has ended, but not because of an error in the trace or in the request."""
         ended = self.ended
         return ended.done() and (ended.cancelled() or bool(ended.exception()) or not ended.result().in_input)
 
