@@ -33,7 +33,7 @@ BUFFERED_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class Child:
-    """A derived trace. Its `id` is also the name of the folder of its columns; `size` is in bytes, of that folder."""
+    """A derived trace. Its `id` is also the name of the folder of its columns; `size` is the folder's size in bytes."""
 
     id: str
     name: str

@@ -38,9 +38,9 @@ def merge(
 ) -> Child:
     """Merge traces into a new one.
 
-    Parts of one trace become that trace again, with each event once. Traces of several ranks get distinct processes,
-    whose names contain the rank, distinct ids, and the column ``rank``. The new envelope contains the envelope and
-    the clock alignment of each rank.
+    Parts of one trace become that trace again, with each event once. For traces of several ranks, pids and ids become
+    distinct, process names contain the rank, and a column ``rank`` is added. The new envelope then contains the
+    envelope and the clock alignment of each rank.
 
     Args:
         sources: the traces, at least two.

@@ -43,7 +43,7 @@ def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
 
 
 def process_names(rank: int, processes: Iterable[Mapping[str, Any]], devices: Iterable[int]) -> dict[Key, str]:
-    """Return a name with the rank for each process of a rank."""
+    """Return a name for each process of a rank, by pid; the name contains the rank."""
     names: dict[Key, str] = {}
     for process in processes:
         label = process["labels"] or ""

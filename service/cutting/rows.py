@@ -21,7 +21,7 @@ from service.trace.selection import ALWAYS, Interval, Selection
 from service.trace.summary import ANNOTATION_CATEGORIES, FLOW_PHASES, Key, Summary
 
 AT_ONCE = 64
-"""Maximum of selections in one pass."""
+"""Maximum number of selections in one pass."""
 
 Bits = npt.NDArray[Any]
 """Bit set, for each event or key, of the selections that keep it."""
