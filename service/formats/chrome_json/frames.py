@@ -1,8 +1,8 @@
 """Parallel reading of an array of events, in frames.
 
-A frame is cut where an element seems to begin, and is read before that is certain. It is certain once the previous
-frame has been read exactly to its final comma. Otherwise the unread rest of the previous frame and the frame are read
-together, again.
+A frame starts where an element seems to begin, and is read before that is certain. It is certain once the previous
+frame has been read exactly to its final comma. If that fails, the frame is read again, after the unread rest of the
+previous frame.
 """
 
 import os
