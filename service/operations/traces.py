@@ -18,7 +18,7 @@ class TraceOperations:
     Args:
         catalog: the records of all traces.
         folder: the data folder.
-        monitor: the progress of jobs.
+        monitor: the monitor of jobs.
         ingests: the jobs that read traces.
         derivations: the jobs that derive traces from traces.
         fleet: the engines.

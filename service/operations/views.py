@@ -1,4 +1,4 @@
-"""Views, which engines load: a trace or a selection of it, with all arguments of the events or fewer."""
+"""Views of traces, which engines load: a whole trace or a selection, with all arguments of its events or only some."""
 
 import base64
 import binascii
