@@ -71,7 +71,7 @@ class Composition:
     """All parts of the service.
 
     Attributes:
-        services: the parts that routes work with.
+        services: the parts that routes use.
         access: authenticates clients.
         hosts: the host names of the server, and the origins whose pages may use it.
         renderings: the processes that write the documents that engines load.
